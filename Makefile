@@ -1,0 +1,37 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "graphpass needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/ready ## convert a fixture, look at it, verify it, generate with it
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh fixtures/demo.sh
+
+test: $(VENV)/ready ## run the test suite
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+
+test-slow: $(VENV)/ready ## run the tests that take long
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+lint: $(VENV)/ready ## run ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The type checker cannot follow package-dir, so it looks at the package as it installs.
+types: $(VENV)/ready ## run mypy on the installed form of the package
+	rm -rf build/types && mkdir -p build/types
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/types .
+	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p graphpass
+
+clean: ## remove what was built
+	rm -rf $(VENV) build demo-output *.egg-info
+
+.PHONY: help demo test test-slow lint types clean
