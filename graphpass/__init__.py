@@ -1,0 +1,76 @@
+"""graphpass: rewrites exported LLM graphs into the form that a runtime runs fastest, and proves that nothing changed.
+
+>>> import graphpass
+>>> model = graphpass.load("llama/onnx")                              # doctest: +SKIP
+>>> inventory = graphpass.analyze_caches(model)                       # doctest: +SKIP
+>>> passes = graphpass.parse("to-openvino,fuse-attention,make-stateful")
+>>> result = graphpass.PassManager(passes).run(model)                 # doctest: +SKIP
+>>> graphpass.save(result.model, "out/openvino_model.xml")            # doctest: +SKIP
+"""
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.caches import AttentionBlock, Axes, Cache, Inventory
+from graphpass.errors import (
+    GraphpassError,
+    PassFailedError,
+    PreconditionError,
+    ReadError,
+    UnsupportedError,
+    UsageError,
+    VerificationError,
+    WriteError,
+)
+from graphpass.instrumentation import Instrumentation
+from graphpass.manager import (
+    Changed,
+    Condition,
+    Pass,
+    PassManager,
+    PassRecord,
+    PassResult,
+    PipelineResult,
+    Skipped,
+    Unchanged,
+)
+from graphpass.model import Model, Port, load, save
+from graphpass.pipeline import format_passes, load_toml, parse, parse_toml
+from graphpass.registry import get_pass, get_target, pass_names, register, target_names
+
+__all__ = [
+    "AttentionBlock",
+    "Axes",
+    "Cache",
+    "Changed",
+    "Condition",
+    "GraphpassError",
+    "Instrumentation",
+    "Inventory",
+    "Model",
+    "Pass",
+    "PassFailedError",
+    "PassManager",
+    "PassRecord",
+    "PassResult",
+    "PipelineResult",
+    "Port",
+    "PreconditionError",
+    "ReadError",
+    "Skipped",
+    "Unchanged",
+    "UnsupportedError",
+    "UsageError",
+    "VerificationError",
+    "WriteError",
+    "analyze_caches",
+    "format_passes",
+    "get_pass",
+    "get_target",
+    "load",
+    "load_toml",
+    "parse",
+    "parse_toml",
+    "pass_names",
+    "register",
+    "save",
+    "target_names",
+]

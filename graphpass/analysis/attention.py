@@ -1,0 +1,86 @@
+"""Finds where a graph computes attention: fused operators, and the decomposed form around each Softmax.
+
+The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: the scale on either
+operand, on both, or on the product; the mask by Add, Subtract or Select, before the scale or after it; a guard behind
+the Softmax that turns the NaN of rows which are masked whole into 0; conversions around the Softmax; the key transposed
+by a Transpose or by the MatMul.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from graphpass.analysis.decomposed import Mask, NoMatchError, Scale, is_attention, match
+from graphpass.analysis.values import is_computed, is_scalar
+from graphpass.graph import Graph, Node, Value
+from graphpass.model import Model
+
+__all__ = ["OPERATORS", "Attention", "Mask", "Scale", "find_attention", "is_computed", "is_scalar"]
+
+#: Operators that compute attention as a whole: operator -> ports of query, key, value.
+OPERATORS = {
+    "ScaledDotProductAttention": (0, 1, 2),
+    "Attention": (0, 1, 2),
+    "GroupQueryAttention": (0, 1, 2),
+    "MultiHeadAttention": (0, 1, 2),
+    "DecoderMaskedMultiHeadAttention": (0, 1, 2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One place where attention is computed.
+
+    Attributes:
+        node: The fused operator, or the Softmax.
+        query: ``[batch, heads, length, head_dim]``; for fused operators in the operator's own layout.
+        key: Operand whose last two axes are (sequence, head_dim), or (head_dim, sequence) where ``key_is_transposed``.
+        value: ``[batch, heads, sequence, head_dim]``.
+        output: The value that holds the result; of the Softmax itself where ``reason`` is given.
+        scales: Factors of the scores, in no order.
+        masks: In order of application.
+        guarded: Whether rows that are masked whole give 0 instead of NaN.
+        reason: Why the block is not plain scaled dot-product attention; ``None`` where it is.
+    """
+
+    node: Node
+    output: Value
+    query: Value | None = None
+    key: Value | None = None
+    value: Value | None = None
+    key_is_transposed: bool = False
+    scales: tuple[Scale, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    guarded: bool = False
+    reason: str | None = None
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one operator computes it."""
+        return self.node.op in OPERATORS
+
+
+def find_attention(model: Model) -> tuple[Attention, ...]:
+    """All places where ``model`` computes attention, in execution order.
+
+    A Softmax that is not fed by a product of two computed tensors, or whose result no product reads, is no attention
+    (an expert router, a sampler) and is left out.
+    """
+    graph = model.graph
+    found: list[Attention] = []
+    for node in graph.nodes:
+        if node.op in OPERATORS:
+            query, key, value = (node.inputs[port] if port < len(node.inputs) else None for port in OPERATORS[node.op])
+            found.append(Attention(node, node.outputs[0], query, key, value))
+        elif node.op == "Softmax" and is_attention(graph, node):
+            found.append(_decomposed(graph, node))
+    return tuple(found)
+
+
+def _decomposed(graph: Graph, softmax: Node) -> Attention:
+    try:
+        parts = match(graph, softmax)
+    except NoMatchError as miss:
+        return Attention(softmax, softmax.outputs[0], reason=str(miss))
+    return Attention(softmax, **{field.name: getattr(parts, field.name) for field in dataclasses.fields(parts)})

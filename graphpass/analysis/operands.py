@@ -1,0 +1,154 @@
+"""Follows what attention reads as key and value back to where it is kept, and which axis means what on the way."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from graphpass.analysis.attention import Attention, find_attention, is_computed, is_scalar
+from graphpass.analysis.pairs import INNER_CACHES
+from graphpass.graph import Graph, Node, Value
+from graphpass.model import Model
+
+__all__ = ["Operand", "attention_operands"]
+
+Label = Literal["batch", "heads", "sequence", "head_dim"] | None
+
+_KEY_OR_VALUE: tuple[Label, ...] = ("batch", "heads", "sequence", "head_dim")
+
+#: Operators that keep rank and order of the axes and (but for a scale) the elements.
+_KEEPS_AXES = frozenset({"Broadcast", "Convert", "Gather", "Identity", "Slice", "StridedSlice"})
+
+
+#: Operators between a product of query and key, a Softmax, and the product with the value.
+_ARITHMETIC = frozenset(
+    {"Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Convert", "Identity", "Dropout"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """That a value is read by attention, as it stands or through operators that only lay it out.
+
+    Attributes:
+        attention: Who reads it.
+        role: As what.
+        labels: What each of the value's axes means; ``None`` for an axis of copies.
+    """
+
+    attention: Attention
+    role: Literal["key", "value"]
+    labels: tuple[Label, ...]
+
+
+def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...]]:
+    """For each value (node index, port) that attention reads as key or value through layout operators, by whom."""
+    found: dict[tuple[int, int], tuple[Operand, ...]] = {}
+    for attention in model.analysis(find_attention):
+        if attention.node.op in INNER_CACHES:
+            continue
+        for role, operand, labels in _key_and_value(model.graph, attention):
+            if operand is None or operand.rank != 4:
+                continue
+            for value, meaning in _trace(model.graph, operand, labels):
+                place = (value.node, value.port)
+                found[place] = (*found.get(place, ()), Operand(attention, role, meaning))
+    return found
+
+
+Read = tuple[Literal["key", "value"], Value | None, tuple[Label, ...]]
+
+
+def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
+    """Role, operand and what the operand's axes mean."""
+    key, value, transposed = attention.key, attention.value, attention.key_is_transposed
+    if attention.reason is not None and not attention.is_fused:
+        # A soft cap, a sink or the like: no plain attention, but its products still read caches.
+        product = _scores(graph, attention.node)
+        key = product.inputs[1] if product is not None else None
+        transposed = product is not None and not product.attributes["transpose_b"]
+        value = _weighted(graph, attention.node)
+    key_labels: tuple[Label, ...] = ("batch", "heads", "head_dim", "sequence") if transposed else _KEY_OR_VALUE
+    return [("key", key, key_labels), ("value", value, _KEY_OR_VALUE)]
+
+
+def _scores(graph: Graph, softmax: Node) -> Node | None:
+    """The nearest product of two computed tensors that leads to ``softmax`` through arithmetic."""
+    pending, seen = deque(softmax.inputs[:1]), set()
+    while pending:
+        value = pending.popleft()
+        node = graph.producer(value) if value is not None else None
+        if node is None or node.index in seen:
+            continue
+        seen.add(node.index)
+        if node.op == "MatMul" and all(is_computed(graph, operand) for operand in node.inputs):
+            return node
+        if node.op in _ARITHMETIC:
+            pending.extend(node.inputs)
+    return None
+
+
+def _weighted(graph: Graph, softmax: Node) -> Value | None:
+    """What the probabilities of ``softmax`` are multiplied with."""
+    pending, seen = deque(softmax.outputs), set()
+    while pending:
+        for use in graph.uses(pending.popleft()):
+            if use.node.op == "MatMul" and use.port == 0:
+                return use.node.inputs[1]
+            if use.node.op in _ARITHMETIC | {"Slice", "StridedSlice"} and use.node.index not in seen:
+                seen.add(use.node.index)
+                pending.extend(use.node.outputs)
+    return None
+
+
+def _trace(graph: Graph, value: Value | None, labels: tuple[Label, ...]) -> list[tuple[Value, tuple[Label, ...]]]:
+    steps: list[tuple[Value, tuple[Label, ...]]] = []
+    while value is not None:
+        steps.append((value, labels))
+        node = graph.producer(value)
+        before = _labels_before(node, labels)
+        if before is None:
+            return steps
+        labels = before
+        value = node.inputs[0] if not (node.op == "Multiply" and is_scalar_operand(node, 0)) else node.inputs[1]
+    return steps
+
+
+def is_scalar_operand(node: Node, port: int) -> bool:
+    """Whether input ``port`` of ``node`` scales the other as a whole."""
+    value = node.inputs[port]
+    return value is not None and is_scalar(value)
+
+
+def _labels_before(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] | None:
+    """What the axes of the first input of ``node`` mean; ``None`` where ``node`` does more than laying it out."""
+    if node.op in _KEEPS_AXES:
+        source = node.inputs[0]
+        return labels if source is not None and source.rank in {None, len(labels)} else None
+    if node.op in {"Multiply", "Divide"}:
+        return labels if is_scalar_operand(node, 1) or is_scalar_operand(node, 0) else None
+    if node.op == "Transpose" and "order" in node.attributes:
+        before: list[Label] = [None] * len(labels)
+        for position, axis in enumerate(node.attributes["order"]):
+            before[axis] = labels[position]
+        return tuple(before)
+    if node.op == "Unsqueeze" and "axes" in node.attributes:
+        return tuple(label for axis, label in enumerate(labels) if axis not in node.attributes["axes"])
+    if node.op == "Reshape":
+        return _before_reshape(node, labels)
+    return None
+
+
+def _before_reshape(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] | None:
+    """A Reshape that merges an axis of copies into the heads, ``[.., heads, copies, ..]`` to ``[.., heads, ..]``."""
+    source = node.inputs[0]
+    if source is None or source.rank is None or "heads" not in labels:
+        return None
+    if source.rank == len(labels):
+        same = source.shape == node.outputs[0].shape
+        return labels if same else None
+    if source.rank != len(labels) + 1:
+        return None
+    heads = labels.index("heads")
+    return (*labels[: heads + 1], None, *labels[heads + 1 :])

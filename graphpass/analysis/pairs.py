@@ -1,0 +1,265 @@
+"""Finds which tensors a model carries from one step to the next: past and present, by dataflow."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from graphpass.analysis.attention import OPERATORS, find_attention, is_computed
+from graphpass.graph import Graph, Node, Value
+from graphpass.model import Model
+
+__all__ = ["INNER_CACHES", "Pair", "appended", "find_pairs", "is_stateful", "may_be_past", "same_tensor"]
+
+#: Operators with a cache inside: (past input, present output) of key and of value.
+INNER_CACHES = {
+    "GroupQueryAttention": ((3, 1), (4, 2)),
+    "MultiHeadAttention": ((6, 1), (7, 2)),
+    "Attention": ((4, 1), (5, 2)),
+}
+
+#: Operators that multiply with weights where one of their first two inputs is a weight.
+_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
+
+#: Operators that work on each element, or on each position's vector, by itself.
+_POSITIONWISE = frozenset(
+    {
+        *(
+            "Add",
+            "Subtract",
+            "Multiply",
+            "Divide",
+            "Power",
+            "Sqrt",
+            "Negative",
+            "Abs",
+            "Exp",
+            "Erf",
+            "Maximum",
+            "Minimum",
+        ),
+        *(
+            "Relu",
+            "Gelu",
+            "FastGelu",
+            "Swish",
+            "HardSwish",
+            "Sigmoid",
+            "QuickGelu",
+            "Tanh",
+            "SoftPlus",
+            "Clamp",
+            "Clip",
+        ),
+        *("Convert", "Identity", "Dropout", "Select", "MVN", "RMS", "RMSNormalization", "LayerNormalization"),
+        *("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
+    }
+)
+
+#: Operators through which no cache is updated.
+_NO_CACHE_PASSES = frozenset({"ShapeOf", "Constant", "Softmax", "LogSoftmax"})
+
+#: Operators that leave what a cache holds as it is, or only move, drop or convert whole positions of it.
+_CARRIERS = frozenset({"Convert", "Identity", "Gather", "ScatterElementsUpdate", "Slice", "StridedSlice"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A tensor carried from one step to the next.
+
+    Attributes:
+        past: What the step starts with: output of a Parameter or ReadValue.
+        present: What the next step starts with; ``None`` where nothing is written back.
+        read: The Parameter or ReadValue.
+        write: The Result or Assign; ``None`` where nothing is written back.
+    """
+
+    past: Value
+    present: Value | None
+    read: Node
+    write: Node | None
+
+
+def is_stateful(model: Model) -> bool:
+    """Whether ``model`` holds variables."""
+    return any(True for _ in model.graph.of_op("ReadValue"))
+
+
+def find_pairs(model: Model) -> tuple[Pair, ...]:
+    """All tensors that ``model`` carries, in the order of their reads.
+
+    A stateful model's pairs are its variables. In a stateless model an output belongs to the input that reaches it
+    through the fewest operators without passing a product with weights: layers are separated by such products, so a
+    past never reaches the present of another layer. Names only break ties.
+    """
+    graph = model.graph
+    # What attention makes is no updated cache, and a mask or a past reaches it on ways that would look like one.
+    results = {(found.output.node, found.output.port) for found in model.analysis(find_attention)}
+    return _variables(graph) + _inputs_and_outputs(graph, results)
+
+
+def _variables(graph: Graph) -> tuple[Pair, ...]:
+    writes = {node.attributes["variable"]: node for node in graph.of_op("Assign")}
+    pairs = []
+    for read in graph.of_op("ReadValue"):
+        write = writes.get(read.attributes["variable"])
+        pairs.append(Pair(read.outputs[0], write.inputs[0] if write is not None else None, read, write))
+    return tuple(pairs)
+
+
+def _inputs_and_outputs(graph: Graph, barriers: set[tuple[int, int]]) -> tuple[Pair, ...]:
+    pasts = [node for node in graph.of_op("Parameter") if may_be_past(node.outputs[0])]
+    parameters = [node for node in pasts if not _is_activation(graph, node.outputs[0])]
+    results = [node for node in graph.of_op("Result") if node.inputs[0] is not None]
+    distances = {result.index: _distances(graph, result, barriers) for result in results}
+    candidates = sorted(
+        (distance, -_shared_words(parameter.name, result.name), parameter.index, result.index)
+        for parameter in parameters
+        for result in results
+        if _fit(parameter.outputs[0], result.inputs[0])
+        and (distance := distances[result.index].get(parameter.index)) is not None
+    )
+    taken: dict[int, int] = {}
+    written: set[int] = set()
+    for _, _, past, present in candidates:
+        if past not in taken and present not in written:
+            taken[past] = present
+            written.add(present)
+    pairs = []
+    for parameter in parameters:
+        if parameter.index in taken:
+            write = graph.nodes[taken[parameter.index]]
+            pair = Pair(parameter.outputs[0], write.inputs[0], parameter, write)
+            if not _is_residual(graph, pair):
+                pairs.append(pair)
+    return tuple(pairs)
+
+
+def _is_activation(graph: Graph, value: Value) -> bool:
+    """Whether weights multiply ``value`` position by position: hidden states, which no step carries to the next."""
+    pending, seen = [value], set()
+    while pending:
+        for use in graph.uses(pending.pop()):
+            if use.node.op in {"MatMul", "Gemm", "MatMulNBits"} and use.port == 0:
+                if not is_computed(graph, use.node.inputs[1]):
+                    return True
+            elif use.node.op in _POSITIONWISE and use.node.index not in seen:
+                seen.add(use.node.index)
+                pending.extend(use.node.outputs[:1])
+    return False
+
+
+def _is_residual(graph: Graph, pair: Pair) -> bool:
+    """Whether the past is only added and scaled on its way to a present whose size is not fixed: one tensor a token."""
+    assert pair.present is not None
+    sizes = pair.present.shape
+    if pair.present == pair.past or sizes is None or all(isinstance(size, int) for size in sizes[1:]):
+        return False
+    pending, seen, reached = [pair.present], set(), False
+    while pending:
+        value = pending.pop()
+        if value == pair.past:
+            reached = True
+        node = graph.producer(value)
+        if node.op in _POSITIONWISE and node.index not in seen:
+            seen.add(node.index)
+            pending.extend(source for source in node.inputs if source is not None)
+    return reached and bool(seen)
+
+
+def may_be_past(value: Value) -> bool:
+    """A past is at least a matrix per batch entry of real numbers, or of quantized ones; not ids and not a mask."""
+    return (value.rank is None or value.rank >= 3) and value.element_type not in {"i64", "boolean", "string"}
+
+
+def _fit(past: Value, present: Value | None) -> bool:
+    """Whether types and shapes allow ``present`` to be the next step's ``past``."""
+    if present is None:
+        return False
+    if "dynamic" not in {past.element_type, present.element_type} and past.element_type != present.element_type:
+        return False
+    if past.shape is None or present.shape is None:
+        return True
+    if len(past.shape) != len(present.shape):
+        return False
+    differing = [
+        (old, new)
+        for old, new in zip(past.shape, present.shape, strict=True)
+        if isinstance(old, int) and isinstance(new, int) and old != new
+    ]
+    # With fixed sizes throughout, a cache grows by the number of new tokens along its sequence axis.
+    return not differing or (len(differing) == 1 and differing[0][0] < differing[0][1])
+
+
+def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> dict[int, int]:
+    """For each Parameter that reaches ``result`` without a product with weights, how many operators lie between."""
+    found: dict[int, int] = {}
+    pending = deque((value, 0) for value in result.inputs if value is not None)
+    seen: set[tuple[int, int]] = set(barriers)
+    while pending:
+        value, distance = pending.popleft()
+        if (value.node, value.port) in seen:
+            continue
+        seen.add((value.node, value.port))
+        node = graph.producer(value)
+        if node.op == "Parameter":
+            found.setdefault(node.index, distance)
+        for source in _data_inputs(graph, node, value):
+            pending.append((source, distance + 1))
+    return found
+
+
+def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
+    """The inputs of ``node`` whose elements reach ``value``, one of its outputs; none of a product with weights."""
+    if node.op in INNER_CACHES:
+        for past, present in INNER_CACHES[node.op]:
+            if present == value.port:
+                source = node.inputs[past] if past < len(node.inputs) else None
+                return [source] if source is not None else []
+    if node.op in _NO_CACHE_PASSES or node.op in OPERATORS:
+        return []
+    if node.op in _PRODUCTS and not all(is_computed(graph, source) for source in node.inputs[:2]):
+        return []
+    if node.op == "MatMul" and _is_softmax(graph, node.inputs[0]):
+        return []
+    return [source for source in node.inputs if source is not None]
+
+
+def _is_softmax(graph: Graph, value: Value | None) -> bool:
+    """Whether ``value`` is a Softmax, as it stands or converted: then a product with it is a result of attention."""
+    while value is not None:
+        node = graph.producer(value)
+        if node.op == "Softmax":
+            return True
+        value = node.inputs[0] if node.op in {"Convert", "Identity", "Dropout"} else None
+    return False
+
+
+def same_tensor(graph: Graph, value: Value) -> Value:
+    """``value`` traced back through operators that only move, drop or convert whole positions of a cache."""
+    while True:
+        node = graph.producer(value)
+        if node.op not in _CARRIERS or node.inputs[0] is None:
+            return value
+        value = node.inputs[0]
+
+
+def appended(graph: Graph, pair: Pair) -> Node | None:
+    """The Concat that appends new positions to the past and is written back as it is; ``None`` where there is none."""
+    if pair.present is None:
+        return None
+    value = pair.present
+    node = graph.producer(value)
+    while node.op in {"Convert", "Identity"} and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = graph.producer(value)
+    if node.op != "Concat" or len(node.inputs) != 2:
+        return None
+    sources = [same_tensor(graph, source) for source in node.inputs if source is not None]
+    return node if pair.past in sources else None
+
+
+def _shared_words(first: str, second: str) -> int:
+    """How many words (runs of letters, runs of digits) two names share."""
+    return len(set(re.findall(r"[A-Za-z]+|\d+", first)) & set(re.findall(r"[A-Za-z]+|\d+", second)))

@@ -1,0 +1,57 @@
+"""Small questions about values that several analyses ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.graph import Graph, Node, Value
+
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ["SAME_ELEMENTS", "held_constant", "is_computed", "is_scalar", "keeps_elements"]
+
+#: Operators that pass a tensor's elements on unchanged in place and order.
+SAME_ELEMENTS = frozenset({"Convert", "Identity"})
+
+_FLOATS = frozenset({"f16", "bf16", "f32", "f64", "dynamic"})
+
+
+def is_scalar(value: Value) -> bool:
+    """Whether all dimensions of ``value`` are 1, so that it scales a tensor as a whole."""
+    return value.shape is not None and all(dimension == 1 for dimension in value.shape)
+
+
+def is_computed(graph: Graph, value: Value | None) -> bool:
+    """Whether ``value`` is not a weight: a constant, as it stands, converted, dequantized or laid out differently."""
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current is None:
+            continue
+        node = graph.producer(current)
+        if node.op in {"Multiply", "Subtract"}:
+            pending += node.inputs
+        elif node.op in SAME_ELEMENTS | {"Transpose", "Reshape", "DequantizeLinear"}:
+            pending.append(node.inputs[0])
+        elif node.op != "Constant":
+            return True
+    return False
+
+
+def keeps_elements(node: Node) -> bool:
+    """Whether ``node`` passes its elements on; a Convert does not where an integer or boolean is involved."""
+    if node.op != "Convert":
+        return node.op == "Identity"
+    source = node.inputs[0]
+    return source is not None and {source.element_type, node.outputs[0].element_type} <= _FLOATS
+
+
+def held_constant(graph: Graph, value: Value | None) -> numpy.ndarray | None:
+    """The constant whose elements ``value`` holds, converted or copied."""
+    while value is not None:
+        node = graph.producer(value)
+        if not keeps_elements(node) and node.op not in {"Broadcast", "Reshape", "Unsqueeze"}:
+            return graph.constant(value)
+        value = node.inputs[0]
+    return None

@@ -1,0 +1,118 @@
+"""Caches as plain data: what an inventory says of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graphpass.model import Dimension
+
+__all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Inventory", "ModelKind"]
+
+CacheKind = Literal["kv", "linear", "cross", "unknown"]
+CacheRole = Literal["key", "value", "conv", "recurrent", "cross_key", "cross_value", "encoder_hidden", "unknown"]
+ModelKind = Literal["none", "kv", "linear", "hybrid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Where each logical axis stands in a cache's tensor; ``None`` where the cache has no such axis."""
+
+    batch: int | None = None
+    heads: int | None = None
+    sequence: int | None = None
+    head_dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One tensor carried from one step to the next.
+
+    Attributes:
+        name: Variable id of a stateful cache, name of the past input of a stateless one.
+        kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read.
+        role: What the model uses it for.
+        layer: Position of its layer among the layers that hold caches, from 0; ``None`` where it could not be told.
+        axes: Where the logical axes stand.
+        shape: The declared shape, symbols and unknown dimensions as they stand in the model.
+        element_type: OpenVINO's short name.
+        read: Name of the past input, or of the ReadValue.
+        write: Name of the present output, or of the Assign; ``None`` for a cache that is only read.
+        evidence: Why it is called what it is called, one fact a line.
+    """
+
+    name: str
+    kind: CacheKind
+    role: CacheRole
+    layer: int | None
+    axes: Axes
+    shape: tuple[Dimension, ...] | None
+    element_type: str
+    read: str
+    write: str | None
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBlock:
+    """One place where attention is computed.
+
+    Attributes:
+        node: Name of the node that stands for it: the fused operator, or the Softmax.
+        form: ``"decomposed"``, or the operator's type (``"ScaledDotProductAttention"``, ``"GroupQueryAttention"``).
+        key: Name of the cache it reads keys from; ``None`` where it reads none.
+        value: Name of the cache it reads values from.
+        fusable: Whether `fuse-attention` can express it; true of an operator that is fused already.
+        reason: Why it is not fusable.
+    """
+
+    node: str
+    form: str
+    key: str | None = None
+    value: str | None = None
+    fusable: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All caches of a model, and where attention reads them.
+
+    Attributes:
+        stateful: Whether the caches are variables inside the model.
+        caches: By layer, key before value; caches of unknown layer last.
+        attention: In execution order.
+        unpaired_inputs: Inputs that look like a past but have no present.
+        unpaired_outputs: Outputs that look like a present but have no past.
+    """
+
+    stateful: bool
+    caches: tuple[Cache, ...]
+    attention: tuple[AttentionBlock, ...] = ()
+    unpaired_inputs: tuple[str, ...] = ()
+    unpaired_outputs: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> ModelKind:
+        """The model's kind; cross caches do not count."""
+        kinds = {cache.kind for cache in self.caches}
+        if {"kv", "linear"} <= kinds:
+            return "hybrid"
+        if "kv" in kinds:
+            return "kv"
+        return "linear" if "linear" in kinds else "none"
+
+    def cache(self, name: str) -> Cache:
+        """The cache called ``name``.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for cache in self.caches:
+            if cache.name == name:
+                return cache
+        raise KeyError(name)
+
+    def of_kind(self, *kinds: CacheKind) -> tuple[Cache, ...]:
+        """The caches of these kinds, in order."""
+        return tuple(cache for cache in self.caches if cache.kind in kinds)

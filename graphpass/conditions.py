@@ -1,0 +1,37 @@
+"""What passes need to hold before they run, and promise to hold after."""
+
+from __future__ import annotations
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.pairs import is_stateful
+from graphpass.manager import Condition
+from graphpass.model import Model
+
+__all__ = ["HAS_CACHES", "OPENVINO", "STATEFUL", "STATELESS"]
+
+
+def _needs_stateless(model: Model) -> str | None:
+    return "the model is stateful already" if is_stateful(model) else None
+
+
+def _needs_stateful(model: Model) -> str | None:
+    return None if is_stateful(model) else "the model holds no variables"
+
+
+def _needs_caches(model: Model) -> str | None:
+    inventory = analyze_caches(model)
+    if inventory.caches or inventory.unpaired_inputs or inventory.unpaired_outputs:
+        return None
+    return "no tensor of the model is carried from one step to the next"
+
+
+def _needs_openvino(model: Model) -> str | None:
+    return None if model.dialect == "openvino" else f"the model is in {model.dialect}"
+
+
+STATELESS = Condition("stateless", _needs_stateless, "run make-stateless first")
+STATEFUL = Condition("stateful", _needs_stateful, "run make-stateful first")
+HAS_CACHES = Condition(
+    "has caches", _needs_caches, "export the model with past_key_values (optimum: a task that ends in -with-past)"
+)
+OPENVINO = Condition("OpenVINO IR", _needs_openvino, "run to-openvino first")

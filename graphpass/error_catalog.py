@@ -1,0 +1,203 @@
+"""What each error id means and what to do; ``graphpass explain GP203`` prints it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from graphpass.errors import UsageError
+
+__all__ = ["CATALOG", "explain_error", "is_error_id"]
+
+CATALOG: dict[str, str] = {
+    "GP101": (
+        "The path that was given as MODEL does not exist. Check the spelling, and the folder that the command runs in."
+    ),
+    "GP102": (
+        "The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with "
+        "external data the .onnx; weights are found from there."
+    ),
+    "GP103": (
+        "The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a "
+        "subfolder (onnx/): name that one."
+    ),
+    "GP104": (
+        "The file is no ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind "
+        "of file with that ending. Export or copy it again."
+    ),
+    "GP105": (
+        "The ONNX model keeps weights in another file, and that file is missing, too short, or outside the model's "
+        "folder. Copy it beside the .onnx file, under the name that the message tells."
+    ),
+    "GP106": "The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.",
+    "GP107": (
+        "An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, or "
+        "shorter than the .xml says."
+    ),
+    "GP108": "The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.",
+    "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
+    "GP202": (
+        "A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with "
+        "to-openvino makes an IR."
+    ),
+    "GP203": (
+        "The result would overwrite the model that it is made from. graphpass never edits a model in place: write "
+        "to another folder or file."
+    ),
+    "GP210": (
+        "The text of the pipeline does not follow the grammar: names separated by commas, options in braces, for "
+        "example to-openvino,make-stateful{beam-index=true}. The caret shows where. In a shell, put quotes around "
+        "it."
+    ),
+    "GP211": (
+        "No pass of that name is installed. `graphpass passes` lists those that are; plug-ins add theirs through "
+        "the entry point group graphpass.passes."
+    ),
+    "GP212": (
+        "The pass has no option of that name. Options are written in kebab-case; `graphpass explain PASS` lists them."
+    ),
+    "GP213": (
+        "The option does not take this value; the message tells the type. Strings may stand in quotes, lists in "
+        "brackets, nothing is written none."
+    ),
+    "GP214": (
+        "The file is not TOML, or holds something besides [[pass]] tables, each with a name and the options of that "
+        "pass as keys."
+    ),
+    "GP215": (
+        "No target of that name is installed. `graphpass targets` lists those that are; plug-ins add theirs through "
+        "the entry point group graphpass.targets."
+    ),
+    "GP216": "There is no error with this id. Ids are printed after the word error, as in: error: GP203: ...",
+    "GP220": (
+        "Two installed distributions, or one and the running program, own a pass or target of the same name, so the "
+        "name does not say which is meant. Uninstall or rename one of the two that the message names."
+    ),
+    "GP221": (
+        "A plug-in owns the name but cannot be imported; the message tells the distribution and the reason. Other "
+        "passes and targets work all the same."
+    ),
+    "GP222": (
+        "A plug-in's registration is wrong: the class is no Pass or Target, its name differs from the entry "
+        "point's, or one of its fields cannot be an option because it has no default or a type that cannot be "
+        "written in a pipeline."
+    ),
+    "GP240": (
+        "A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX "
+        "on the CPU only."
+    ),
+    "GP241": (
+        "An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all "
+        "positions so far."
+    ),
+    "GP242": (
+        "A step was given another batch than the one before, but the caches hold that batch. Reset the session first."
+    ),
+    "GP243": "Logits were asked for before the first forward pass.",
+    "GP250": (
+        "A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative "
+        "number of steps."
+    ),
+    "GP301": (
+        "The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX "
+        "before it."
+    ),
+    "GP302": (
+        "Something that the pass needs to hold before does not hold, for example make-stateful on a model that is "
+        "stateful already. `graphpass explain PASS` lists what it needs."
+    ),
+    "GP310": (
+        "The graph is not well formed, in the words of ONNX's or OpenVINO's own checker. From a model as exported "
+        "this points at the exporter; after a pass it is a bug of the pass."
+    ),
+    "GP311": (
+        "OpenVINO's ONNX frontend has no rule for some operators of the model; the message names them, their "
+        "domains and nodes."
+    ),
+    "GP312": (
+        "OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the "
+        "message has its words."
+    ),
+    "GP313": (
+        "The names of past and present of two caches concatenate to one variable id. Rename an input or an output."
+    ),
+    "GP314": (
+        "Some past inputs have no present output, or the reverse, so the model does not carry them from step to "
+        "step. A decoder exported for the first step only (without past) is like that; take the one with past."
+    ),
+    "GP315": (
+        "A cache does not show by its dataflow what it is, so no pass may guess. `graphpass inspect --verbose` "
+        "prints what is known of it."
+    ),
+    "GP316": (
+        "The initial state of a cache needs a size that the model does not fix. Give that dimension of the past "
+        "input a fixed size."
+    ),
+    "GP317": "No input besides the caches has a batch dimension, so the initial state cannot follow the batch.",
+    "GP318": "The model has an input called beam_idx already, which make-stateful would add.",
+    "GP319": "The model has the inputs that insert-reorder adds already.",
+    "GP320": (
+        "A decode session does not know how to feed an input or a cache of this model, for example the encoder "
+        "states of a translation model."
+    ),
+    "GP321": "The runtime refuses to compile the model, or has no such device; the message has its words.",
+    "GP322": "The runtime compiled the model but failed to run it; the message has its words.",
+    "GP323": "The model takes a fixed number of tokens at a time, and was given another.",
+    "GP324": (
+        "It is not clear which output holds the logits: none is called logits, or what is called so is not [batch, "
+        "length, vocabulary]."
+    ),
+    "GP325": (
+        "insert-reorder needs the length of the past, and it does not follow from the inputs: it takes attention_mask "
+        "[batch, length] and input_ids."
+    ),
+    "GP330": "The two models have no output in common that is not a cache, so there is nothing to compare.",
+    "GP331": "The two models fix unlike batch sizes, so they cannot be fed the same.",
+    "GP401": (
+        "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "
+        "the traceback, and report it to the pass's author."
+    ),
+    "GP402": "A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.",
+    "GP403": (
+        "Under --verify-each: the pass says that it changed the model and it did not, or the reverse. This is a bug "
+        "of the pass."
+    ),
+    "GP404": (
+        "Under --verify-each: after this pass the model computes something else than the pipeline's input. This is "
+        "a bug of the pass; --dump-dir keeps the models before and after it."
+    ),
+    "GP405": (
+        "The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target."
+    ),
+    "GP501": (
+        "The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was "
+        "changed."
+    ),
+    "GP502": (
+        "What was written does not read back as it should, so it was thrown away. Nothing was changed. This is a "
+        "bug of graphpass or of the library that wrote it."
+    ),
+    "GP503": "An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.",
+    "GP601": (
+        "The result of a pipeline does not compute the same as its input, so it was not written. --verify-each "
+        "names the pass at fault."
+    ),
+}
+
+
+def is_error_id(text: str) -> bool:
+    """Whether ``text`` looks like an error's id."""
+    return re.fullmatch(r"GP\d+", text, re.IGNORECASE) is not None
+
+
+def explain_error(error_id: str) -> str:
+    """One paragraph about an error.
+
+    Raises:
+        UsageError: GP216, there is no such id.
+    """
+    name = error_id.upper()
+    if name not in CATALOG:
+        near = difflib.get_close_matches(name, CATALOG, n=3)
+        raise UsageError("GP216", f"there is no error {name}", f"near it: {', '.join(near)}" if near else None)
+    return f"{name}: {CATALOG[name]}"

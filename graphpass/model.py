@@ -1,0 +1,194 @@
+"""`Model`: one interface over ONNX and OpenVINO models, and the functions that read and write them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from graphpass.errors import ReadError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from graphpass.graph import Graph
+
+__all__ = ["Dialect", "Dimension", "Model", "Port", "find_model", "load", "save"]
+
+Dialect = Literal["onnx", "openvino"]
+
+Dimension = int | str | None
+"""One dimension: its size, the name of a symbol, or ``None`` where nothing is known."""
+
+Analysis = TypeVar("Analysis")
+
+#: Models that stand beside a language model and are never meant by the folder they lie in.
+_COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of a model.
+
+    Attributes:
+        name: The name by which a runtime addresses it.
+        shape: One entry a dimension; ``None`` where the rank is unknown.
+        element_type: OpenVINO's short name: ``"f32"``, ``"i64"``, ``"boolean"`` ...
+    """
+
+    name: str
+    shape: tuple[Dimension, ...] | None
+    element_type: str
+
+
+class Model(ABC):
+    """A model of one dialect. The native object stays the truth and stays reachable.
+
+    Attributes:
+        dialect: ``"onnx"`` or ``"openvino"``.
+        path: The file it was read from; ``None`` for a model made in memory.
+        edited: Whether a pass changed it since it was read.
+    """
+
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, path: Path | None) -> None:
+        """Create a model read from ``path``."""
+        self.path = path
+        self.edited = False
+        self._analyses: dict[Callable[..., Any], Any] = {}
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs a caller feeds, in the model's order."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs a caller gets, in the model's order."""
+
+    @abstractmethod
+    def clone(self) -> Self:
+        """A copy whose graph can be edited without touching this one. Weights may be shared."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """A hash of the structure: operators, attributes, names, edges, types, small constants.
+
+        Constants of more than 1 KiB count with type, shape, first and last 64 bytes, so weights are not read.
+        """
+
+    @abstractmethod
+    def validate(self) -> None:
+        """Check that the native graph is well formed.
+
+        Raises:
+            UnsupportedError: GP310, with the checker's words.
+        """
+
+    @abstractmethod
+    def build_graph(self) -> Graph:
+        """A new dialect-neutral view of the native graph; see `Model.graph` for the cached one."""
+
+    @property
+    def graph(self) -> Graph:
+        """The dialect-neutral view, kept until the model is edited."""
+        return self.analysis(_graph_of)
+
+    def analysis(self, compute: Callable[[Self], Analysis]) -> Analysis:
+        """The result of ``compute(self)``, kept until the model is edited."""
+        if compute not in self._analyses:
+            self._analyses[compute] = compute(self)
+        found: Analysis = self._analyses[compute]
+        return found
+
+    def mark_edited(self) -> None:
+        """Say that the native graph changed: analyses are forgotten."""
+        self.edited = True
+        self._analyses.clear()
+
+
+def _graph_of(model: Model) -> Graph:
+    return model.build_graph()
+
+
+def find_model(path: str | Path) -> Path:
+    """The model file that ``path`` means.
+
+    Args:
+        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+
+    Returns:
+        The file.
+
+    Raises:
+        ReadError: GP101 nothing there; GP102 neither ``.onnx`` nor ``.xml``; GP103 a folder without a model.
+        UsageError: GP201 a folder with several models.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ReadError("GP101", f"{path} does not exist")
+    if path.is_file():
+        if path.suffix.lower() not in {".onnx", ".xml"}:
+            raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", "name the model file itself")
+        return path
+    found = models_in(path)
+    if not found:
+        raise ReadError("GP103", f"{path} holds no .onnx or .xml model")
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        raise UsageError(
+            "GP201", f"{path} holds several models: {names}", "name one of them, for example " + str(found[0])
+        )
+    return found[0]
+
+
+def models_in(folder: Path) -> list[Path]:
+    """The model files directly in ``folder``, sorted by name; tokenizer models do not count."""
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in {".onnx", ".xml"} and file.name not in _COMPANION_MODELS and file.is_file()
+    )
+
+
+def load(path: str | Path) -> Model:
+    """Read a model.
+
+    Args:
+        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+
+    Returns:
+        An `OnnxModel` or an `OpenVINOModel`. Weights are not read until something asks for their values.
+
+    Raises:
+        ReadError: The file is missing, damaged, or of no known format (GP101 to GP107).
+        UsageError: GP201, a folder with several models.
+    """
+    file = find_model(path)
+    if file.suffix.lower() == ".onnx":
+        from graphpass.onnx_model import OnnxModel
+
+        return OnnxModel.load(file)
+    from graphpass.openvino_model import OpenVINOModel
+
+    return OpenVINOModel.load(file)
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model, weights untouched, all files or none.
+
+    Args:
+        model: What to write.
+        path: The ``.onnx`` or ``.xml`` file to write; weights go beside it.
+
+    Raises:
+        UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input.
+        WriteError: GP501, the file system's words.
+    """
+    from graphpass.storage.write import write_model
+
+    write_model(model, Path(path))

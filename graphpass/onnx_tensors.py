@@ -1,0 +1,253 @@
+"""The tensors of an ONNX model wherever they stand, and the files that hold their data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from graphpass.errors import ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "SMALL",
+    "ExternalData",
+    "check_external_data",
+    "element_type",
+    "external_data",
+    "external_files",
+    "graphs",
+    "is_external",
+    "nbytes",
+    "rebuilt",
+    "sample",
+    "tensors",
+]
+
+#: Tensors of at most this many bytes count as structure, larger ones as weights.
+SMALL = 1024
+
+_SAMPLE = 64
+_TYPE = onnx.TensorProto
+
+#: ONNX's number of each element type: OpenVINO's short name (ONNX's own where OpenVINO has none), and bits an element.
+_ELEMENT_TYPES: dict[int, tuple[str, int]] = {
+    _TYPE.FLOAT: ("f32", 32),
+    _TYPE.UINT8: ("u8", 8),
+    _TYPE.INT8: ("i8", 8),
+    _TYPE.UINT16: ("u16", 16),
+    _TYPE.INT16: ("i16", 16),
+    _TYPE.INT32: ("i32", 32),
+    _TYPE.INT64: ("i64", 64),
+    _TYPE.STRING: ("string", 64),
+    _TYPE.BOOL: ("boolean", 8),
+    _TYPE.FLOAT16: ("f16", 16),
+    _TYPE.DOUBLE: ("f64", 64),
+    _TYPE.UINT32: ("u32", 32),
+    _TYPE.UINT64: ("u64", 64),
+    _TYPE.COMPLEX64: ("complex64", 64),
+    _TYPE.COMPLEX128: ("complex128", 128),
+    _TYPE.BFLOAT16: ("bf16", 16),
+    _TYPE.FLOAT8E4M3FN: ("f8e4m3", 8),
+    _TYPE.FLOAT8E4M3FNUZ: ("float8e4m3fnuz", 8),
+    _TYPE.FLOAT8E5M2: ("f8e5m2", 8),
+    _TYPE.FLOAT8E5M2FNUZ: ("float8e5m2fnuz", 8),
+    _TYPE.UINT4: ("u4", 4),
+    _TYPE.INT4: ("i4", 4),
+    23: ("f4e2m1", 4),  # from here on by number: newer than the oldest onnx that graphpass takes
+    24: ("f8e8m0", 8),
+    25: ("u2", 2),
+    26: ("i2", 2),
+    27: ("float6e2m3", 6),
+    28: ("float6e3m2", 6),
+}
+
+
+def element_type(code: int) -> str:
+    """OpenVINO's short name of ONNX element type ``code``; ``"dynamic"`` where unknown."""
+    return _ELEMENT_TYPES[code][0] if code in _ELEMENT_TYPES else "dynamic"
+
+
+def nbytes(tensor: onnx.TensorProto) -> int:
+    """How many bytes the tensor's data takes, from its shape and type alone; strings count 8 each."""
+    bits = _ELEMENT_TYPES[tensor.data_type][1] if tensor.data_type in _ELEMENT_TYPES else 8
+    size: int = (prod(tensor.dims) * bits + 7) // 8
+    return size
+
+
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether the tensor's data lies in a file of its own."""
+    return tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """Whatever holds nodes: the main graph, functions, and the bodies inside them."""
+    training = [graph for info in proto.training_info for graph in (info.initialization, info.algorithm)]
+    pending: list[Any] = [*training, *proto.functions, proto.graph]
+    while pending:
+        holder = pending.pop()
+        yield holder
+        for attribute in _attributes(holder):
+            if attribute.HasField("g"):
+                pending.append(attribute.g)
+            pending.extend(attribute.graphs)
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of the model: initializers and attributes, in the main graph, its bodies and functions."""
+    for holder in graphs(proto):
+        if isinstance(holder, onnx.GraphProto):
+            yield from holder.initializer
+            yield from _dense(holder.sparse_initializer)
+        for attribute in _attributes(holder):
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("sparse_tensor"):
+                yield from _dense([attribute.sparse_tensor])
+            yield from attribute.tensors
+            yield from _dense(attribute.sparse_tensors)
+
+
+def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.TensorProto | None]) -> onnx.ModelProto:
+    """A copy of the model with other tensors; those of the main graph that are replaced are never copied.
+
+    Args:
+        proto: What to copy.
+        change: Gives the replacement of a tensor; ``None`` keeps it.
+    """
+    copy = onnx.ModelProto()
+    _merge(proto, copy, without="graph")
+    _merge(proto.graph, copy.graph, without="initializer")
+    for tensor in tensors(copy):
+        replacement = change(tensor)
+        if replacement is not None:
+            tensor.CopyFrom(replacement)
+    for tensor in proto.graph.initializer:
+        copy.graph.initializer.append(change(tensor) or tensor)
+    return copy
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalData:
+    """Where the data of one tensor lies.
+
+    Attributes:
+        tensor: The tensor's name.
+        location: The file, relative to the model's folder.
+        file: The file itself, links resolved.
+        offset: First byte.
+        length: Number of bytes.
+    """
+
+    tensor: str
+    location: str
+    file: Path
+    offset: int
+    length: int
+
+
+def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> ExternalData:
+    """Where the data of an external tensor lies.
+
+    Args:
+        tensor: A tensor for which `is_external` holds.
+        model_file: The file that the model was read from.
+
+    Raises:
+        ReadError: GP105, the reference is damaged, leads out of the model's folder, or to no file.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if model_file is None:
+        raise _no_data(tensor, f"data in {location!r}, but the model was read from no folder")
+    # Backslashes part folders on Windows; a model must not mean another file there.
+    parts = PurePosixPath(location.replace("\\", "/")).parts
+    if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
+        raise _no_data(tensor, f"data in {location!r}, which is no relative path inside the folder of {model_file}")
+    file = (model_file.parent / location).resolve()
+    # Both folders: in a download cache the model and its data may be links into one folder of blobs.
+    if not any(file.is_relative_to(folder) for folder in (model_file.parent.resolve(), model_file.resolve().parent)):
+        raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
+    if not file.is_file():
+        raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
+    try:
+        offset = int(entries.get("offset", "0"))
+        length = int(entries.get("length", str(nbytes(tensor))))
+    except ValueError as error:
+        raise _no_data(tensor, f"data in {file} at an offset or length that is no number") from error
+    size = file.stat().st_size
+    if offset < 0 or length < 0 or offset + length > size:
+        reason = f"bytes {offset} to {offset + length} of {file}, which has {size}"
+        raise _no_data(tensor, reason, "the file is incomplete, or belongs to another model")
+    return ExternalData(tensor.name, location, file, offset, length)
+
+
+def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
+    """The data files of a model: location as the model says it -> the file, each once, in the model's order.
+
+    Raises:
+        ReadError: GP105.
+    """
+    found = (external_data(tensor, model_file) for tensor in tensors(proto) if is_external(tensor))
+    return {data.location: data.file for data in found}
+
+
+def check_external_data(proto: onnx.ModelProto, model_file: Path) -> None:
+    """Check that every external tensor's data is there, without reading it.
+
+    Raises:
+        ReadError: GP105.
+    """
+    external_files(proto, model_file)
+
+
+def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:
+    """The first and the last 64 bytes of a tensor's data, wherever it lies; of data in typed fields so many values.
+
+    Raises:
+        ReadError: GP105.
+    """
+    if is_external(tensor):
+        data = external_data(tensor, model_file)
+        with data.file.open("rb") as stream:
+            stream.seek(data.offset)
+            head = stream.read(min(_SAMPLE, data.length))
+            stream.seek(data.offset + max(0, data.length - _SAMPLE))
+            return head + stream.read(min(_SAMPLE, data.length))
+    if tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+        return raw[:_SAMPLE] + raw[-_SAMPLE:]
+    fields = [value for field, value in tensor.ListFields() if field.name.endswith("_data")]
+    return repr([(list(values[:_SAMPLE]), list(values[-_SAMPLE:])) for values in fields]).encode()
+
+
+def _attributes(holder: Any) -> Iterator[onnx.AttributeProto]:
+    if isinstance(holder, onnx.FunctionProto):
+        yield from holder.attribute_proto
+    for node in holder.node:
+        yield from node.attribute
+
+
+def _no_data(tensor: onnx.TensorProto, reason: str, hint: str | None = None) -> ReadError:
+    return ReadError("GP105", f"tensor {tensor.name!r} has its {reason}", hint)
+
+
+def _dense(sparse: Any) -> Iterator[onnx.TensorProto]:
+    for tensor in sparse:
+        yield tensor.values
+        yield tensor.indices
+
+
+def _merge(source: Any, target: Any, without: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == without:
+            continue
+        if hasattr(value, "MergeFrom"):  # a message or a repeated field
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)

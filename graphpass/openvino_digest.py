@@ -1,0 +1,99 @@
+"""A hash of an OpenVINO model's structure that reads no weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy
+import openvino
+
+from graphpass.openvino_names import bodies
+
+__all__ = ["digest"]
+
+_SMALL = 1024
+_SAMPLE = 64
+
+#: What OpenVINO itself stamps on a model when it writes one.
+_STAMPS = frozenset({"OpenVINO Runtime", "Runtime_version", "version"})
+
+
+def digest(ov_model: openvino.Model) -> str:
+    """A hash of ``ov_model``: two models with the same hash have the same graph.
+
+    A node's hash holds those of its inputs, so the order in which nodes happen to be listed does not count.
+    """
+    graphs = [("", ov_model)]
+    for _, graph in graphs:
+        for op in graph.get_ordered_ops():
+            graphs.extend((op.get_name(), body) for body in bodies(op))
+    within: dict[str, list[str]] = {}
+    for owner, graph in reversed(graphs):  # bodies before the graphs that hold them
+        within.setdefault(owner, []).append(_graph_digest(graph, within))
+    return _hash(within[""], _plain(ov_model.rt_info, leave_out=_STAMPS))
+
+
+def _graph_digest(graph: openvino.Model, within: dict[str, list[str]]) -> str:
+    found: dict[str, str] = {}
+    for op in graph.get_ordered_ops():
+        inputs = [(found[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
+        outputs = [
+            (str(output.get_element_type()), str(output.get_partial_shape()), sorted(output.get_names()))
+            for output in op.outputs()
+        ]
+        kind = op.get_type_info()
+        found[op.get_name()] = _hash(
+            kind.name,
+            kind.version_id,
+            op.get_friendly_name(),
+            _plain(op.get_attributes()),
+            inputs,
+            outputs,
+            _content(op),
+            within.get(op.get_name(), []),
+            _ports_of_bodies(op),
+        )
+    ports = [[found[op.get_name()] for op in ops] for ops in (graph.get_parameters(), graph.get_results())]
+    return _hash(ports, sorted(found.values()))
+
+
+def _content(op: openvino.Node) -> str:
+    if op.get_type_name() != "Constant":
+        return ""
+    if op.get_element_type() == openvino.Type.string:
+        return repr(op.get_tensor_view().str_data.tolist())
+    # The raw bytes, without reading more of a memory-mapped file than what is hashed.
+    data = numpy.ravel(op.data).view(numpy.uint8)
+    sample = data if data.size <= _SMALL else numpy.concatenate([data[:_SAMPLE], data[-_SAMPLE:]])
+    return sample.tobytes().hex()
+
+
+def _ports_of_bodies(op: openvino.Node) -> list[Any]:
+    """How the ports of an If, Loop or TensorIterator connect to their bodies."""
+    kind = op.get_type_name()
+    if kind == "If":
+        described = [op.get_input_descriptions(0), op.get_input_descriptions(1)]
+        described += [op.get_output_descriptions(0), op.get_output_descriptions(1)]
+    elif kind in {"Loop", "TensorIterator"}:
+        described = [op.get_input_descriptions(), op.get_output_descriptions()]
+    else:
+        return []
+    special = op.get_special_body_ports() if kind == "Loop" else []
+    return [special, [[_fields(port) for port in ports] for ports in described]]
+
+
+def _fields(port: Any) -> list[Any]:
+    values = {name: getattr(port, name) for name in dir(port) if not name.startswith("_")}
+    return [type(port).__name__, sorted((name, value) for name, value in values.items() if isinstance(value, int))]
+
+
+def _plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Any:
+    if hasattr(value, "items"):
+        return {str(key): _plain(inner) for key, inner in sorted(value.items()) if key not in leave_out}
+    return str(value.value) if isinstance(value, openvino.OVAny) else value
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,100 @@
+"""The dialect-neutral view of an OpenVINO model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.graph import Graph, Node, Value, positive_axis
+from graphpass.model import Dimension
+from graphpass.openvino_model import port_name
+
+if TYPE_CHECKING:
+    import openvino
+
+    from graphpass.openvino_model import OpenVINOModel
+
+__all__ = ["build", "shape_of"]
+
+#: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
+_AXIS_INPUTS = {
+    "Gather": (2, "axis", True),
+    "ScatterElementsUpdate": (3, "axis", True),
+    "ScatterUpdate": (3, "axis", True),
+    "Split": (1, "axis", True),
+    "VariadicSplit": (1, "axis", True),
+    "Transpose": (1, "order", False),
+    "Unsqueeze": (1, "axes", False),
+    "Squeeze": (1, "axes", False),
+    "Slice": (4, "axes", False),
+    "Roll": (2, "axes", False),
+}
+
+_PLAIN_ATTRIBUTES = {
+    "Concat": ("axis",),
+    "Softmax": ("axis",),
+    "LogSoftmax": ("axis",),
+    "MatMul": ("transpose_a", "transpose_b"),
+    "ScaledDotProductAttention": ("causal",),
+}
+
+
+def build(model: OpenVINOModel) -> Graph:
+    """A view of ``model``; nodes are its operators in topological order."""
+    values: dict[tuple[str, int], Value] = {}
+    nodes: list[Node] = []
+    for index, op in enumerate(model.ov_model.get_ordered_ops()):
+        inputs = tuple(values[source.get_node().get_name(), source.get_index()] for source in op.input_values())
+        outputs = tuple(_value(index, output) for output in op.outputs())
+        for output, value in zip(op.outputs(), outputs, strict=True):
+            values[op.get_name(), output.get_index()] = value
+        kind = op.get_type_name()
+        name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
+        nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
+    return Graph(tuple(nodes), _read_constant)
+
+
+def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
+    """A partial shape as plain data; ``None`` for an unknown rank."""
+    if shape.rank.is_dynamic:
+        return None
+    return tuple(dimension.get_length() if dimension.is_static else None for dimension in shape)
+
+
+def _value(node: int, output: openvino.Output) -> Value:
+    names = sorted(output.get_names())
+    name = names[0] if names else output.get_node().get_friendly_name()
+    shape = shape_of(output.get_partial_shape())
+    return Value(node, output.get_index(), name, shape, output.get_element_type().to_string())
+
+
+def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: list[Node]) -> dict[str, Any]:
+    if kind in {"ReadValue", "Assign"}:
+        return {"variable": op.get_attributes()["variable_id"]}
+    rank = inputs[0].rank if inputs else None
+    if kind in _PLAIN_ATTRIBUTES:
+        native = op.get_attributes()
+        found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+        if "axis" in found:
+            found["axis"] = positive_axis(int(found["axis"]), rank)
+        return found
+    if kind not in _AXIS_INPUTS:
+        return {}
+    port, name, single = _AXIS_INPUTS[kind]
+    if port >= len(inputs) or nodes[inputs[port].node].op != "Constant":
+        return {}
+    rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
+    axes = tuple(positive_axis(int(axis), rank) for axis in nodes[inputs[port].node].native.data.reshape(-1))
+    if kind == "Transpose" and not axes and rank is not None:
+        axes = tuple(reversed(range(rank)))
+    if single and len(axes) != 1:
+        return {}
+    return {name: axes[0] if single else axes}
+
+
+def _read_constant(node: Node) -> numpy.ndarray:
+    if node.outputs[0].element_type == "bf16":
+        # Its `data` shows the bits of bf16 as if they were f16.
+        return numpy.asarray(node.native.get_data(dtype=numpy.float32))
+    return numpy.asarray(node.native.data)

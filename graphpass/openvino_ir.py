@@ -1,0 +1,104 @@
+"""Checks the files of an OpenVINO IR before OpenVINO reads them, because its own words name neither file nor layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile files out
+
+from graphpass.errors import ReadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["check_ir", "openvino_words"]
+
+_OLDEST_VERSION = 10
+_COPY_AGAIN = "export or copy the model again, both .xml and .bin"
+
+
+def check_ir(path: Path) -> None:
+    """Check that ``path`` is an IR, and that the ``.bin`` file beside it holds every constant.
+
+    Raises:
+        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short.
+    """
+    reader = _Reader(path)
+    reader.read()
+    weights = path.with_suffix(".bin")
+    if not reader.weights_end:
+        return
+    if not weights.is_file():
+        raise ReadError("GP107", f"{weights} is missing; {path.name} needs it", "copy it beside the .xml file")
+    size = weights.stat().st_size
+    if size < reader.weights_end:
+        needs = f"constant {reader.last_constant!r} of {path.name} ends at byte {reader.weights_end}"
+        raise ReadError("GP107", f"{weights} is too short: {needs}, the file has {size}", _COPY_AGAIN)
+
+
+def openvino_words(error: Exception) -> str:
+    """What an OpenVINO exception says, on one line and without its C++ places."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("Exception from ") and " failed at src/" not in line]
+    return " ".join(told or lines or [type(error).__name__])
+
+
+class _Reader:
+    """Finds how many bytes of weights the constants need, in one pass over the XML.
+
+    Attributes:
+        weights_end: Where the constant that lies last in the ``.bin`` file ends.
+        last_constant: That constant's name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights_end = 0
+        self.last_constant = ""
+        self._layer = ""
+        self._depth = 0
+
+    def read(self) -> None:
+        parser = expat.ParserCreate()
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.StartDoctypeDeclHandler = self._refuse_dtd
+        try:
+            with self.path.open("rb") as stream:
+                parser.ParseFile(stream)
+        except OSError as error:
+            raise ReadError("GP106", f"{self.path} cannot be read: {error.strerror}") from error
+        except expat.ExpatError as error:
+            raise ReadError("GP106", f"{self.path} is no XML, or damaged: {error}", _COPY_AGAIN) from error
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._depth == 0:
+            self._check_root(tag, attributes)
+        self._depth += 1
+        if tag == "layer":
+            self._layer = attributes.get("name", "") if attributes.get("type") == "Const" else ""
+        elif tag == "data" and self._layer:
+            end = self._number(attributes, "offset") + self._number(attributes, "size")
+            if end > self.weights_end:
+                self.weights_end, self.last_constant = end, self._layer
+
+    def _end(self, tag: str) -> None:
+        self._depth -= 1
+        if tag == "layer":
+            self._layer = ""
+
+    def _number(self, attributes: dict[str, str], name: str) -> int:
+        text = attributes.get(name, "")
+        if not text.isdecimal():
+            raise ReadError("GP106", f"{self.path}: constant {self._layer!r} has the {name} {text!r}", _COPY_AGAIN)
+        return int(text)
+
+    def _check_root(self, tag: str, attributes: dict[str, str]) -> None:
+        version = attributes.get("version", "")
+        if tag != "net" or not version.isdecimal():
+            raise ReadError("GP106", f"{self.path} is XML, but no OpenVINO IR: it starts with <{tag}>")
+        if int(version) < _OLDEST_VERSION:
+            hint = f"export the model again; OpenVINO reads version {_OLDEST_VERSION} and later"
+            raise ReadError("GP106", f"{self.path} is an IR of version {version}", hint)
+
+    def _refuse_dtd(self, *_: object) -> None:
+        raise ReadError("GP106", f"{self.path} declares a document type, which no OpenVINO IR does")

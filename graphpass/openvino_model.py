@@ -1,0 +1,140 @@
+"""`OpenVINOModel`: a model whose truth is an `openvino.Model`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import openvino
+
+from graphpass import openvino_names
+from graphpass.errors import ReadError, UnsupportedError
+from graphpass.model import Dimension, Model, Port
+from graphpass.openvino_digest import digest
+from graphpass.openvino_ir import check_ir, openvino_words
+from graphpass.openvino_names import all_ops, stabilise_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from graphpass.graph import Graph
+
+__all__ = ["OpenVINOModel", "port_name", "shape_of", "stabilise_names"]
+
+
+class OpenVINOModel(Model):
+    """An OpenVINO model. Weights stay in the memory-mapped file.
+
+    Attributes:
+        ov_model: The model; edit it, then call `mark_edited` (the pass manager does that).
+        given_names: Node names that stay although OpenVINO could have made them up.
+    """
+
+    dialect = "openvino"
+
+    def __init__(
+        self, ov_model: openvino.Model, path: Path | None = None, given_names: Collection[str] = frozenset()
+    ) -> None:
+        """Create a model.
+
+        Args:
+            ov_model: The model.
+            path: The ``.xml`` file it was read from.
+            given_names: Node names that stay although they look like ``Add_27``; see `stabilise_names`.
+        """
+        super().__init__(path)
+        self.ov_model = ov_model
+        self.given_names = frozenset(given_names)
+        names = ((op.get_friendly_name(), op.get_name()) for op in all_ops(ov_model)) if given_names else ()
+        self._given_nodes = frozenset(own for name, own in names if name == own and name in self.given_names)
+
+    @classmethod
+    def load(cls, path: Path) -> OpenVINOModel:
+        """Read an IR: ``path`` and the ``.bin`` file beside it.
+
+        Raises:
+            ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short.
+        """
+        check_ir(path)
+        try:
+            ov_model = _core().read_model(path)
+        except RuntimeError as error:
+            hint = "export the model again; operators of an extension are not supported"
+            raise ReadError("GP106", f"{path} is damaged or not supported: {openvino_words(error)}", hint) from error
+        if not ov_model.get_ops():
+            raise ReadError("GP106", f"{path} is an IR without outputs", "export the model again")
+        names = {op.get_friendly_name() for op in all_ops(ov_model)}
+        return cls(ov_model, path, names | {ov_model.get_friendly_name()})
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs, in the model's order."""
+        return tuple(_port(port) for port in self.ov_model.inputs)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs, in the model's order."""
+        return tuple(_port(port) for port in self.ov_model.outputs)
+
+    def clone(self) -> OpenVINOModel:
+        """A copy; constants share their memory."""
+        # A clone's names are all set, so those that OpenVINO made up must be settled before.
+        self.stabilise_names()
+        copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
+        copy.edited = self.edited
+        return copy
+
+    def digest(self) -> str:
+        """A hash of the structure."""
+        self.stabilise_names()
+        return digest(self.ov_model)
+
+    def stabilise_names(self) -> None:
+        """Give nodes that nobody named a name that depends on the graph alone; see `stabilise_names`."""
+        openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
+
+    def validate(self) -> None:
+        """Let OpenVINO check all operators and infer their types and shapes anew.
+
+        Raises:
+            UnsupportedError: GP310, with OpenVINO's words.
+        """
+        try:
+            self.ov_model.validate_nodes_and_infer_types()
+        except RuntimeError as error:
+            called = self.path or self.ov_model.get_friendly_name()
+            raise UnsupportedError("GP310", f"{called} is no valid model: {openvino_words(error)}") from error
+
+    def build_graph(self) -> Graph:
+        """A new dialect-neutral view."""
+        from graphpass.openvino_graph import build
+
+        return build(self)
+
+
+def port_name(port: openvino.Output) -> str:
+    """The name by which a port is called: a tensor name, always the same one, else its node's name.
+
+    Of several tensor names the one that is the node's name, too, else the first in alphabetical order.
+    """
+    names = port.get_names()
+    own: str = port.get_node().get_friendly_name()
+    return own if not names or own in names else min(names)
+
+
+def _port(port: openvino.Output) -> Port:
+    shape = port.get_partial_shape()
+    return Port(port_name(port), shape_of(shape), port.get_element_type().to_string())
+
+
+def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
+    """A partial shape as plain data; ``None`` for an unknown rank."""
+    if shape.rank.is_dynamic:
+        return None
+    return tuple(dimension.get_length() if dimension.is_static else None for dimension in shape)
+
+
+@functools.cache
+def _core() -> openvino.Core:
+    return openvino.Core()

@@ -1,0 +1,85 @@
+"""Node names that do not depend on how many nodes a process made before.
+
+OpenVINO names a node that nobody named ``<Type>_<number>``, and the number counts the nodes of the whole process. Such
+names reach the XML, so the same conversion twice would give different files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import openvino
+
+__all__ = ["all_ops", "bodies", "looks_made_up", "stabilise_names"]
+
+_MADE_UP_MODEL = re.compile(r"Model\d+")
+_MADE_UP = re.compile(r"([A-Za-z]\w*?)(_\d+)+")
+
+
+def bodies(op: openvino.Node) -> tuple[openvino.Model, ...]:
+    """The graphs inside an If, Loop or TensorIterator; none for any other operator."""
+    kind = op.get_type_name()
+    if kind == "If":
+        return op.get_then_body(), op.get_else_body()
+    return (op.get_function(),) if kind in {"Loop", "TensorIterator"} else ()
+
+
+def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
+    """Every operator, each graph in topological order, the main graph first, then the bodies."""
+    pending = [ov_model]
+    for graph in pending:
+        for op in graph.get_ordered_ops():
+            yield op
+            pending.extend(bodies(op))
+
+
+def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
+    """Whether the operator's name has the form of those that OpenVINO makes up, or is one.
+
+    Args:
+        op: The operator.
+        types: Names of operator types that count; passes of OpenVINO hand names on to operators of another type.
+    """
+    name = op.get_friendly_name()
+    matched = _MADE_UP.fullmatch(name)
+    return name == op.get_name() or (matched is not None and matched[1] in types)
+
+
+def stabilise_names(
+    ov_model: openvino.Model, given: Collection[str] = frozenset(), given_nodes: Collection[str] = frozenset()
+) -> None:
+    """Name the nodes whose names OpenVINO made up ``<Type>_<k>``, counting in topological order, and the model alike.
+
+    Names of inputs, outputs and other tensors, and of variables, stay as they are. The result depends on
+    the graph alone.
+
+    Args:
+        ov_model: The model; it is edited.
+        given: Names that stay although they look made up, for example those that came from a file.
+        given_nodes: Process-wide names (`openvino.Node.get_name`) of nodes that bear a name of ``given`` which happens
+            to be their own.
+    """
+    ops = list(all_ops(ov_model))
+    types = {op.get_type_name() for op in ops}
+    nameless = []
+    taken = set(given)
+    for op in ops:
+        name = op.get_friendly_name()
+        own = name == op.get_name() and op.get_name() not in given_nodes
+        if own or (name not in given and looks_made_up(op, types)):
+            nameless.append(op)
+        else:
+            taken.add(name)
+    if ov_model.get_friendly_name() not in given and _MADE_UP_MODEL.fullmatch(ov_model.get_friendly_name()):
+        ov_model.set_friendly_name("Model0")
+    counters = dict.fromkeys(types, 0)
+    for op in nameless:
+        kind = op.get_type_name()
+        while (name := f"{kind}_{counters[kind]}") in taken:
+            counters[kind] += 1
+        taken.add(name)
+        op.set_friendly_name(name)

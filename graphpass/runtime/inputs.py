@@ -1,0 +1,183 @@
+"""What each input of a model is fed at one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from graphpass.caches import Inventory
+    from graphpass.model import Port
+
+__all__ = ["Array", "InputPlan", "Step", "numpy_type", "shape_text"]
+
+Array: TypeAlias = NDArray[Any]
+
+_TOKENS = ("input_ids", "decoder_input_ids")
+
+#: Rank of the inputs that are not [batch, length]; a model that declares another means something else by the name.
+_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1}
+
+_NUMPY_TYPES: dict[str, type[np.generic]] = {
+    "boolean": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The tokens of one forward pass, in terms that no model names differently.
+
+    Attributes:
+        input_ids: int64 [batch, length], the new tokens.
+        attention_mask: int64 [batch, past + length], 1 where a position counts.
+        position_ids: int64 [batch, length].
+        past: How many positions the caches already hold.
+    """
+
+    input_ids: NDArray[np.int64]
+    attention_mask: NDArray[np.int64]
+    position_ids: NDArray[np.int64]
+    past: int
+
+    @property
+    def batch(self) -> int:
+        """How many sequences run side by side."""
+        return int(self.input_ids.shape[0])
+
+    @property
+    def length(self) -> int:
+        """How many new tokens each sequence gets."""
+        return int(self.input_ids.shape[1])
+
+    def after(self, earlier: Step) -> Step:
+        """This step and those before it as one, for models that keep nothing."""
+        return Step(
+            np.concatenate([earlier.input_ids, self.input_ids], axis=1),
+            self.attention_mask,
+            np.concatenate([earlier.position_ids, self.position_ids], axis=1),
+            past=0,
+        )
+
+
+class InputPlan:
+    """Knows what to feed to every input of one model that is not a cache.
+
+    Attributes:
+        batch: The batch that the model fixes; ``None`` where any will do.
+        takes_mask: Whether padding can be hidden from the model.
+    """
+
+    def __init__(self, ports: Iterable[Port], inventory: Inventory) -> None:
+        """Plan the feeds.
+
+        Args:
+            ports: The model's inputs.
+            inventory: The model's caches; those that are inputs are the session's business, not this plan's.
+
+        Raises:
+            UnsupportedError: GP320, an input that nothing here knows how to feed, or none that takes token ids.
+        """
+        reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
+        fed = {port.name: port for port in ports if port.name not in reads}
+        makers = _makers(inventory)
+        self._feeds = [
+            (port.name, _maker_for(port, makers), numpy_type(port.element_type, f"input {port.name}"))
+            for port in fed.values()
+        ]
+        tokens = next((fed[name] for name in _TOKENS if name in fed), None)
+        if tokens is None:
+            raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
+        self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
+        self.takes_mask = "attention_mask" in fed
+        # Such a model tells prefill from decode by this input, and its decode branch takes one token.
+        self._decodes_singly = "cache_position" in fed and inventory.kind == "linear"
+
+    def tokens_at_once(self, past: int, length: int) -> int:
+        """How many of ``length`` new tokens one run of the model takes."""
+        if self._length is not None:
+            return self._length
+        return 1 if past and self._decodes_singly else length
+
+    def feeds(self, step: Step) -> dict[str, Array]:
+        """One array an input, in the element type that the model declares."""
+        return {name: make(step).astype(dtype, copy=False) for name, make, dtype in self._feeds}
+
+
+def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
+    """The numpy type of OpenVINO's ``element_type``.
+
+    Raises:
+        UnsupportedError: GP320, numpy has no such type; the message names ``owner``.
+    """
+    if element_type not in _NUMPY_TYPES:
+        raise UnsupportedError("GP320", f"{owner} is of type {element_type}, which cannot be fed")
+    return np.dtype(_NUMPY_TYPES[element_type])
+
+
+def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
+    """A shape for people: ``[?, 2, past, 16]``."""
+    if shape is None:
+        return "[...]"
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
+    linear = inventory.kind == "linear"
+    makers: dict[str, Callable[[Step], Array]] = {
+        **dict.fromkeys(_TOKENS, lambda step: step.input_ids),
+        # Without a cache that grows there are no past positions for a mask to cover.
+        "attention_mask": lambda step: step.attention_mask[:, step.past if linear else 0 :],
+        "position_ids": lambda step: step.position_ids,
+        "token_type_ids": lambda step: np.zeros_like(step.input_ids),
+        "beam_idx": lambda step: np.arange(step.batch),
+        "src_idx": lambda _: np.zeros(0),
+    }
+    if not linear:
+        makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
+    elif (window := _convolution_window(inventory)) is not None:
+        # Transformers' convolution caches read this input as slots of the window: all of them say that this is a
+        # prefill, whatever the prompt's length; the last one is where a decode step puts its token.
+        slots = np.arange(window)
+        makers["cache_position"] = lambda step: slots[-1:] if step.past else slots
+    return makers
+
+
+def _convolution_window(inventory: Inventory) -> int | None:
+    windows = {cache.shape[-1] for cache in inventory.caches if cache.role == "conv" and cache.shape}
+    size = windows.pop() if len(windows) == 1 else None
+    return size if isinstance(size, int) else None
+
+
+def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]]) -> Callable[[Step], Array]:
+    if port.name.startswith("dst_idx") and port.shape is not None:
+        shape = port.shape
+        return lambda step: np.zeros(_empty_slots(shape, step.batch))
+    expected = _RANKS.get(port.name, 2)
+    if port.name not in makers or (port.shape is not None and len(port.shape) != expected):
+        raise UnsupportedError(
+            "GP320",
+            f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
+            "sessions feed token ids, masks, positions, beam and reorder indices, and the caches found in the model",
+        )
+    return makers[port.name]
+
+
+def _empty_slots(shape: tuple[int | str | None, ...], batch: int) -> tuple[int, ...]:
+    """The shape of a ``dst_idx`` that moves nothing: ``[batch, H, 0, S]``, or ``[0]`` for the compact form."""
+    known = tuple(size if isinstance(size, int) else 0 for size in shape)
+    return known if len(shape) == 1 or isinstance(shape[0], int) else (batch, *known[1:])

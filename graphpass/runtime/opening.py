@@ -1,0 +1,56 @@
+"""`open_session`: which backend runs which model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphpass.model import Model
+    from graphpass.runtime.session import DecodeSession
+
+__all__ = ["Backend", "open_session"]
+
+Backend = Literal["auto", "openvino", "onnxruntime"]
+
+
+def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
+    """Make a model ready to decode.
+
+    Args:
+        model: What to run; its caches are found by `graphpass.analysis.caches.analyze_caches`.
+        device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
+        backend: ``"auto"`` takes ONNX Runtime for ONNX and OpenVINO for OpenVINO. ``"openvino"`` also runs ONNX models,
+            through OpenVINO's frontend.
+        exact: OpenVINO only: compute in f32 and keep caches in f32, as far as the device can be told to. Without it the
+            device's defaults hold, whose results depend on the machine (bf16 arithmetic, u8 caches).
+
+    Returns:
+        A session that has seen no token yet.
+
+    Raises:
+        UnsupportedError: GP320 the model has an input or a cache that no session knows how to feed; GP321 the runtime
+            refuses the model.
+        UsageError: GP240 the backend cannot run this dialect or device.
+    """
+    from graphpass.analysis.caches import analyze_caches
+
+    inventory = model.analysis(analyze_caches)
+    if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
+        if model.dialect != "onnx":
+            raise UsageError("GP240", "ONNX Runtime cannot run an OpenVINO model", "use the openvino backend")
+        if device != "CPU":
+            raise UsageError(
+                "GP240", f"the onnxruntime backend runs on CPU, not on {device}", "use the openvino backend"
+            )
+        from graphpass.runtime.onnxruntime_stateless import OnnxRuntimeStatelessSession
+
+        return OnnxRuntimeStatelessSession(model, inventory)
+    if inventory.stateful:
+        from graphpass.runtime.openvino_stateful import OpenVINOStatefulSession
+
+        return OpenVINOStatefulSession(model, inventory, device, exact)
+    from graphpass.runtime.openvino_stateless import OpenVINOStatelessSession
+
+    return OpenVINOStatelessSession(model, inventory, device, exact)

@@ -1,0 +1,75 @@
+"""A model compiled by OpenVINO for one device, and one inference request on it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import openvino
+
+from graphpass.onnx_model import OnnxModel
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.runtime.failures import compiling, running
+
+if TYPE_CHECKING:
+    from graphpass.model import Model
+    from graphpass.runtime.inputs import Array
+
+__all__ = ["OpenVINORequest"]
+
+#: Plugins' defaults (bf16 arithmetic, u8 caches, quantised activations) hide what a rewrite changes.
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+
+class OpenVINORequest:
+    """Runs a model and keeps its variables."""
+
+    def __init__(self, model: Model, device: str, exact: bool) -> None:
+        """Compile the model.
+
+        Args:
+            model: An `OpenVINOModel`, or an `OnnxModel` that OpenVINO's frontend reads.
+            device: The OpenVINO device.
+            exact: Compute and keep caches in f32, as far as the device has these properties.
+
+        Raises:
+            UnsupportedError: GP321, OpenVINO refuses the model or has no such device.
+        """
+        self._runtime = f"OpenVINO on {device}"
+        self._outputs = [port.name for port in model.outputs]
+        with compiling(self._runtime):
+            properties = _exact_properties(device) if exact else {}
+            compiled = _core().compile_model(_native(model), device, properties)
+            self._request: Any = compiled.create_infer_request()
+
+    def infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        """All inputs by name to all outputs by name.
+
+        Raises:
+            UnsupportedError: GP322, OpenVINO failed.
+        """
+        with running(self._runtime):
+            results = self._request.infer(feeds)
+        return {name: results[index] for index, name in enumerate(self._outputs)}
+
+    def reset_state(self) -> None:
+        """Set all variables back to what their initializers say."""
+        self._request.reset_state()
+
+
+@functools.cache
+def _core() -> Any:
+    return openvino.Core()
+
+
+def _exact_properties(device: str) -> dict[str, str]:
+    supported = _core().get_property(device, "SUPPORTED_PROPERTIES")
+    return {name: value for name, value in _EXACT.items() if name in supported}
+
+
+def _native(model: Model) -> Any:
+    if isinstance(model, OpenVINOModel):
+        return model.ov_model
+    assert isinstance(model, OnnxModel)
+    with model.on_disk() as path:
+        return _core().read_model(str(path))

@@ -1,0 +1,41 @@
+"""Models in OpenVINO whose caches are variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.runtime.openvino_request import OpenVINORequest
+from graphpass.runtime.session import DecodeSession
+
+if TYPE_CHECKING:
+    from graphpass.caches import Inventory
+    from graphpass.model import Model
+    from graphpass.runtime.inputs import Array, Step
+
+__all__ = ["OpenVINOStatefulSession"]
+
+
+class OpenVINOStatefulSession(DecodeSession):
+    """A model in OpenVINO that keeps its caches itself."""
+
+    def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool) -> None:
+        """Compile the model.
+
+        Args:
+            model: What to run.
+            inventory: Its caches.
+            device: The OpenVINO device.
+            exact: Compute and keep the caches in f32.
+
+        Raises:
+            UnsupportedError: GP320 an input that cannot be fed; GP321 OpenVINO refuses the model.
+        """
+        super().__init__(model, inventory)
+        self._request = OpenVINORequest(model, device, exact)
+
+    def _run(self, step: Step) -> dict[str, Array]:
+        results = self._request.infer(self._inputs.feeds(step))
+        return {name: results[name] for name in self.outputs}
+
+    def _forget(self) -> None:
+        self._request.reset_state()

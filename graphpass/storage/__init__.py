@@ -1,0 +1,1 @@
+"""Writing models: weights untouched, all files or none, read back before they take their place."""

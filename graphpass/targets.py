@@ -1,0 +1,92 @@
+"""Targets: a runtime and device, the pipeline that leads there, and what its models must be."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphpass.conditions import OPENVINO, STATEFUL
+from graphpass.errors import PassFailedError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from graphpass.manager import Condition, Pass
+    from graphpass.model import Model
+
+__all__ = ["CPU", "Target"]
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """A runtime and device that models are made for. Registered under entry point group ``graphpass.targets``.
+
+    Attributes:
+        name: What ``--target`` calls it.
+        description: One line for people.
+        output_file: What its model file is called.
+        contract: What holds for every model made for it.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    output_file: ClassVar[str]
+    contract: ClassVar[tuple[Condition, ...]] = ()
+
+    @abstractmethod
+    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+        """The passes that make ``model`` fit.
+
+        Args:
+            model: What is to be converted; it is only looked at.
+            reorder: Whether cache slots shall be reorderable from outside.
+
+        Returns:
+            The passes. They refuse a model that they cannot take, when they run.
+        """
+
+    def check(self, model: Model) -> None:
+        """Check the contract.
+
+        Raises:
+            PassFailedError: GP405, with the part of the contract that does not hold.
+        """
+        for condition in self.contract:
+            if missing := condition.missing(model):
+                raise PassFailedError(
+                    "GP405", f"target {self.name} needs {condition.name!r}, but {missing}", condition.hint
+                )
+
+
+@dataclass(frozen=True)
+class CPU(Target):
+    """OpenVINO's CPU plugin, and openvino.genai on it.
+
+    Caches become variables behind a ``beam_idx`` Gather and attention becomes ``ScaledDotProductAttention``: the one
+    form that the plugin fuses into a stateful attention kernel. Positions and windows are exposed for
+    openvino.genai's default, paged backend, which sees neither the cache's length nor the mask.
+    """
+
+    name: ClassVar[str] = "cpu"
+    description: ClassVar[str] = "OpenVINO on CPU: stateful, with attention fused; runs in openvino.genai"
+    output_file: ClassVar[str] = "openvino_model.xml"
+    contract: ClassVar[tuple[Condition, ...]] = (OPENVINO, STATEFUL)
+
+    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`."""
+        from graphpass.analysis.caches import analyze_caches
+        from graphpass.registry import get_pass
+
+        names = [] if model.dialect == "openvino" else ["to-openvino"]
+        names.append("fuse-attention")
+        inventory = analyze_caches(model)
+        if inventory.kind == "kv":
+            # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results.
+            names.append("expose-position-ids")
+        names.append("expose-window")
+        if not inventory.stateful:
+            names.append("make-stateful")
+        if reorder:
+            names.append("insert-reorder")
+        return tuple(get_pass(name)() for name in names)

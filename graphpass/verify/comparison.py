@@ -1,0 +1,131 @@
+"""What a comparison found, as plain data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Comparison", "Divergence", "SequenceRun"]
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first place where two models part.
+
+    Attributes:
+        sequence: Which of the comparison's sequences, from 0.
+        step: Which step of it; 0 is the prefill.
+        output: The output's name; ``None`` where the candidate failed to run.
+        index: Where in the output; empty where not a value but the whole output differs.
+        reference: The reference's value there; ``None`` where the whole output differs.
+        candidate: The candidate's value there.
+        reason: What differs, for people.
+    """
+
+    sequence: int
+    step: int
+    output: str | None
+    index: tuple[int, ...]
+    reference: float | None
+    candidate: float | None
+    reason: str
+
+    def __str__(self) -> str:
+        when = "the prefill" if self.step == 0 else f"step {self.step}"
+        where = "" if self.output is None else f", output {self.output}{list(self.index) or ''}"
+        return f"sequence {self.sequence}, {when}{where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRun:
+    """One trajectory: a reset, a prefill, greedy steps.
+
+    Attributes:
+        description: What was run, for people.
+        prompt_ids: One prompt a row, without padding.
+        steps: Greedy steps that were run after the prefill.
+        reference_ids: The ids that the reference chose and both were fed, one tuple a row.
+        candidate_ids: What the candidate would have chosen.
+    """
+
+    description: str
+    prompt_ids: tuple[tuple[int, ...], ...]
+    steps: int
+    reference_ids: tuple[tuple[int, ...], ...]
+    candidate_ids: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of running two models in lockstep.
+
+    Attributes:
+        sequences: The trajectories, in order; none after the one that diverged.
+        outputs: Names of the outputs that were compared.
+        max_abs_difference: The largest difference between finite values, over all that was compared.
+        divergence: Where they part first; ``None`` where they do not.
+        skipped: What was not compared, and why.
+    """
+
+    sequences: tuple[SequenceRun, ...]
+    outputs: tuple[str, ...]
+    max_abs_difference: float
+    divergence: Divergence | None
+    skipped: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate computes what the reference computes."""
+        return self.divergence is None
+
+    @property
+    def steps_run(self) -> int:
+        """Greedy steps over all sequences, prefills not counted."""
+        return sum(run.steps for run in self.sequences)
+
+    @property
+    def greedy_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The first sequence's greedy ids: the reference's and the candidate's."""
+        first = self.sequences[0]
+        return first.reference_ids[0], first.candidate_ids[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON's types; values that JSON does not have are strings: ``"nan"``, ``"inf"``."""
+        found: dict[str, Any] = _plain({"passed": self.passed, "steps_run": self.steps_run, **asdict(self)})
+        return found
+
+    def summary(self) -> str:
+        """The same for people, a few lines."""
+        verdict = "same" if self.passed else "DIFFERENT"
+        lines = [
+            f"{verdict}: {_counted(len(self.sequences), 'sequence')}, {_counted(self.steps_run, 'greedy step')}, "
+            f"{', '.join(self.outputs)} compared; largest difference {self.max_abs_difference:.3g}"
+        ]
+        if self.divergence is not None:
+            lines.append(f"  first at {self.divergence}")
+        for number, run in enumerate(self.sequences):
+            lines.append(f"  sequence {number}: {run.description}, {_counted(run.steps, 'greedy step')}")
+            lines.extend(f"    reference {_ids(ids)}" for ids in run.reference_ids)
+            if run.candidate_ids != run.reference_ids:
+                lines.extend(f"    candidate {_ids(ids)}" for ids in run.candidate_ids)
+        lines.extend(f"  not compared: {text}" for text in self.skipped)
+        return "\n".join(lines)
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return " ".join(map(str, ids))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,197 @@
+"""`compare`: two models in lockstep over decode trajectories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime import open_session
+from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
+from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.prompts import Prompt, Vocabulary, padded, rectangular
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from graphpass.model import Model
+    from graphpass.runtime.inputs import Array
+    from graphpass.runtime.session import DecodeSession
+
+__all__ = ["compare"]
+
+_PROMPT_LENGTH = 5
+
+
+def compare(
+    reference: Model,
+    candidate: Model,
+    *,
+    steps: int = 12,
+    prompt_ids: tuple[int, ...] | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> Comparison:
+    """Run two models on the same tokens and compare all outputs that are not caches.
+
+    Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: a prompt;
+    another one, longer, so that what a reset leaves behind shows; two prompts of unlike length as one batch, padded on
+    the left. What a model computes at a padding position is unspecified (a query there sees no key at all), so only
+    positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen.
+
+    Values agree where ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate
+    that lacks an output, gives another shape, or fails to run where the reference runs, diverges.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+        steps: Greedy steps after each prefill.
+        prompt_ids: The first prompt; pseudo-random and always the same where not given.
+        atol: Absolute tolerance; by the types in which the models compute where not given: 1e-3 for f32.
+        rtol: Relative tolerance; likewise.
+
+    Returns:
+        What was run, and the first divergence.
+
+    Raises:
+        UnsupportedError: GP320 to GP324, a model cannot be run, as `open_session` and `DecodeSession` say; GP330 the
+            models have no output in common; GP331 they fix unlike batches.
+        UsageError: GP250, ``prompt_ids`` or ``steps`` is not possible.
+    """
+    if steps < 0:
+        raise UsageError("GP250", f"there cannot be {steps} steps")
+    usual = Tolerance.for_models(reference, candidate)
+    tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
+    return _Lockstep(open_session(reference), open_session(candidate), tolerance).run(steps, prompt_ids)
+
+
+class _Lockstep:
+    def __init__(self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance) -> None:
+        self._reference = reference
+        self._candidate = candidate
+        self._tolerance = tolerance
+        self._largest = 0.0
+        common = set(reference.outputs) & set(candidate.outputs)
+        if not common:
+            names = f"{', '.join(reference.outputs)} against {', '.join(candidate.outputs)}"
+            raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
+        # A dict, because what is skipped is found anew at every step but told once.
+        self._skipped = dict.fromkeys(
+            f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
+        )
+
+    def run(self, steps: int, prompt_ids: tuple[int, ...] | None) -> Comparison:
+        runs: list[SequenceRun] = []
+        divergence = None
+        for prompt in self._prompts(prompt_ids):
+            run, divergence = self._follow(len(runs), prompt, steps)
+            runs.append(run)
+            if divergence is not None:
+                break
+        return Comparison(tuple(runs), self._reference.outputs, self._largest, divergence, tuple(self._skipped))
+
+    def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
+        batch = _fixed_batch(self._reference, self._candidate)
+        rows = batch or 1
+        vocabulary = Vocabulary(self._reference.prefill(np.zeros((rows, 1), np.int64)).shape[-1])
+        first = vocabulary.prompt(_PROMPT_LENGTH) if prompt_ids is None else vocabulary.check(prompt_ids)
+        length = len(first)
+        prompts = [
+            rectangular("prompt", [first] * rows),
+            rectangular("prompt", [vocabulary.prompt(length + 6) for _ in range(rows)]),
+        ]
+        maskless = [name for name, session in self._named_sessions() if not session.takes_mask]
+        if batch is not None:
+            self._skipped[f"left-padded batch: the batch is fixed at {batch}"] = None
+        elif maskless:
+            self._skipped[f"left padding: no attention_mask input in the {' and the '.join(maskless)}"] = None
+            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
+        else:
+            prompts.append(padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)]))
+        return prompts
+
+    def _named_sessions(self) -> tuple[tuple[str, DecodeSession], ...]:
+        return ("reference", self._reference), ("candidate", self._candidate)
+
+    def _follow(self, sequence: int, prompt: Prompt, steps: int) -> tuple[SequenceRun, Divergence | None]:
+        self._reference.reset()
+        self._candidate.reset()
+        ids, mask = prompt.ids, prompt.mask
+        reference_ids: list[list[int]] = [[] for _ in ids]
+        candidate_ids: list[list[int]] = [[] for _ in ids]
+        for step in range(steps + 1):
+            place = sequence, step
+            expected = self._reference.forward(ids, mask)
+            chosen = _greedy(self._reference.logits, reference_ids)
+            got = self._try_candidate(ids, mask)
+            if isinstance(got, str):
+                divergence: Divergence | None = Divergence(*place, None, (), None, None, got)
+                break
+            logits = got.get(self._reference.logits_output)
+            if logits is not None and logits.shape == self._reference.logits.shape:
+                _greedy(logits, candidate_ids)
+            divergence = self._first_divergence(place, expected, got, mask[:, -ids.shape[1] :] != 0)
+            if divergence is not None:
+                break
+            ids = chosen[:, None]
+            mask = np.concatenate([mask, np.ones_like(ids)], axis=1)
+        found = SequenceRun(prompt.description, prompt.rows, step, _frozen(reference_ids), _frozen(candidate_ids))
+        return found, divergence
+
+    def _try_candidate(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Array] | str:
+        try:
+            return self._candidate.forward(ids, mask)
+        except UnsupportedError as error:
+            if error.id != "GP322":
+                raise
+            return f"the reference runs, the candidate does not: {error.message}"
+
+    def _first_divergence(
+        self, place: tuple[int, int], expected: dict[str, Array], got: dict[str, Array], counts: NDArray[np.bool_]
+    ) -> Divergence | None:
+        for name, reference in expected.items():
+            if name not in got:
+                return Divergence(*place, name, (), None, None, "the candidate has no such output")
+            candidate = got[name]
+            if reference.shape != candidate.shape:
+                shapes = f"shape {list(candidate.shape)} where the reference has {list(reference.shape)}"
+                return Divergence(*place, name, (), None, None, shapes)
+            if not counts.all() and not _is_per_token(reference, counts):
+                self._skipped[f"output {name} under left padding: its axes are not [batch, length]"] = None
+                continue
+            considered = None if counts.all() else counts[:, -reference.shape[1] :]
+            found = difference(reference, candidate, considered, self._tolerance)
+            self._largest = max(self._largest, found.largest)
+            if found.index is not None:
+                values = float(reference[found.index]), float(candidate[found.index])
+                reason = f"reference {values[0]:.7g}, candidate {values[1]:.7g}"
+                return Divergence(*place, name, found.index, *values, reason)
+        return None
+
+
+def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | None:
+    fixed = {session.fixed_batch for session in (reference, candidate)} - {None}
+    if len(fixed) > 1:
+        raise UnsupportedError(
+            "GP331",
+            f"the reference's batch is fixed at {reference.fixed_batch}, the candidate's at {candidate.fixed_batch}",
+        )
+    return fixed.pop() if fixed else None
+
+
+def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:
+    """Whether it is [batch, length, ...], or [batch, 1, ...] for the last position, which is never padding."""
+    return output.ndim >= 2 and output.shape[0] == counts.shape[0] and output.shape[1] in (1, counts.shape[1])
+
+
+def _greedy(logits: Array, chosen: list[list[int]]) -> NDArray[np.int64]:
+    """The likeliest next token of each row, also appended to ``chosen``."""
+    tokens: NDArray[np.int64] = logits[:, -1].argmax(axis=-1).astype(np.int64)
+    for row, token in zip(chosen, tokens.tolist(), strict=True):
+        row.append(token)
+    return tokens
+
+
+def _frozen(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for row in rows)

@@ -1,0 +1,76 @@
+"""The prompts that a comparison runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Prompt", "Vocabulary", "padded", "rectangular"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """The tokens of a prefill.
+
+    Attributes:
+        description: What they are, for people.
+        ids: int64 [batch, length].
+        mask: int64 [batch, length], 0 at the padding that stands in front of shorter rows.
+    """
+
+    description: str
+    ids: NDArray[np.int64]
+    mask: NDArray[np.int64]
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """The prompts without their padding."""
+        return tuple(tuple(row[keep].tolist()) for row, keep in zip(self.ids, self.mask.astype(bool), strict=True))
+
+
+def rectangular(description: str, rows: list[tuple[int, ...]]) -> Prompt:
+    """Prompts of one length."""
+    ids = np.array(rows, np.int64)
+    return Prompt(f"{description} of {ids.shape[1]} tokens", ids, np.ones_like(ids))
+
+
+def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
+    """Prompts of several lengths, padded on the left with id 0."""
+    width = max(map(len, rows))
+    ids = np.array([(0,) * (width - len(row)) + row for row in rows], np.int64)
+    mask = np.array([(0,) * (width - len(row)) + (1,) * len(row) for row in rows], np.int64)
+    lengths = " and ".join(str(len(row)) for row in rows)
+    return Prompt(f"{description} of {lengths} tokens, padded on the left", ids, mask)
+
+
+class Vocabulary:
+    """Chooses prompts, the same ones every time."""
+
+    def __init__(self, size: int) -> None:
+        """Start with the first prompt; ``size`` is the number of token ids there are."""
+        self.size = size
+        self._generator = np.random.Generator(np.random.PCG64(20))
+
+    def prompt(self, length: int) -> tuple[int, ...]:
+        """Another prompt."""
+        return tuple(int(token) for token in self._generator.integers(0, self.size, length))
+
+    def check(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """``ids`` as they are.
+
+        Raises:
+            UsageError: GP250, there are none, or one is no token.
+        """
+        if not ids:
+            raise UsageError("GP250", "a prompt needs at least one token id")
+        for token in ids:
+            if not 0 <= token < self.size:
+                raise UsageError("GP250", f"prompt id {token} is outside the model's vocabulary of {self.size}")
+        return ids

@@ -1,0 +1,134 @@
+"""The pass `expose-position-ids`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.pairs import same_tensor
+from graphpass.graph import Graph, Node, Use, Value
+from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.model import Dialect, Model
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.rewrite import add_input, has_input, named
+
+__all__ = ["ExposePositionIds"]
+
+#: Operators through which a length stays a length.
+_KEEPS_LENGTH = frozenset({"Convert", "Gather", "Reshape", "Slice", "Squeeze", "StridedSlice", "Unsqueeze"})
+
+#: Operators between positions and the angles of a rotary embedding.
+_TOWARDS_ANGLES = frozenset(
+    {"Add", "Broadcast", "Concat", "Convert", "Einsum", "MatMul", "Multiply", "Reshape", "Transpose", "Unsqueeze"}
+)
+
+
+@dataclass(frozen=True)
+class ExposePositionIds(Pass[OpenVINOModel]):
+    """Take positions from an input instead of the cache's length, where a model counts them itself.
+
+    Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
+    a cache renumber positions: both need the input ``position_ids``. Only what computes rotary or learned embeddings
+    reads the input; masks go on comparing physical positions.
+
+    Shapes:
+        position_ids i64 ``[batch, length]``
+
+    Before:
+        Range(past length, past length + length) -> Unsqueeze(0) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+    """
+
+    name: ClassVar[str] = "expose-position-ids"
+    dialect: ClassVar[Dialect | None] = "openvino"
+
+    def run(self, model: OpenVINOModel) -> PassResult:
+        """See `Pass.run`."""
+        if has_input(model.ov_model, "position_ids"):
+            return Skipped("the model has an input position_ids")
+        graph = model.graph
+        pasts = _pasts(model)
+        uses: list[Use] = []
+        for positions in graph.of_op("Range"):
+            if _is_past_length(graph, positions.inputs[0], pasts):
+                uses += _embedding_uses(graph, positions)
+        if not uses:
+            return Unchanged()
+        parameter = add_input(model.ov_model, "position_ids", "i64", [-1, -1])
+        sources = {"i64": parameter}
+        for use in uses:
+            port = use.node.native.input(use.port)
+            wanted = port.get_element_type().to_string()
+            if wanted not in sources:
+                from openvino import opset13
+
+                sources[wanted] = named(opset13.convert(parameter, wanted), f"position_ids/{wanted}")
+            port.replace_source_output(sources[wanted].output(0))
+        model.ov_model.validate_nodes_and_infer_types()
+        return Changed(model, {"uses of positions": len(uses)})
+
+
+def _pasts(model: Model) -> set[tuple[int, int]]:
+    """The values with which a step's caches start."""
+    reads = {cache.read for cache in analyze_caches(model).of_kind("kv")}
+    return {(node.index, 0) for node in model.graph.of_op("Parameter", "ReadValue") if node.name in reads}
+
+
+def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
+    """Whether ``value`` is a dimension of what a cache starts with."""
+    while value is not None:
+        node = graph.producer(value)
+        if node.op == "ShapeOf":
+            source = node.inputs[0]
+            if source is None:
+                return False
+            origin = same_tensor(graph, source)
+            return (origin.node, origin.port) in pasts
+        if node.op not in _KEEPS_LENGTH:
+            return False
+        value = node.inputs[0]
+    return False
+
+
+def _embedding_uses(graph: Graph, positions: Node) -> list[Use]:
+    """Where ``[1, length]`` positions are read by what computes an embedding of them."""
+    found: list[Use] = []
+    pending = [use.node.outputs[0] for use in graph.uses(positions.outputs[0]) if _makes_row(use.node)]
+    while pending:
+        for use in graph.uses(pending.pop()):
+            # A Convert may feed a mask, too, which goes on comparing physical positions.
+            if use.node.op == "Convert":
+                pending += use.node.outputs
+            elif _leads_to_embedding(graph, use):
+                found.append(use)
+    return found
+
+
+def _makes_row(node: Node) -> bool:
+    """Whether ``node`` makes ``[1, length]`` of a vector."""
+    shape = node.outputs[0].shape if node.outputs else None
+    return node.op in {"Unsqueeze", "Reshape"} and shape is not None and len(shape) == 2 and shape[0] == 1
+
+
+def _leads_to_embedding(graph: Graph, use: Use) -> bool:
+    pending, seen = [use], set()
+    while pending:
+        current = pending.pop()
+        node = current.node
+        if node.op in {"Cos", "Sin"} or (
+            node.op == "Gather" and current.port == 1 and _is_table(graph, node.inputs[0])
+        ):
+            return True
+        if node.op in _TOWARDS_ANGLES and node.index not in seen:
+            seen.add(node.index)
+            pending += [following for output in node.outputs for following in graph.uses(output)]
+    return False
+
+
+def _is_table(graph: Graph, value: Value | None) -> bool:
+    """Whether ``value`` is a learned table: a matrix of constants, as it stands or converted."""
+    while value is not None and graph.producer(value).op == "Convert":
+        value = graph.producer(value).inputs[0]
+    return value is not None and value.rank == 2 and graph.producer(value).op == "Constant"

@@ -1,0 +1,223 @@
+"""The pass `fuse-attention`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from graphpass.analysis.attention import Attention, Mask, Scale, find_attention
+from graphpass.graph import Graph, Value
+from graphpass.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.model import Dialect
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.rewrite import fold, integers, named, output_of, scalar
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["FuseAttention"]
+
+#: What a masked score is set to: the lowest number of f16. It is finite in f16, bf16 and f32, so that a row which is
+#: masked whole stays free of NaN at any inference precision, and exp of it is 0. Optimum's exports use the same.
+MASKED = -65504.0
+
+#: Element types that the operator takes.
+_TYPES = frozenset({"bf16", "f16", "f32", "f64"})
+
+
+@dataclass(frozen=True)
+class FuseAttention(Pass[OpenVINOModel]):
+    """Replace decomposed attention by ``ScaledDotProductAttention``, in the form that plugins fuse with the cache.
+
+    Recognised is ``softmax(scale * query @ key^T + mask) @ value`` with the scale on either operand, on both or on the
+    scores, as a constant or computed; masks by Add, Subtract or Select, several of them, before the scale or after it;
+    the key transposed by a Transpose or by the MatMul; grouped heads expanded by Unsqueeze, Broadcast and Reshape;
+    conversions around the Softmax; the guard ``Select(IsNaN(p), 0, p)`` behind it. What ScaledDotProductAttention
+    cannot express (soft caps, sinks, probabilities that are used elsewhere) stays as it is and is reported.
+
+    Rows that are masked whole belong to padding. With the guard they gave 0, after this pass they give some mean of the
+    values; no other row sees them, because their keys are masked there.
+
+    Shapes:
+        query ``[batch, heads, length, head_dim]``, key ``[batch, heads, sequence, head_dim]``, value ``[batch, heads,
+        sequence, value_dim]``, mask broadcastable to ``[batch, heads, length, sequence]``, scale a scalar.
+
+    Before:
+        MatMul(query * s, Transpose(key) * s) -> Add(mask) -> Softmax -> [Select(IsNaN)] -> MatMul(., value)
+    After:
+        ScaledDotProductAttention(query, key, value, max(mask, -65504), s * s)
+
+    The form is the one that StatefulSDPAFusion of OpenVINO's CPU plugin matches (stateful_sdpa_fusion.cpp): key and
+    value straight from the cache's Concat or its grouped-head expansion, without Transpose or scale in between.
+    """
+
+    name: ClassVar[str] = "fuse-attention"
+    dialect: ClassVar[Dialect | None] = "openvino"
+
+    def run(self, model: OpenVINOModel) -> PassResult:
+        """See `Pass.run`."""
+        blocks = [block for block in model.analysis(find_attention) if not block.is_fused]
+        reasons = [block.reason or _obstacle(block) for block in blocks]
+        pairs = list(zip(blocks, reasons, strict=True))
+        notes = tuple(f"attention at {block.node.name} stays as it is: {reason}" for block, reason in pairs if reason)
+        fused = [block for block, reason in pairs if not reason]
+        if not fused:
+            return Unchanged(notes)
+        masks = _Masks(model.graph)
+        # All are built before the first is put in place: one block's operand may be another block's result.
+        replacements = [(output_of(model.graph, block.output), _fused(model.graph, block, masks)) for block in fused]
+        for product, replacement in replacements:
+            product.replace(replacement.output(0))
+        model.ov_model.validate_nodes_and_infer_types()
+        return Changed(model, {"attention fused": len(fused), "attention left": len(notes)}, notes)
+
+
+def _obstacle(block: Attention) -> str | None:
+    """Why ScaledDotProductAttention cannot take the operands."""
+    operands = (block.query, block.key, block.value)
+    types = {operand.element_type for operand in operands if operand is not None}
+    if len(types) > 1:
+        return f"its operands are of different types: {', '.join(sorted(types))}"
+    return None if types <= _TYPES else f"its operands are of type {types.pop()}"
+
+
+def _fused(graph: Graph, block: Attention, masks: _Masks) -> openvino.Node:
+    """What takes the place of the product with the value, under its name."""
+    from openvino import opset13
+
+    assert block.query is not None
+    assert block.key is not None
+    assert block.value is not None
+    query, value = output_of(graph, block.query), output_of(graph, block.value)
+    key = _key(graph, block.key, f"{block.node.name}/key") if block.key_is_transposed else output_of(graph, block.key)
+    element_type = query.get_element_type()
+    product = output_of(graph, block.output)
+    name = product.get_node().get_friendly_name()
+    fused = opset13.scaled_dot_product_attention(
+        query, key, value, masks.of(block, element_type), _scale(graph, block, element_type), False
+    )
+    if product.get_element_type() == element_type:
+        return named(fused, name)
+    wide = opset13.convert(named(fused, f"{name}/fused"), product.get_element_type().to_string())
+    return named(wide, name)
+
+
+def _key(graph: Graph, key: Value, name: str) -> openvino.Output:
+    """``key`` with its last two axes swapped; one Transpose where it comes out of a Transpose already."""
+    from openvino import opset13
+
+    node = graph.producer(key)
+    order, source = node.attributes.get("order", ()), key
+    if node.op == "Transpose" and len(order) == 4 and node.inputs[0] is not None:
+        source = node.inputs[0]
+    else:
+        order = (0, 1, 2, 3)
+    swapped = integers((order[0], order[1], order[3], order[2]), f"{name}_order")
+    return named(opset13.transpose(output_of(graph, source), swapped), name).output(0)
+
+
+def _scale(graph: Graph, block: Attention, element_type: openvino.Type) -> openvino.Node:
+    """The product of all factors: a constant where all are known, else computed."""
+    known, computed = _known_product(graph, block.scales)
+    start = scalar(known, element_type, f"{block.node.name}/scale")
+    return _times(graph, start, computed, element_type, f"{block.node.name}/scale")
+
+
+def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, list[Scale]]:
+    """The product of those factors that are constants or made of known dimensions, and the other factors."""
+    known, computed = 1.0, []
+    for factor in factors:
+        value = fold(output_of(graph, factor.value))
+        if value is None or (factor.divides and not value.any()):
+            computed.append(factor)
+        else:
+            known = known / float(value.item()) if factor.divides else known * float(value.item())
+    return known, computed
+
+
+def _times(
+    graph: Graph, start: openvino.Node, factors: list[Scale], element_type: openvino.Type, name: str
+) -> openvino.Node:
+    from openvino import opset13
+
+    for number, factor in enumerate(factors):
+        source, part = output_of(graph, factor.value), f"{name}_{number}"
+        flat = named(opset13.reshape(source, integers((), f"{part}/shape"), special_zero=False), f"{part}/scalar")
+        if source.get_element_type() != element_type:
+            flat = named(opset13.convert(flat, element_type.to_string()), f"{part}/converted")
+        start = named((opset13.divide if factor.divides else opset13.multiply)(start, flat), part)
+    return start
+
+
+class _Masks:
+    """Builds each mask once, however many layers share it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._built: dict[tuple[object, ...], openvino.Node] = {}
+
+    def of(self, block: Attention, element_type: openvino.Type) -> openvino.Node:
+        """The sum of a block's masks; a scalar 0, which means none, where it has none."""
+        key = (block.masks, element_type.to_string())
+        if key not in self._built:
+            self._built[key] = self._sum(block.masks, element_type, f"{block.node.name}/mask")
+        return self._built[key]
+
+    def _sum(self, masks: tuple[Mask, ...], element_type: openvino.Type, name: str) -> openvino.Node:
+        from openvino import opset13
+
+        terms = [self._term(mask, element_type, f"{name}_{number}") for number, mask in enumerate(masks)]
+        total = terms[0] if terms else scalar(0.0, element_type, name)
+        for number, term in enumerate(terms[1:], 1):
+            # Two masks that hide the same position add up to what is infinite in f16.
+            total = named(opset13.add(total, term), f"{name}_sum_{number}")
+            total = _clamped(total.output(0), element_type, f"{name}_sum_{number}")
+        rank = total.output(0).get_partial_shape().rank
+        if rank.is_static and rank.get_length() == 1:
+            total = named(opset13.unsqueeze(total, integers([0], f"{name}/axis")), f"{name}/matrix")
+        return total
+
+    def _term(self, mask: Mask, element_type: openvino.Type, name: str) -> openvino.Node:
+        """One mask as what is to be added to the scaled scores."""
+        from openvino import opset13
+
+        output = output_of(self._graph, mask.value)
+        if mask.keeps is not None:
+            kept, masked = scalar(0.0, element_type, f"{name}/kept"), scalar(MASKED, element_type, f"{name}/masked")
+            return named(opset13.select(output, *((kept, masked) if mask.keeps else (masked, kept))), name)
+        if not mask.scales and not mask.is_subtracted:
+            return _finite(output, element_type, name)
+        own = output.get_element_type()
+        known, computed = _known_product(self._graph, mask.scales)
+        factor = scalar(-known if mask.is_subtracted else known, own, f"{name}/factor")
+        factor = _times(self._graph, factor, computed, own, f"{name}/factor")
+        return _clamped(named(opset13.multiply(output, factor), f"{name}/scaled").output(0), element_type, name)
+
+
+def _finite(mask: openvino.Output, element_type: openvino.Type, name: str) -> openvino.Node:
+    """``mask`` with nothing below `MASKED`: rebuilt where it chooses between constants, clamped otherwise."""
+    from openvino import opset13
+
+    node = mask.get_node()
+    if node.get_type_name() == "Select":
+        branches = [node.input_value(port).get_node() for port in (1, 2)]
+        if all(branch.get_type_name() == "Constant" for branch in branches):
+            clamped = [
+                # Not `.data`: for bf16, which numpy does not know, that is the bits taken for f16.
+                named(
+                    opset13.constant(branch.get_data(dtype=numpy.float32).clip(MASKED, None), dtype=element_type), part
+                )
+                for branch, part in zip(branches, (f"{name}/kept", f"{name}/masked"), strict=True)
+            ]
+            return named(opset13.select(node.input_value(0), *clamped), name)
+    return _clamped(mask, element_type, name)
+
+
+def _clamped(mask: openvino.Output, element_type: openvino.Type, name: str) -> openvino.Node:
+    from openvino import opset13
+
+    if mask.get_element_type() != element_type:
+        mask = named(opset13.convert(mask, element_type.to_string()), f"{name}/converted").output(0)
+    return named(opset13.maximum(mask, scalar(MASKED, element_type, f"{name}/lowest")), f"{name}/finite")
