@@ -1,0 +1,73 @@
+"""``graphpass convert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .console import Console, pass_console, talk_options
+from .models import load_model
+from .pipelines import Observation, instrument_options, prove, run_pipeline
+from .results import refuse_input, stage_result
+
+
+@click.command("convert")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write to.")
+@click.option("--target", "target_name", required=True, help="What to make it fit for; `graphpass targets` lists them.")
+@click.option("--reorder", is_flag=True, help="Add inputs that move cache slots: src_idx and dst_idx.")
+@click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the result with the input first.")
+@instrument_options
+@talk_options
+@pass_console
+def command(
+    console: Console,
+    model: Path,
+    output: Path,
+    target_name: str,
+    reorder: bool,
+    verify: bool,
+    print_changed: bool,
+    verify_each: bool,
+    dump_dir: Path | None,
+) -> None:
+    """Make a model fit for a target, and prove that it computes the same.
+
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. The result, and
+    the configuration and tokenizer files beside the input, go into the output folder: all of them or, where anything
+    fails, none.
+    """
+    from graphpass.registry import get_target
+
+    target = get_target(target_name)
+    loaded = load_model(model, console)
+    refuse_input(loaded, output / target.output_file)
+
+    from graphpass.analysis.caches import analyze_caches
+    from graphpass.storage.staging import staging
+    from graphpass.storage.write import check_destination
+
+    from .inventory import in_short
+
+    passes = target.pipeline(loaded, reorder=reorder)
+    report = [f"{loaded.path} -> {output / target.output_file} for {target.name}", ""]
+    # The staging folder comes first, so that a place which cannot be written to is known before long work.
+    with staging(output) as folder:
+        result, told = run_pipeline(passes, loaded, console, Observation(print_changed, verify_each, dump_dir))
+        target.check(result.model)
+        check_destination(result.model, output / target.output_file)
+        report.append(f"before    {in_short(loaded, analyze_caches(loaded))}")
+        report.append(f"after     {in_short(result.model, analyze_caches(result.model))}")
+        report += ["", *told]
+        verdict = prove(loaded, result.model, console).summary() if verify else "not verified (--no-verify)"
+        with console.activity("writing"):
+            files = stage_result(result.model, loaded.path, folder, target.output_file, companions=True)
+    if console.quiet:
+        console.result(str(output / target.output_file))
+    else:
+        console.result(
+            "\n".join(
+                [*report, "", f"verified  {verdict}", "", f"written to {output}", *(f"  {file}" for file in files)]
+            )
+        )

@@ -1,0 +1,52 @@
+"""``graphpass explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import Console, columns, pass_console, talk_options
+
+if TYPE_CHECKING:
+    from graphpass.manager import Pass
+
+
+@click.command("explain")
+@click.argument("name", metavar="PASS|ERROR-ID")
+@talk_options
+@pass_console
+def command(console: Console, name: str) -> None:
+    r"""Explain a pass, or an error by its id.
+
+    \b
+    graphpass explain make-stateful
+    graphpass explain GP203
+    """
+    from graphpass.error_catalog import explain_error, is_error_id
+
+    if is_error_id(name):
+        console.result(explain_error(name))
+        return
+
+    from graphpass.registry import get_pass
+
+    console.result(_explain_pass(get_pass(name)))
+
+
+def _explain_pass(pass_class: type[Pass[Any]]) -> str:
+    from graphpass.options import documentation, options_of
+
+    options = options_of(pass_class)
+    written = ",".join(f"{option.name}={option.default_text}" for option in options)
+    lines = [f"{pass_class.name}{{{written}}}" if options else pass_class.name, ""]
+    lines.append(f"takes    {pass_class.dialect or 'ONNX and OpenVINO'} models")
+    for word, conditions in (("needs", pass_class.requires), ("ensures", pass_class.ensures)):
+        if conditions:
+            lines.append(f"{word:<7}  {', '.join(condition.name for condition in conditions)}")
+    if options:
+        lines += ["", "options"]
+        lines += columns(
+            [(option.name, option.type_text, f"default {option.default_text}", option.doc) for option in options]
+        )
+    return "\n".join([*lines, "", documentation(pass_class)])

@@ -1,0 +1,108 @@
+"""The program ``graphpass``: the only place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import click
+
+from graphpass.errors import GraphpassError
+
+from .console import Console, talk_options
+from .group import LazyGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["cli", "main"]
+
+_USAGE = 2
+_INTERNAL = 70
+_INTERRUPTED = 130
+_NOBODY_READS = 141  # what a shell reports of a program that SIGPIPE ended
+
+
+def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        from importlib.metadata import version
+
+        click.echo(f"graphpass {version('graphpass')}")
+        context.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+@talk_options
+def cli() -> None:
+    """Rewrite exported LLM graphs (ONNX, OpenVINO IR) into the form a runtime runs fastest, and prove it.
+
+    Exit codes: 0 ok; 1 findings, or verification failed; 2 usage; 3 cannot read the model; 4 unsupported; 5 a pass
+    failed; 6 cannot write; 70 internal error; 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Without the program's name; those of this process where not given.
+
+    Returns:
+        The exit code.
+    """
+    console = Console()
+    color = False if os.environ.get("NO_COLOR") else None
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with click.Context(click.Command("graphpass"), color=color):
+            return _run(given, console, color)
+    except BrokenPipeError:
+        _close_output()
+        return _NOBODY_READS
+
+
+def _run(arguments: list[str], console: Console, color: bool | None) -> int:
+    try:
+        with cli.make_context("graphpass", arguments, obj=console, color=color) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return _USAGE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return _INTERRUPTED
+    except GraphpassError as error:
+        if console.verbose:
+            traceback.print_exc()
+        console.error(error)
+        return error.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the program's outermost frame
+        return _internal(error, console)
+    return 0
+
+
+def _internal(error: Exception, console: Console) -> int:
+    words = " ".join(str(error).split())
+    click.echo(f"internal error: {type(error).__name__}: {words}", err=True)
+    if console.verbose:
+        traceback.print_exc()
+    advice = "this is a bug of graphpass; please report it with the command and the output of --verbose"
+    click.echo(f"hint: {advice}", err=True)
+    return _INTERNAL
+
+
+def _close_output() -> None:
+    """Let what is still buffered go nowhere, so that the interpreter does not complain while it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())

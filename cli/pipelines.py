@@ -1,0 +1,105 @@
+"""Running a pipeline for a command: the flags, the observers, and the report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from graphpass.errors import VerificationError
+from graphpass.instrumentation import (
+    DumpDir,
+    Instrumentation,
+    PrintChanged,
+    Progress,
+    Statistics,
+    Timing,
+    VerifyEach,
+)
+
+from .console import Console, columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphpass.manager import Pass, PipelineResult
+    from graphpass.model import Model
+    from graphpass.verify import Comparison
+
+__all__ = ["Observation", "instrument_options", "prove", "run_pipeline"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the instrumentation flags ask for."""
+
+    print_changed: bool
+    verify_each: bool
+    dump_dir: Path | None
+
+
+def instrument_options(command: Function) -> Function:
+    """The options ``--print-changed``, ``--verify-each`` and ``--dump-dir``."""
+    for option in (
+        click.option(
+            "--dump-dir", type=click.Path(path_type=Path), help="Write the model after each pass into this folder."
+        ),
+        click.option("--verify-each", is_flag=True, help="Check the graph and compare its numbers after each pass."),
+        click.option("--print-changed", is_flag=True, help="Tell what operators each pass added and removed."),
+    ):
+        command = option(command)
+    return command
+
+
+def run_pipeline(
+    passes: Sequence[Pass[Any]], model: Model, console: Console, observation: Observation
+) -> tuple[PipelineResult, list[str]]:
+    """Run passes as the flags ask.
+
+    Returns:
+        The result, and the report: the pipeline's text, what each pass did and in what time, notes.
+    """
+    from graphpass.manager import PassManager
+    from graphpass.pipeline import format_passes
+
+    timing, statistics = Timing(), Statistics()
+    observers: list[Instrumentation] = [] if console.quiet else [Progress(sys.stderr)]
+    if observation.verify_each:
+        observers.append(VerifyEach(console.note))
+    if observation.dump_dir is not None:
+        observers.append(DumpDir(observation.dump_dir))
+    if observation.print_changed:
+        observers.append(PrintChanged(lambda line: click.echo(line, err=True)))
+    result = PassManager(passes, [*observers, statistics, timing]).run(model)
+    rows = [
+        (name, f"{seconds:.3f} s", outcome)
+        for (name, seconds), (_, outcome) in zip(timing.seconds, statistics.outcomes, strict=True)
+    ]
+    report = [f"pipeline  {format_passes(passes)}", *columns([*rows, ("total", f"{timing.total:.3f} s", "")])]
+    report += [f"  note: {name}: {note}" for name, note in statistics.notes]
+    return result, report
+
+
+def prove(reference: Model, candidate: Model, console: Console) -> Comparison:
+    """Compare the result of a pipeline with its input.
+
+    Raises:
+        VerificationError: GP601, they do not compute the same.
+        UnsupportedError: One of them cannot be run here.
+    """
+    from graphpass.verify import compare
+
+    with console.activity("verifying"):
+        comparison = compare(reference, candidate)
+    if not comparison.passed:
+        hint = "nothing was written; --verify-each names the pass, --no-verify writes it all the same"
+        raise VerificationError(
+            "GP601", f"the result does not compute the same as the input\n{comparison.summary()}", hint
+        )
+    return comparison

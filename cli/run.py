@@ -1,0 +1,86 @@
+"""``graphpass run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .console import Console, pass_console, talk_options
+from .models import load_model
+from .pipelines import Observation, instrument_options, prove, run_pipeline
+from .results import FILE_NAMES, refuse_input, stage_result
+
+if TYPE_CHECKING:
+    from graphpass.manager import Pass
+    from graphpass.model import Model
+
+
+@click.command("run")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="An .onnx or .xml file, or a folder to write to.",
+)
+@click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
+@click.option("--verify/--no-verify", default=False, show_default=True, help="Compare the result with the input first.")
+@instrument_options
+@talk_options
+@pass_console
+def command(
+    console: Console,
+    model: Path,
+    output: Path,
+    text: str,
+    verify: bool,
+    print_changed: bool,
+    verify_each: bool,
+    dump_dir: Path | None,
+) -> None:
+    r"""Run a pipeline of passes on a model.
+
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder,
+    the configuration and tokenizer files beside the input are copied, too.
+
+    \b
+    A pipeline:  to-openvino,fuse-attention,make-stateful{beam-index=true}
+    As TOML:     [[pass]]
+                 name = "make-stateful"
+                 beam-index = true
+    """
+    passes = _passes(text)
+    loaded = load_model(model, console)
+    is_file = output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()
+    if is_file:
+        refuse_input(loaded, output)
+
+    from graphpass.storage.staging import staging
+    from graphpass.storage.write import check_destination
+
+    with staging(output.parent if is_file else output) as folder:
+        result, report = run_pipeline(passes, loaded, console, Observation(print_changed, verify_each, dump_dir))
+        target = output if is_file else output / FILE_NAMES[result.model.dialect]
+        check_destination(result.model, target)
+        refuse_input(loaded, target)
+        if verify:
+            report += ["", f"verified  {prove(loaded, result.model, console).summary()}"]
+        with console.activity("writing"):
+            files = stage_result(result.model, loaded.path, folder, target.name, companions=not is_file)
+    if console.quiet:
+        console.result(str(target))
+    else:
+        console.result("\n".join([*report, "", f"written to {target.parent}", *(f"  {file}" for file in files)]))
+
+
+def _passes(text: str) -> tuple[Pass[Model], ...]:
+    from graphpass.errors import UsageError
+    from graphpass.pipeline import load_toml, parse
+
+    passes = load_toml(Path(text[1:])) if text.startswith("@") else parse(text)
+    if not passes:
+        raise UsageError("GP210", "the pipeline is empty", "graphpass passes lists what could stand in it")
+    return passes

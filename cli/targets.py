@@ -1,0 +1,32 @@
+"""``graphpass targets``."""
+
+from __future__ import annotations
+
+import click
+
+from .console import Console, pass_console, talk_options
+
+
+@click.command("targets")
+@talk_options
+@pass_console
+def command(console: Console) -> None:
+    """List the targets that models can be converted to.
+
+    A target whose distribution is broken is listed with the reason.
+    """
+    import textwrap
+
+    from graphpass.errors import UsageError
+    from graphpass.options import documentation
+    from graphpass.registry import get_target, target_names
+
+    for name in target_names():
+        try:
+            target = get_target(name)
+        except UsageError as error:
+            console.result(f"{name}\n    cannot be used: {error.id}: {error.message}")
+            continue
+        contract = ", ".join(condition.name for condition in target.contract) or "nothing"
+        console.result(f"{name}\n    {target.description}\n    writes {target.output_file}; promises: {contract}")
+        console.result("\n" + textwrap.indent(documentation(type(target)), "    "))
