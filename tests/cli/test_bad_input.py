@@ -1,0 +1,210 @@
+"""Bad input: the right exit code, one clear message, no traceback, nothing half-written, an older result untouched."""
+
+import shutil
+
+import onnx
+import pytest
+from support.commands import in_process, in_subprocess
+from support.folders import contents
+from support.models import export
+
+
+def text_file(folder):
+    (folder / "model.onnx").write_text("Hello, this is no model.\n")
+    return folder / "model.onnx"
+
+
+def empty_file(folder):
+    (folder / "model.onnx").touch()
+    return folder / "model.onnx"
+
+
+def truncated_onnx(folder):
+    whole = (export("llama", "onnx") / "model.onnx").read_bytes()
+    (folder / "model.onnx").write_bytes(whole[: len(whole) // 2])
+    return folder / "model.onnx"
+
+
+def missing_external_data(folder):
+    shutil.copy(export("llama", "onnx-genai") / "model.onnx", folder)
+    return folder / "model.onnx"
+
+
+def truncated_external_data(folder):
+    missing_external_data(folder)
+    (folder / "model.onnx.data").write_bytes((export("llama", "onnx-genai") / "model.onnx.data").read_bytes()[:1000])
+    return folder / "model.onnx"
+
+
+def xml_without_bin(folder):
+    shutil.copy(export("llama", "ov-stateless") / "openvino_model.xml", folder)
+    return folder / "openvino_model.xml"
+
+
+def truncated_bin(folder):
+    xml_without_bin(folder)
+    whole = (export("llama", "ov-stateless") / "openvino_model.bin").read_bytes()
+    (folder / "openvino_model.bin").write_bytes(whole[: len(whole) // 2])
+    return folder / "openvino_model.xml"
+
+
+def truncated_xml(folder):
+    truncated_bin(folder)
+    whole = (folder / "openvino_model.xml").read_bytes()
+    (folder / "openvino_model.xml").write_bytes(whole[: len(whole) // 2])
+    return folder / "openvino_model.xml"
+
+
+def other_xml(folder):
+    (folder / "model.xml").write_text("<html><body>404</body></html>")
+    return folder / "model.xml"
+
+
+def missing_file(folder):
+    return folder / "model.onnx"
+
+
+def empty_folder(folder):
+    return folder
+
+
+UNREADABLE = [
+    (text_file, "GP104"),
+    (empty_file, "GP104"),
+    (truncated_onnx, "GP104"),
+    (missing_external_data, "GP105"),
+    (truncated_external_data, "GP105"),
+    (xml_without_bin, "GP107"),
+    (truncated_bin, "GP107"),
+    (truncated_xml, "GP106"),
+    (other_xml, "GP106"),
+    (missing_file, "GP101"),
+    (empty_folder, "GP103"),
+]
+
+
+@pytest.fixture
+def older(tmp_path):
+    """A folder with an older result."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "openvino_model.xml").write_text("an older result")
+    (folder / "openvino_model.bin").write_text("its weights")
+    return folder
+
+
+def check_refused(done, code, error_id):
+    assert done.code == code
+    assert done.out == ""
+    assert done.err.startswith(f"error: {error_id}: ")
+    assert done.err.count("error:") == 1
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) <= 4
+
+
+@pytest.mark.parametrize(("make", "error_id"), UNREADABLE)
+@pytest.mark.parametrize("command", ["inspect", "convert", "run", "verify"])
+def test_an_unreadable_model(capfd, tmp_path, older, command, make, error_id):
+    (tmp_path / "in").mkdir()
+    model = make(tmp_path / "in")
+    options = {
+        "inspect": [],
+        "convert": ["-o", older, "--target", "cpu"],
+        "run": ["-o", older, "-p", "fuse-attention"],
+        "verify": [export("llama", "onnx")],
+    }[command]
+    before = contents(tmp_path)
+    done = in_process(capfd, command, model, *options)
+    check_refused(done, 3, error_id)
+    assert str(model) in done.err or model.name in done.err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(("make", "error_id"), UNREADABLE[:7])
+def test_an_unreadable_model_in_a_process_of_its_own(tmp_path, older, make, error_id):
+    """What libraries print past Python shows here."""
+    (tmp_path / "in").mkdir()
+    before_in = make(tmp_path / "in")
+    before = contents(tmp_path)
+    check_refused(in_subprocess("convert", before_in, "-o", older, "--target", "cpu"), 3, error_id)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "error_id"), [("fuse-atention", "GP211"), ("make-stateful{beam=true}", "GP212"), ("a,{", "GP210")]
+)
+def test_an_unknown_pass_or_option(tmp_path, older, pipeline, error_id):
+    before = contents(tmp_path)
+    done = in_subprocess("run", export("llama", "onnx"), "-o", older, "-p", pipeline)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {error_id}: ")
+    assert "^" in done.err
+    assert "Traceback" not in done.err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("below", ["file", "file/deeper"])
+@pytest.mark.parametrize("command", ["convert", "run", "run to file"])
+def test_an_output_that_cannot_be_written(tmp_path, below, command):
+    (tmp_path / "file").write_text("a regular file")
+    out = tmp_path / below
+    options = {
+        "convert": ["convert", export("llama", "onnx"), "--target", "cpu", "-o", out],
+        "run": ["run", export("llama", "onnx"), "-p", "to-openvino", "-o", out],
+        "run to file": ["run", export("llama", "onnx"), "-p", "to-openvino", "-o", out / "model.xml"],
+    }[command]
+    before = contents(tmp_path)
+    done = in_subprocess(*options)
+    check_refused(done, 6, "GP501")
+    assert "cannot write" in done.err
+    assert contents(tmp_path) == before
+
+
+def test_a_place_that_cannot_be_written_is_known_before_the_work(capfd, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("graphpass.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
+    arguments = [export("llama", "onnx"), "-o", tmp_path / "file" / "out", "--target", "cpu"]
+    check_refused(in_process(capfd, "convert", *arguments), 6, "GP501")
+
+
+@pytest.fixture
+def stateless(tmp_path):
+    return shutil.copytree(export("llama", "ov-stateless"), tmp_path / "model")
+
+
+def test_converting_a_model_onto_itself(capfd, tmp_path, stateless, monkeypatch):
+    monkeypatch.setattr("graphpass.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
+    (tmp_path / "link").symlink_to(stateless, target_is_directory=True)
+    before = contents(stateless)
+    for source in (stateless, stateless / "openvino_model.xml"):
+        for out in (stateless, tmp_path / "link", stateless / ".." / "model"):
+            check_refused(in_process(capfd, "convert", source, "-o", out, "--target", "cpu"), 2, "GP203")
+    assert contents(stateless) == before
+
+
+def test_running_a_pipeline_onto_the_model_itself(capfd, stateless):
+    before = contents(stateless)
+    for out in (stateless, stateless / "openvino_model.xml"):
+        check_refused(in_process(capfd, "run", stateless, "-o", out, "-p", "fuse-attention"), 2, "GP203")
+    assert contents(stateless) == before
+
+
+def test_weights_of_an_onnx_model_that_are_called_as_those_of_the_result(capfd, tmp_path):
+    model = onnx.load(export("llama", "onnx") / "model.onnx")
+    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="model.bin", size_threshold=0)
+    before = contents(tmp_path)
+    arguments = ["run", tmp_path / "model.onnx", "-o", tmp_path / "model.xml", "-p", "to-openvino"]
+    done = in_process(capfd, *arguments)
+    check_refused(done, 2, "GP203")
+    assert "model.bin, which belongs to the input" in done.err
+    assert contents(tmp_path) == before
+
+
+def test_results_that_would_share_the_weights_of_the_input(capfd, stateless):
+    """``model.xml`` reads ``model.bin``, and so does ``other/../model.xml``."""
+    before = contents(stateless)
+    out = stateless / "sub" / ".." / "openvino_model.xml"
+    (stateless / "sub").mkdir()
+    check_refused(in_process(capfd, "run", stateless, "-o", out, "-p", "fuse-attention"), 2, "GP203")
+    (stateless / "sub").rmdir()
+    assert contents(stateless) == before

@@ -1,0 +1,149 @@
+import json
+import re
+import shutil
+
+import pytest
+from support.commands import in_process
+from support.folders import contents
+from support.models import export
+from support.plugins import sample_paths
+
+from graphpass.model import load
+
+COMPANIONS = {
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+}
+
+
+@pytest.fixture
+def sample(tmp_path, monkeypatch):
+    for path in sample_paths(tmp_path / "plugin"):
+        monkeypatch.syspath_prepend(path)
+
+
+def test_convert_writes_the_model_and_what_belongs_to_it(capfd, tmp_path):
+    out = tmp_path / "made" / "here"
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", out, "--target", "cpu")
+    assert (done.code, done.err) == (0, "")
+    assert {file.name for file in out.iterdir()} == {"openvino_model.xml", "openvino_model.bin"} | COMPANIONS
+    assert (out / "config.json").read_bytes() == (export("llama", "onnx") / "config.json").read_bytes()
+    inspected = json.loads(in_process(capfd, "inspect", out, "--format", "json").out)
+    assert inspected["stateful"]
+    assert [block["form"] for block in inspected["attention"]] == ["ScaledDotProductAttention"] * 2
+
+
+def test_convert_reports_what_it_did(capfd, tmp_path):
+    out = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu").out
+    assert re.search(r"^before    ONNX, stateless, kind kv, 4 kv caches, 2 decomposed, fusable$", out, re.MULTILINE)
+    assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 ScaledDot.*$", out, re.MULTILINE)
+    assert re.search(r"^pipeline  to-openvino,fuse-attention,.*make-stateful", out, re.MULTILINE)
+    assert re.search(r"^  make-stateful +\d+\.\d{3} s  4 variables", out, re.MULTILINE)
+    assert re.search(r"^verified  same: ", out, re.MULTILINE)
+    assert re.search(r"^  openvino_model\.xml \(\d+ KB\)$", out, re.MULTILINE)
+
+
+def test_convert_twice_gives_the_same_bytes(capfd, tmp_path):
+    for name in ("a", "b"):
+        options = ["-o", tmp_path / name, "--target", "cpu", "--no-verify"]
+        assert in_process(capfd, "convert", export("llama", "onnx"), *options).code == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_quiet_prints_the_file_alone(capfd, tmp_path):
+    arguments = ["-q", "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"]
+    assert in_process(capfd, *arguments) == (0, f"{tmp_path}/out/openvino_model.xml\n", "")
+    done = in_process(capfd, *arguments[1:], "--quiet", "--no-verify")
+    assert done == (0, f"{tmp_path}/out/openvino_model.xml\n", "")
+
+
+def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
+    shutil.copytree(export("llama", "onnx"), tmp_path / "model")
+    before = contents(tmp_path / "model")
+    arguments = [
+        "convert",
+        tmp_path / "model" / "model.onnx",
+        "-o",
+        tmp_path / "model",
+        "--target",
+        "cpu",
+        "--no-verify",
+    ]
+    assert in_process(capfd, *arguments).code == 0
+    after = contents(tmp_path / "model")
+    assert after.keys() - before.keys() == {"openvino_model.xml", "openvino_model.bin"}
+    assert {name: after[name] for name in before} == before
+
+
+def test_instruments(capfd, tmp_path):
+    done = in_process(
+        capfd,
+        *("convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"),
+        *("--print-changed", "--verify-each", "--dump-dir", tmp_path / "dump"),
+    )
+    assert done.code == 0
+    assert re.search(r"^fuse-attention: .*ScaledDotProductAttention \+2, .*nodes\)$", done.err, re.MULTILINE)
+    assert (tmp_path / "dump" / "01-to-openvino.xml").is_file()
+    assert load(tmp_path / "dump" / "02-fuse-attention.xml").dialect == "openvino"
+
+
+@pytest.mark.usefixtures("sample")
+def test_a_third_party_s_target(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "sample")
+    assert done.code == 0
+    assert "pipeline  to-openvino,sample-scale" in done.out
+    assert "note: sample-scale: scaled logits" in done.out
+
+
+@pytest.mark.usefixtures("sample")
+def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, monkeypatch):
+    from graphpass_sample.scale import Scale
+    from graphpass_sample.target import Sample
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "openvino_model.xml").write_text("an older result")
+    monkeypatch.setattr(Sample, "pipeline", lambda self, model, reorder: (Scale(factor=3.0),))
+    arguments = ["convert", export("llama", "ov-stateless"), "-o", tmp_path / "out", "--target", "sample"]
+    before = contents(tmp_path / "out")
+    done = in_process(capfd, *arguments)
+    assert done.code == 1
+    assert done.out == ""
+    assert done.err.startswith("error: GP601: the result does not compute the same as the input")
+    assert "first at sequence 0, the prefill, output logits[0, 0, 0]" in done.err
+    assert contents(tmp_path / "out") == before
+    assert in_process(capfd, *arguments, "--verify-each").code == 5
+    assert contents(tmp_path / "out") == before
+    assert in_process(capfd, *arguments, "--no-verify").code == 0
+
+
+@pytest.mark.usefixtures("sample")
+def test_a_result_that_breaks_the_target_s_contract_is_not_written(capfd, tmp_path, monkeypatch):
+    from graphpass_sample.target import Sample
+
+    monkeypatch.setattr(Sample, "pipeline", lambda self, model, reorder: ())
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "sample")
+    assert done.code == 5
+    assert done.err.startswith("error: GP405: target sample needs 'OpenVINO IR'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_caches_is_refused(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("llama", "onnx-nocache"), "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 4
+    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, fuse-attention")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_target(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpuu")
+    assert done.code == 2
+    assert done.err.startswith("error: GP215: unknown target 'cpuu'\nhint: did you mean cpu?")
+
+
+def test_reorder(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--reorder")
+    assert (done.code, done.err) == (0, "")
+    assert {"src_idx", "dst_idx"} <= {port.name for port in load(tmp_path / "out").inputs}

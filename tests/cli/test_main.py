@@ -1,0 +1,189 @@
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.commands import in_process, in_subprocess
+from support.models import export
+
+from graphpass.cli.group import COMMANDS
+from graphpass.errors import GraphpassError
+
+HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "openvino", "networkx")
+
+
+@pytest.mark.parametrize("arguments", [[], *[[name] for name in COMMANDS]], ids=lambda arguments: " ".join(arguments))
+def test_help_imports_nothing_heavy(arguments):
+    program = (
+        "import sys\nfrom graphpass.cli.main import main\n"
+        f"assert main({[*arguments, '--help']!r}) == 0\n"
+        f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\nassert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: graphpass")
+    assert done.stderr == ""
+
+
+def test_help_is_quick():
+    def once():
+        start = time.perf_counter()
+        in_subprocess("--help")
+        return time.perf_counter() - start
+
+    # The best of a few, since other tests run beside this one.
+    assert min(once() for _ in range(5)) < 0.3
+
+
+def test_help_of_one_command_imports_no_other():
+    program = (
+        "import sys\nfrom graphpass.cli.main import main\nmain(['inspect', '--help'])\n"
+        "assert 'graphpass.cli.inspect' in sys.modules and 'graphpass.cli.convert' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_is_true(name):
+    command = importlib.import_module(f"graphpass.cli.{name}").command
+    assert command.name == name
+    assert command.help.partition("\n")[0] == COMMANDS[name]
+
+
+def test_help_names_every_command(capfd):
+    done = in_process(capfd, "--help")
+    assert done.code == 0
+    assert [name for name in COMMANDS if re.search(rf"^  {name} ", done.out, re.MULTILINE)] == list(COMMANDS)
+
+
+def test_version(capfd):
+    assert in_process(capfd, "--version") == (0, "graphpass 0.1.0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["inspekt"], "Did you mean inspect?"),
+        (["inspect"], "Missing argument 'MODEL'"),
+        (["inspect", "x.onnx", "--formt", "json"], "--format"),
+        (["convert", "x.onnx", "-o", "out"], "Missing option '--target'"),
+        (["verify", "a", "b", "--prompt-ids", "1,x"], "is no list of token ids"),
+        (["-q", "inspect", "x.onnx", "-v"], "--quiet and --verbose exclude each other"),
+        ([], "Usage: graphpass"),
+    ],
+)
+def test_usage_errors_exit_with_2(capfd, arguments, words):
+    done = in_process(capfd, *arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert words in done.err
+
+
+def test_errors_are_one_message_and_a_hint(capfd, tmp_path):
+    (tmp_path / "model.bin").touch()
+    done = in_process(capfd, "inspect", tmp_path / "model.bin")
+    assert done.code == 3
+    assert done.out == ""
+    assert done.err == (
+        f"error: GP102: {tmp_path}/model.bin is neither an .onnx nor an .xml file\nhint: name the model file itself\n"
+    )
+
+
+def test_verbose_shows_the_traceback(capfd):
+    done = in_process(capfd, "inspect", "missing.onnx", "--verbose")
+    assert done.code == 3
+    assert done.err.startswith("Traceback")
+    assert done.err.endswith("error: GP101: missing.onnx does not exist\n")
+
+
+def raising(monkeypatch, error):
+    def fail(path):
+        raise error
+
+    monkeypatch.setattr("graphpass.cli.models.find_model", fail)
+
+
+def test_an_unforeseen_error_is_one_line_and_advice(capfd, monkeypatch):
+    raising(monkeypatch, ZeroDivisionError("by zero\nand more"))
+    done = in_process(capfd, "inspect", "x.onnx")
+    assert done.code == 70
+    first, second = done.err.splitlines()
+    assert first == "internal error: ZeroDivisionError: by zero and more"
+    assert "report it" in second
+    done = in_process(capfd, "--verbose", "inspect", "x.onnx")
+    assert done.code == 70
+    assert "Traceback" in done.err
+
+
+def test_the_exit_code_is_the_error_s(capfd, monkeypatch):
+    for error_class in GraphpassError.__subclasses__():
+        raising(monkeypatch, error_class("GP999", "no"))
+        done = in_process(capfd, "inspect", "x.onnx")
+        assert done.code == error_class.exit_code
+        assert done.err == "error: GP999: no\n"
+
+
+def test_an_interrupt_in_a_command(capfd, monkeypatch):
+    raising(monkeypatch, KeyboardInterrupt())
+    done = in_process(capfd, "inspect", "x.onnx")
+    assert done.code == 130
+    assert "Traceback" not in done.err
+
+
+def test_an_interrupted_process_leaves_nothing(tmp_path):
+    command = [sys.executable, "-m", "graphpass.cli", "convert", export("llama", "onnx"), "--target", "cpu"]
+    process = subprocess.Popen([*command, "-o", tmp_path / "out"], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not any(tmp_path.iterdir()):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == "interrupted"
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell's pipe")
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m graphpass.cli inspect {export('llama', 'onnx')} --format json"
+    shell = ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.strip() == "141"
+
+
+def in_a_terminal(arguments, environment=None):
+    """What a command prints when stdout and stderr are a terminal."""
+    import pty
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "graphpass.cli", *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=os.environ | (environment or {}),
+        close_fds=True,
+    )
+    os.close(follower)
+    output = b""
+    while True:
+        try:
+            read = os.read(leader, 4096)
+        except OSError:
+            break
+        output += read
+        if not read:
+            break
+    os.close(leader)
+    return process.wait(), output.decode()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pseudo terminals end in their own ways elsewhere")
+def test_colour_only_where_it_is_wanted():
+    environment = {"TERM": "xterm", "NO_COLOR": ""}
+    assert "\x1b[" in in_a_terminal(["inspect", "missing.onnx"], environment)[1]
+    assert "\x1b[" not in in_a_terminal(["inspect", "missing.onnx"], environment | {"NO_COLOR": "1"})[1]
+    assert "\x1b[" not in in_subprocess("inspect", "missing.onnx", environment=environment).err

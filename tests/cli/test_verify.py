@@ -1,0 +1,44 @@
+import json
+
+from support.commands import in_process, in_subprocess
+from support.models import export
+
+
+def test_models_that_agree(capfd):
+    done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "ov-stateful"))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("same: ")
+
+
+def test_models_that_part(capfd):
+    done = in_process(capfd, "verify", export("llama", "onnx"), export("qwen3", "onnx"))
+    assert done.code == 1
+    assert done.err == ""
+    assert "first at sequence 0, the prefill, output logits[0, 0, 0]: " in done.out
+
+
+def test_json(capfd):
+    arguments = ["verify", export("llama", "onnx"), export("llama", "ov-stateless"), "--format", "json"]
+    done = in_process(capfd, *arguments, "--steps", "3", "--prompt-ids", "1,5,9")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert found["passed"] is True
+    assert found["divergence"] is None
+    assert found["sequences"][0]["prompt_ids"] == [[1, 5, 9]]
+    assert found["sequences"][0]["steps"] == 3
+    done = in_process(capfd, *arguments, "--atol", "0", "--rtol", "0")
+    assert done.code == 1
+    divergence = json.loads(done.out)["divergence"]
+    assert {"sequence", "step", "output", "index", "reference", "candidate"} <= divergence.keys()
+    assert divergence["output"] == "logits"
+
+
+def test_a_prompt_that_cannot_be(capfd):
+    done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), "--prompt-ids", "100000")
+    assert done.code == 2
+    assert done.err.startswith("error: GP250: ")
+
+
+def test_a_missing_model_as_a_user_sees_it():
+    done = in_subprocess("verify", export("llama", "onnx"), "missing.onnx")
+    assert done == (3, "", "error: GP101: missing.onnx does not exist\n")

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy
+import pytest
+from support.loaded import onnx_model, openvino_model
+from support.models import export
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.errors import GraphpassError, PassFailedError
+from graphpass.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing, VerifyEach
+from graphpass.manager import Changed, Pass, PassManager, Skipped, Unchanged
+from graphpass.model import Model, load
+from graphpass.pipeline import parse
+
+
+@pytest.fixture
+def model():
+    return openvino_model("llama", "ov-stateless")
+
+
+@dataclass(frozen=True)
+class Scale(Pass[Model]):
+    """Multiplies the logits by a factor, and says of it what it is told to."""
+
+    name: ClassVar[str] = "scale"
+    factor: float = 1.0
+    says: str = "changed"
+
+    def run(self, model):
+        from openvino import opset13
+
+        result = model.ov_model.output("logits").get_node()
+        source = result.input_value(0)
+        scaled = opset13.multiply(source, opset13.constant(numpy.float32(self.factor)))
+        source.set_names(set())
+        scaled.output(0).set_names({"logits"})
+        result.input(0).replace_source_output(scaled.output(0))
+        if self.says == "changed":
+            return Changed(model, {"outputs scaled": 1, "others": 0}, ("logits are scaled",))
+        return Unchanged() if self.says == "unchanged" else Skipped("not today")
+
+
+@dataclass(frozen=True)
+class Idle(Pass[Model]):
+    name: ClassVar[str] = "idle"
+    says: str = "unchanged"
+    seconds: float = 0.0
+    fails: bool = False
+
+    def run(self, model):
+        time.sleep(self.seconds)
+        if self.fails:
+            raise ValueError("no")
+        if self.says == "changed":
+            return Changed(model)
+        return Unchanged(("nothing found",)) if self.says == "unchanged" else Skipped("not today")
+
+
+def test_timing(model):
+    timing = Timing()
+    PassManager([Idle(seconds=0.05), Scale()], [timing]).run(model)
+    (idle, seconds), (scale, _) = timing.seconds
+    assert (idle, scale) == ("idle", "scale")
+    assert 0.05 <= seconds <= timing.total
+    lines = timing.table().splitlines()
+    assert [line.split()[0] for line in lines] == ["idle", "scale", "total"]
+    assert len({line.index(".") for line in lines}) == 1
+
+
+def test_statistics(model):
+    statistics = Statistics()
+    PassManager([Scale(), Idle(), Idle(says="skipped"), Idle(says="changed")], [statistics]).run(model)
+    assert statistics.outcomes == [
+        ("scale", "1 outputs scaled, 0 others"),
+        ("idle", "unchanged"),
+        ("idle", "skipped: not today"),
+        ("idle", "changed"),
+    ]
+    assert statistics.notes == [("scale", "logits are scaled"), ("idle", "nothing found")]
+
+
+def test_print_changed(model):
+    told = []
+    nodes = len(model.graph.nodes)
+    PassManager([Idle(), Scale(), Idle(says="changed")], [PrintChanged(told.append)]).run(model)
+    assert told == [
+        f"scale: Constant +1, Multiply +1 ({nodes} -> {nodes + 2} nodes)",
+        f"idle: the same operators ({nodes + 2} -> {nodes + 2} nodes)",
+    ]
+
+
+def test_print_changed_across_dialects():
+    told = []
+    PassManager(parse("to-openvino"), [PrintChanged(told.append)]).run(onnx_model("llama"))
+    assert len(told) == 1
+    assert told[0].startswith("to-openvino: ")
+    assert "MatMul" not in told[0]
+
+
+def test_dump_dir(tmp_path):
+    folder = tmp_path / "dump" / "here"
+    result = PassManager([Idle(), *parse("to-openvino"), Scale()], [DumpDir(folder)]).run(onnx_model("llama"))
+    assert sorted(file.name for file in folder.iterdir() if file.suffix != ".bin") == [
+        "01-idle.onnx",
+        "02-to-openvino.xml",
+        "03-scale.xml",
+    ]
+    assert load(folder / "01-idle.onnx").digest() == onnx_model("llama").digest()
+    assert load(folder / "03-scale.xml").digest() == result.model.digest()
+
+
+def test_verify_each_accepts_passes_that_tell_the_truth(model):
+    told = []
+    PassManager([Idle(), Scale(), Idle(says="skipped")], [VerifyEach(told.append)]).run(model)
+    assert told == []
+
+
+def test_verify_each_accepts_the_main_job():
+    told = []
+    passes = parse("to-openvino,fuse-attention,make-stateful")
+    PassManager(passes, [VerifyEach(told.append)]).run(onnx_model("llama"))
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (Idle(says="changed"), "GP403: pass idle: reported changed, but the model is the same as before"),
+        (Scale(says="unchanged"), "GP403: pass scale: reported unchanged, but the model differs from before"),
+        (Scale(says="skipped"), "GP403: pass scale: reported skipped, but the model differs from before"),
+        (Scale(factor=1.5), "GP404: pass scale: computes something else than the input: sequence 0, the prefill"),
+    ],
+)
+def test_verify_each_catches(model, step, words):
+    before = model.digest()
+    with pytest.raises(PassFailedError) as caught:
+        PassManager([step], [VerifyEach(lambda line: None)]).run(model)
+    assert str(caught.value).startswith(words)
+    assert model.digest() == before
+
+
+def test_verify_each_blames_the_pass_that_did_it(model):
+    with pytest.raises(PassFailedError, match=r"GP404: pass scale \(after scale, idle\)"):
+        PassManager([Scale(), Idle(), Scale(factor=2.0)], [VerifyEach(lambda line: None)]).run(model)
+
+
+def test_verify_each_tells_what_it_could_not_compare():
+    told = []
+    encoder_decoder = load(export("t5", "onnx") / "decoder_with_past_model.onnx")
+    passes = parse("to-openvino")
+    PassManager(passes, [VerifyEach(told.append)]).run(encoder_decoder)
+    assert len(told) == 1
+    assert told[0].startswith("to-openvino: numbers not compared: ")
+
+
+@dataclass(frozen=True)
+class DropInitializers(Pass):
+    """Leaves variables without an initializer, which the CPU plugin does not compile."""
+
+    name: ClassVar[str] = "drop-initializers"
+
+    def run(self, model):
+        from openvino._offline_transformations import apply_make_stateful_transformation
+
+        pairs = {cache.read: cache.write for cache in analyze_caches(model).caches}
+        apply_make_stateful_transformation(model.ov_model, pairs)
+        return Changed(model)
+
+
+def test_verify_each_catches_a_result_that_does_not_compile():
+    stateless = load(export("llama", "ov-stateless"))
+    passes = [DropInitializers()]
+    with pytest.raises(PassFailedError, match="GP404: pass drop-initializers: "):
+        PassManager(passes, [VerifyEach(lambda line: None)]).run(stateless)
+
+
+def test_progress_is_silent_for_what_is_quick(model):
+    stream = io.StringIO()
+    PassManager([Idle(), Scale()], [Progress(stream)]).run(model)
+    assert stream.getvalue() == ""
+
+
+def test_progress_tells_of_what_is_slow(model):
+    stream = io.StringIO()
+    PassManager([Idle(), Idle(seconds=0.3), Idle()], [Progress(stream, delay=0.1)]).run(model)
+    assert stream.getvalue() == "idle ...\n"
+
+
+def test_progress_ends_with_a_pass_that_fails(model):
+    stream = io.StringIO()
+    with pytest.raises(GraphpassError):
+        PassManager([Idle(seconds=0.3, fails=True)], [Progress(stream, delay=0.1)]).run(model)
+    with pytest.raises(GraphpassError, match="GP301"):
+        PassManager(parse("to-openvino"), [Progress(stream, delay=0.1)]).run(model)
+    time.sleep(0.2)
+    assert stream.getvalue() == "idle ...\n"
+
+
+def test_an_observer_that_cannot_write_fails_the_pipeline(model, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(GraphpassError, match="GP501: pass scale: cannot write"):
+        PassManager([Scale()], [DumpDir(Path(tmp_path / "file" / "dump"))]).run(model)

@@ -1,0 +1,166 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from graphpass.errors import UsageError, WriteError
+from graphpass.storage.staging import staging
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(file.relative_to(folder)): file.read_bytes() if file.is_file() else None for file in folder.rglob("*")}
+
+
+def fill(folder: Path, text: str = "new") -> None:
+    for name in ("model.xml", "model.bin", "tokens/vocab.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text + name)
+
+
+def test_makes_the_destination_and_its_parents(tmp_path):
+    destination = tmp_path / "a" / "b" / "c"
+    with staging(destination) as folder:
+        fill(folder)
+        assert not (tmp_path / "a").exists()
+    assert tree(destination)["tokens/vocab.txt"] == b"newtokens/vocab.txt"
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_new_destination_can_be_read_by_others(tmp_path):
+    (tmp_path / "plain").mkdir()
+    with staging(tmp_path / "new") as folder:
+        fill(folder)
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_keeps_other_files_of_the_destination(tmp_path):
+    fill(tmp_path, "old")
+    (tmp_path / "other.txt").write_text("other")
+    with staging(tmp_path) as folder:
+        (folder / "model.xml").write_text("new")
+    assert tree(tmp_path) == {
+        "model.xml": b"new",
+        "model.bin": b"oldmodel.bin",
+        "tokens": None,
+        "tokens/vocab.txt": b"oldtokens/vocab.txt",
+        "other.txt": b"other",
+    }
+
+
+def test_a_relative_destination(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for destination in (Path(), Path("out"), Path("../" + tmp_path.name + "/out2")):
+        with staging(destination) as folder:
+            fill(folder)
+        assert (destination / "model.xml").exists()
+
+
+def test_replaces_a_link_and_not_what_it_leads_to(tmp_path):
+    (tmp_path / "real").write_text("real")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.xml").symlink_to(tmp_path / "real")
+    with staging(tmp_path / "out") as folder:
+        fill(folder)
+    assert (tmp_path / "real").read_text() == "real"
+    assert not (tmp_path / "out" / "model.xml").is_symlink()
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), UsageError("GP200", "x"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("destination", [".", "a/b"])
+def test_leaves_nothing_behind_when_the_block_raises(tmp_path, error, destination):
+    (tmp_path / "other.txt").write_text("other")
+    with pytest.raises(type(error)), staging(tmp_path / destination) as folder:  # noqa: PT012
+        fill(folder)
+        raise error
+    assert tree(tmp_path) == {"other.txt": b"other"}
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+@pytest.mark.parametrize("failing", range(3))
+def test_puts_everything_back_when_a_move_fails(tmp_path, monkeypatch, failing, links):
+    (tmp_path / "model.bin").write_text("old")
+    (tmp_path / "model.xml").write_text("old")
+    before = tree(tmp_path)
+    moved = []
+    replace = os.replace
+
+    def full_disk(source, target):
+        if "new" in Path(source).parts[-3:]:
+            if len(moved) == failing:
+                raise OSError(28, "No space left on device", str(target))
+            moved.append(Path(target).name)
+        replace(source, target)
+
+    def unsupported(*args, **kwargs):
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched, pytest.raises(WriteError, match=r"GP501: .*No space left"):  # noqa: PT012
+        patched.setattr(os, "replace", full_disk)
+        if not links:
+            patched.setattr(os, "link", unsupported)
+        with staging(tmp_path) as folder:
+            fill(folder)
+    assert moved == ["model.bin", "vocab.txt", "model.xml"][:failing]
+    assert tree(tmp_path) == before
+
+
+def test_the_graph_moves_last(tmp_path, monkeypatch):
+    moved = []
+    replace = os.replace
+
+    def record(source, target):
+        moved.append(Path(target).name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", record)
+    with staging(tmp_path) as folder:
+        for name in ("a.onnx", "b.xml", "z.bin", "z.data", "config.json"):
+            (folder / name).touch()
+    assert moved == ["config.json", "z.bin", "z.data", "a.onnx", "b.xml"]
+
+
+def test_parents_are_removed_when_the_rename_fails(tmp_path, monkeypatch):
+    def refuse(self, target):
+        raise PermissionError(13, "Permission denied", str(target))
+
+    with monkeypatch.context() as patched, pytest.raises(WriteError, match="Permission denied"):  # noqa: PT012
+        patched.setattr(Path, "rename", refuse)
+        with staging(tmp_path / "a" / "b") as folder:
+            fill(folder)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("destination", ["file", "file/below", "file/below/deeper"])
+def test_a_destination_that_is_no_folder(tmp_path, destination):
+    (tmp_path / "file").write_text("file")
+    with (
+        pytest.raises(WriteError, match=r"GP501: cannot write to .*file.*Not a directory"),
+        staging(tmp_path / destination),
+    ):
+        pytest.fail("the block must not run")
+    assert tree(tmp_path) == {"file": b"file"}
+
+
+def test_a_folder_where_a_file_should_go(tmp_path):
+    (tmp_path / "model.xml").mkdir()
+    with pytest.raises(WriteError, match=r"GP501: .*model\.xml"), staging(tmp_path) as folder:
+        fill(folder)
+    assert tree(tmp_path) == {"model.xml": None}
+
+
+def test_a_full_disk(tmp_path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("needs the right to mount a file system")
+    try:
+        (mount / "model.bin").write_text("old")
+        with pytest.raises(WriteError, match=r"GP501: .*No space left"), staging(mount) as folder:
+            (folder / "model.bin").write_bytes(bytes(1 << 20))
+        assert tree(mount) == {"model.bin": b"old"}
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)

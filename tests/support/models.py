@@ -1,0 +1,37 @@
+"""The fixture models: where they lie, and what PyTorch says they generate."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@functools.cache
+def fixtures() -> Path:
+    """The unpacked fixture models."""
+    spec = importlib.util.spec_from_file_location("fixture_archive", _ROOT / "fixtures" / "archive.py")
+    assert spec is not None
+    assert spec.loader is not None
+    archive = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(archive)
+    unpacked: Path = archive.unpack()
+    return unpacked
+
+
+def export(model: str, variant: str) -> Path:
+    """The folder of one export: ``export("llama", "onnx")``."""
+    folder = fixtures() / model / variant
+    assert folder.is_dir(), folder
+    return folder
+
+
+@functools.cache
+def reference(model: str) -> dict[str, Any]:
+    """``reference.json``: ``prompt_ids``, ``greedy_ids``, ``logits_last_prompt_pos_first8`` ..."""
+    loaded: dict[str, Any] = json.loads((fixtures() / model / "reference.json").read_text())
+    return loaded

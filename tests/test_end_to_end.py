@@ -1,0 +1,93 @@
+"""The main job on real models: convert for the CPU, then generate with OpenVINO and with openvino.genai."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from pathlib import Path
+
+import numpy
+import openvino
+import openvino_genai
+import pytest
+from support.decode import EXACT, fused_attention, greedy
+from support.models import export, reference
+
+import graphpass
+
+FROM_ONNX = ["llama", "gpt2", "qwen3", "gemma3_text", "qwen3_moe", "deepseek_v3", "llama_12l"]
+FROM_IR = ["llama", "gpt2", "qwen3"]
+CASES = [(model, "onnx") for model in FROM_ONNX] + [(model, "ov-stateless") for model in FROM_IR]
+
+
+@functools.cache
+def converted(model: str, variant: str) -> graphpass.Model:
+    source = graphpass.load(export(model, variant))
+    return graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+
+
+@functools.cache
+def compiled(model: str, variant: str) -> openvino.CompiledModel:
+    return openvino.Core().compile_model(converted(model, variant).ov_model, "CPU", EXACT)
+
+
+@pytest.mark.parametrize(("model", "variant"), CASES)
+class TestOnTheCpuPlugin:
+    def test_generates_what_pytorch_generates(self, model, variant):
+        expected = reference(model)
+        request = compiled(model, variant).create_infer_request()
+        assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
+
+    def test_generates_the_same_after_a_reset(self, model, variant):
+        expected = reference(model)
+        request = compiled(model, variant).create_infer_request()
+        greedy(request, [[7, 3, 11]], 4)
+        assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
+
+    def test_generates_the_same_in_a_batch(self, model, variant):
+        expected = reference(model)
+        request = compiled(model, variant).create_infer_request()
+        assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
+
+    def test_generates_the_same_behind_left_padding(self, model, variant):
+        expected = reference(model)
+        request = compiled(model, variant).create_infer_request()
+        prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
+        assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
+
+    def test_first_logits_equal_pytorch(self, model, variant):
+        expected = reference(model)
+        request = compiled(model, variant).create_infer_request()
+        greedy(request, [expected["prompt_ids"]], 1)
+        logits = request.get_tensor("logits").data[0, -1, :8]
+        numpy.testing.assert_allclose(logits, expected["logits_last_prompt_pos_first8"], atol=1e-4)
+
+    def test_fuses_as_many_attention_layers_as_optimum(self, model, variant):
+        theirs = openvino.Core().compile_model(export(model, "ov-stateful") / "openvino_model.xml", "CPU", EXACT)
+        assert fused_attention(compiled(model, variant)) == fused_attention(theirs) > 0
+
+
+@pytest.fixture(scope="module")
+def genai_folder(tmp_path_factory):
+    """Builds a folder as a user has it: the converted model, and the tokenizers that lay beside optimum's export."""
+
+    @functools.cache
+    def build(model: str, variant: str) -> Path:
+        folder = tmp_path_factory.mktemp(f"{model}-{variant}")
+        graphpass.save(converted(model, variant), folder / "openvino_model.xml")
+        for file in export(model, "ov-stateful").iterdir():
+            if not file.name.startswith("openvino_model"):
+                shutil.copy(file, folder)
+        return folder
+
+    return build
+
+
+@pytest.mark.parametrize("backend", ["SDPA", "PA"])
+@pytest.mark.parametrize(("model", "variant"), CASES)
+def test_openvino_genai_generates_the_reference_tokens(genai_folder, model, variant, backend):
+    expected = reference(model)
+    pipeline = openvino_genai.LLMPipeline(genai_folder(model, variant), "CPU", ATTENTION_BACKEND=backend, **EXACT)
+    prompt = openvino.Tensor(numpy.array([expected["prompt_ids"]], dtype=numpy.int64))
+    config = openvino_genai.GenerationConfig(max_new_tokens=12, ignore_eos=True)
+    assert list(pipeline.generate(prompt, config).tokens[0]) == expected["greedy_ids"]

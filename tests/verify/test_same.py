@@ -1,0 +1,146 @@
+"""Models that compute the same pass, and say what was run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from support import mutants
+from support.loaded import onnx_model, openvino_model, reshaped
+from support.models import export, reference
+
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.model import load
+from graphpass.verify import Comparison, compare
+from graphpass.verify.difference import Tolerance
+
+
+def same(first: tuple[str, str], second: tuple[str, str], **options: Any) -> Comparison:
+    return compare(load(export(*first)), load(export(*second)), **options)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("llama", "onnx"), ("llama", "ov-stateful")),
+        (("llama", "onnx-nocache"), ("llama", "ov-stateless")),
+        (("gpt2", "onnx"), ("gpt2", "ov-stateful")),
+        (("gemma3_text", "onnx"), ("gemma3_text", "ov-stateful")),
+        (("lfm2", "ov-stateless"), ("lfm2", "ov-stateful")),
+        (("mamba", "ov-stateless"), ("mamba", "ov-stateful")),
+    ],
+)
+def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str]) -> None:
+    found = same(first, second)
+    assert found.passed, found.summary()
+    assert found.divergence is None
+    assert found.steps_run == 36
+    assert found.skipped == ()
+    assert found.outputs == ("logits",)
+    assert found.max_abs_difference < 1e-4
+    assert [len(run.prompt_ids) for run in found.sequences] == [1, 1, 2]
+    assert all(run.reference_ids == run.candidate_ids for run in found.sequences)
+
+
+def test_the_given_prompt_gives_the_tokens_of_pytorch() -> None:
+    wanted = reference("llama")
+    found = same(("llama", "onnx"), ("llama", "ov-stateful"), prompt_ids=tuple(wanted["prompt_ids"]), steps=11)
+    expected = tuple(wanted["greedy_ids"])
+    assert found.greedy_ids == (expected, expected)
+    assert found.sequences[0].prompt_ids == (tuple(wanted["prompt_ids"]),)
+    assert found.steps_run == 33
+
+
+def test_the_same_every_time() -> None:
+    first, second = (same(("gpt2", "onnx"), ("gpt2", "onnx"), steps=2) for _ in range(2))
+    assert first == second
+    assert first.max_abs_difference == 0
+
+
+def test_sequences_differ_in_length_and_padding_shortens_rows() -> None:
+    runs = same(("gpt2", "onnx"), ("gpt2", "onnx"), steps=0, prompt_ids=(1,)).sequences
+    assert [[len(prompt) for prompt in run.prompt_ids] for run in runs] == [[1], [7], [3, 1]]
+    assert "padded on the left" in runs[2].description
+
+
+def test_a_fixed_batch_is_compared_without_padding() -> None:
+    model = reshaped(openvino_model("llama", "ov-stateless"), batch=2)
+    found = compare(onnx_model("llama"), model, steps=2)
+    assert found.passed
+    assert found.skipped == ("left-padded batch: the batch is fixed at 2",)
+    assert [len(run.prompt_ids) for run in found.sequences] == [2, 2]
+
+
+def test_unlike_fixed_batches_are_refused() -> None:
+    model = openvino_model("llama", "ov-stateless")
+    with pytest.raises(UnsupportedError) as caught:
+        compare(reshaped(model, batch=1), reshaped(model, batch=2))
+    assert caught.value.id == "GP331"
+
+
+def test_without_a_mask_input_the_batch_is_not_padded() -> None:
+    model = onnx_model("llama")
+    maskless = mutants.drop_mask_input(model)
+    found = compare(model, maskless, steps=2)
+    assert found.passed, found.summary()
+    assert found.skipped == ("left padding: no attention_mask input in the candidate",)
+    assert [len(prompt) for prompt in found.sequences[2].prompt_ids] == [5, 5]
+
+
+def test_outputs_of_the_candidate_alone_are_not_compared() -> None:
+    model = onnx_model("llama")
+    found = compare(model, mutants.add_output(model, "extra", "logits"), steps=1)
+    assert found.passed
+    assert found.skipped == ("output extra: only the candidate has it",)
+
+
+def test_outputs_of_another_layout_are_not_compared_under_padding() -> None:
+    model = onnx_model("llama")
+    turned = mutants.add_output(model, "turned", "logits", order=(0, 2, 1))
+    found = compare(turned, turned, steps=1)
+    assert found.passed
+    assert found.outputs == ("logits", "turned")
+    assert found.skipped == ("output turned under left padding: its axes are not [batch, length]",)
+
+
+def test_the_last_logits_alone_are_enough() -> None:
+    model = mutants.last_logits_only(onnx_model("llama"))
+    assert compare(model, model, steps=2).passed
+
+
+def test_results_travel() -> None:
+    found = same(("gpt2", "onnx"), ("gpt2", "onnx"), steps=1)
+    assert pickle.loads(pickle.dumps(found)) == found
+    plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert plain["passed"] is True
+    assert plain["divergence"] is None
+    assert plain["steps_run"] == 3
+    assert plain["sequences"][0]["steps"] == 1
+    assert found.summary().startswith("same: 3 sequences, 3 greedy steps, logits compared; largest difference 0\n")
+
+
+@pytest.mark.parametrize(
+    "options", [{"steps": -1}, {"prompt_ids": ()}, {"prompt_ids": (1, 320)}, {"prompt_ids": (-1,)}]
+)
+def test_impossible_requests(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        same(("llama", "onnx"), ("llama", "onnx"), **options)
+    assert caught.value.id == "GP250"
+
+
+def test_nothing_in_common() -> None:
+    model = onnx_model("llama")
+    with pytest.raises(UnsupportedError, match="logits against scores") as caught:
+        compare(model, mutants.rename_logits(model, "scores"))
+    assert caught.value.id == "GP330"
+
+
+def test_tolerance_follows_the_type_that_a_model_computes_in() -> None:
+    """Weights that are only stored in f16 do not widen it."""
+    assert Tolerance.for_models(load(export("llama", "onnx"))) == Tolerance(1e-3, 1e-3)
+    assert Tolerance.for_models(load(export("llama", "ov-stateful-fp16"))) == Tolerance(1e-3, 1e-3)
+    assert Tolerance.for_models(load(export("llama", "onnx")), load(export("llama", "onnx-fp16"))) == Tolerance(
+        0.05, 0.05
+    )
