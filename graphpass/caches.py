@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,15 @@ __all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Invento
 CacheKind = Literal["kv", "linear", "cross", "unknown"]
 CacheRole = Literal["key", "value", "conv", "recurrent", "cross_key", "cross_value", "encoder_hidden", "unknown"]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
+
+#: Bytes of one element.
+_SIZES: dict[str, float] = {
+    **dict.fromkeys(("f64", "i64", "u64"), 8),
+    **dict.fromkeys(("f32", "i32", "u32"), 4),
+    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 2),
+    **dict.fromkeys(("i8", "u8", "boolean", "f8e4m3", "f8e5m2"), 1),
+    **dict.fromkeys(("i4", "u4"), 0.5),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,30 @@ class Cache:
     read: str
     write: str | None
     evidence: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int | None:
+        """The exporter's own number for it, the last one in its name; some count layers, some caches of one kind."""
+        numbers = re.findall(r"\d+", self.name)
+        return int(numbers[-1]) if numbers else None
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """Bytes that one position of one batch entry takes; ``None`` where it does not grow or a size is unknown."""
+        return self._bytes() if self.axes.sequence is not None else None
+
+    @property
+    def fixed_bytes(self) -> int | None:
+        """Bytes that one batch entry takes, however long the sequence; ``None`` for a cache that grows."""
+        return self._bytes() if self.axes.sequence is None else None
+
+    def _bytes(self) -> int | None:
+        """Bytes along all axes but batch and sequence."""
+        total: float = _SIZES.get(self.element_type, 0)
+        for axis, dimension in enumerate(self.shape or (None,)):
+            if axis not in {self.axes.batch, self.axes.sequence}:
+                total *= dimension if isinstance(dimension, int) else 0
+        return int(total) or None
 
 
 @dataclass(frozen=True, slots=True)
