@@ -81,8 +81,9 @@ class CPU(Target):
         names = [] if model.dialect == "openvino" else ["to-openvino"]
         names.append("fuse-attention")
         inventory = analyze_caches(model)
-        if inventory.kind == "kv":
-            # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results.
+        if inventory.kind == "kv" and not inventory.of_kind("cross"):
+            # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results; and
+            # the runtimes of encoder-decoder models feed no positions.
             names.append("expose-position-ids")
         names.append("expose-window")
         if not inventory.stateful:

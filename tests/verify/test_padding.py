@@ -1,0 +1,43 @@
+"""Left padding that the reference itself cannot take."""
+
+from __future__ import annotations
+
+import openvino
+import pytest
+from openvino import opset13 as ops
+from support.loaded import openvino_model
+
+from graphpass.model import Model
+from graphpass.verify import compare
+
+
+def boolean_masks(model: Model) -> Model:
+    """The model with boolean attention masks: the CPU plugin's unfused attention gives NaN for rows masked whole."""
+    spoilt = model.clone()
+    native: openvino.Model = spoilt.ov_model  # type: ignore[attr-defined]
+    for node in native.get_ops():
+        if node.get_type_name() == "ScaledDotProductAttention":
+            visible = ops.greater(node.input_value(3), ops.constant(-1.0, dtype=openvino.Type.f32))
+            node.input(3).replace_source_output(visible.output(0))
+    native.validate_nodes_and_infer_types()
+    spoilt.mark_edited()
+    return spoilt
+
+
+@pytest.fixture
+def model() -> Model:
+    return openvino_model("llama", "ov-stateless")
+
+
+def test_a_reference_that_gives_nan_is_compared_without_padding(model: Model) -> None:
+    found = compare(boolean_masks(model), model, steps=2)
+    assert found.passed
+    assert found.skipped == ("left padding: the reference gives NaN behind it",)
+    assert len(found.sequences) == 3
+
+
+def test_a_candidate_that_gives_nan_has_failed(model: Model) -> None:
+    found = compare(model, boolean_masks(model), steps=2)
+    assert not found.passed
+    assert found.divergence is not None
+    assert found.divergence.sequence == 2
