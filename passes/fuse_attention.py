@@ -10,7 +10,7 @@ import numpy
 from graphpass.analysis.attention import Attention, Mask, Scale, find_attention
 from graphpass.graph import Graph, Value
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.model import Dialect
+from graphpass.model import Dialect, Dimension
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import fold, integers, named, output_of, scalar
 
@@ -98,10 +98,25 @@ def _fused(graph: Graph, block: Attention, masks: _Masks) -> openvino.Node:
     fused = opset13.scaled_dot_product_attention(
         query, key, value, masks.of(block, element_type), _scale(graph, block, element_type), False
     )
+    if block.output.rank == 3:
+        fused = _merged(named(fused, f"{name}/split"), query, f"{name}/merged")
     if product.get_element_type() == element_type:
         return named(fused, name)
     wide = opset13.convert(named(fused, f"{name}/fused"), product.get_element_type().to_string())
     return named(wide, name)
+
+
+def _merged(result: openvino.Node, query: openvino.Output, name: str) -> openvino.Node:
+    """``[batch * heads, length, size]`` of a result ``[batch, heads, length, size]``."""
+    from openvino import opset13
+
+    shape = named(opset13.shape_of(query, "i64"), f"{name}/query_shape")
+    length = named(
+        opset13.gather(shape, integers([2], f"{name}/position"), integers(0, f"{name}/axis")), f"{name}/length"
+    )
+    size = result.get_output_partial_shape(0)[3].get_length()
+    target = named(opset13.concat([integers([-1], f"{name}/rows"), length, integers([size], f"{name}/size")], 0), name)
+    return opset13.reshape(result, target, special_zero=False)
 
 
 def _key(graph: Graph, key: Value, name: str) -> openvino.Output:
@@ -160,15 +175,36 @@ class _Masks:
 
     def of(self, block: Attention, element_type: openvino.Type) -> openvino.Node:
         """The sum of a block's masks; a scalar 0, which means none, where it has none."""
-        key = (block.masks, element_type.to_string())
+        assert block.query is not None
+        assert block.query.shape is not None
+        heads = block.query.shape[1]
+        key = (block.masks, element_type.to_string(), heads)
         if key not in self._built:
-            self._built[key] = self._sum(block.masks, element_type, f"{block.node.name}/mask")
+            name = f"{block.node.name}/mask"
+            terms = [
+                self._split(mask, self._term(mask, element_type, f"{name}_{number}"), heads, f"{name}_{number}")
+                for number, mask in enumerate(block.masks)
+            ]
+            self._built[key] = self._sum(terms, element_type, name)
         return self._built[key]
 
-    def _sum(self, masks: tuple[Mask, ...], element_type: openvino.Type, name: str) -> openvino.Node:
+    def _split(self, mask: Mask, term: openvino.Node, heads: Dimension, name: str) -> openvino.Node:
+        """``[batch, heads, ..]`` of a term that is ``[batch * heads, ..]``."""
         from openvino import opset13
 
-        terms = [self._term(mask, element_type, f"{name}_{number}") for number, mask in enumerate(masks)]
+        if not mask.merges_heads:
+            return term
+        assert isinstance(heads, int)
+        shape = named(opset13.shape_of(term, "i64"), f"{name}/merged_shape")
+        kept = named(
+            opset13.gather(shape, integers([1, 2], f"{name}/kept"), integers(0, f"{name}/axis")), f"{name}/last"
+        )
+        target = named(opset13.concat([integers([-1, heads], f"{name}/first"), kept], 0), f"{name}/split_shape")
+        return named(opset13.reshape(term, target, special_zero=False), f"{name}/split")
+
+    def _sum(self, terms: list[openvino.Node], element_type: openvino.Type, name: str) -> openvino.Node:
+        from openvino import opset13
+
         total = terms[0] if terms else scalar(0.0, element_type, name)
         for number, term in enumerate(terms[1:], 1):
             # Two masks that hide the same position add up to what is infinite in f16.

@@ -104,9 +104,13 @@ def _growing(graph: Graph, cache: Cache, concat: Node, operands: Operands) -> _F
         return _Found(replace(cache, evidence=(evidence, missing)), depth)
     node = reader.attention.node
     read = f"the result is the {reader.role} of {node.op} {node.name}"
-    axes = Axes(**{label: position for position, label in enumerate(reader.labels) if label is not None})
-    cache = replace(cache, kind="kv", role=reader.role, axes=axes, evidence=(evidence, read))
+    cache = replace(cache, kind="kv", role=reader.role, axes=_axes(reader), evidence=(evidence, read))
     return _Found(cache, graph.depths[node.index], node.index)
+
+
+def _axes(reader: Operand) -> Axes:
+    places = {label: position for position, label in enumerate(reader.labels)}
+    return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim"))
 
 
 def _inside_operator(graph: Graph, cache: Cache, pair: Pair, producer: Node) -> _Found:
@@ -149,7 +153,7 @@ def _read_only(graph: Graph, node: Node, reader: Operand) -> _Found:
 
 
 def _cross(cache: Cache, reader: Operand, evidence: str) -> Cache:
-    axes = Axes(**{label: position for position, label in enumerate(reader.labels) if label is not None})
+    axes = _axes(reader)
     node = reader.attention.node
     read = f"read as the {reader.role} of {node.op} {node.name}"
     return replace(cache, kind="cross", role=_CROSS_ROLES[reader.role], axes=axes, evidence=(evidence, read))

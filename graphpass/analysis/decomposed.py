@@ -18,7 +18,13 @@ _MASKED_BELOW = -1e3
 #: The same for scores that are still to be scaled down.
 _MASKED_BELOW_BEFORE_SCALE = -1e8
 
-_SCORE_OPS = frozenset({"Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Reshape"}) | SAME_ELEMENTS
+#: Orders that swap the last two axes.
+_SWAPS = ((0, 1, 3, 2), (0, 2, 1))
+
+_SCORE_OPS = (
+    frozenset({"Maximum", "Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Reshape"})
+    | SAME_ELEMENTS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +44,14 @@ class Mask:
         keeps: ``True`` where a true condition keeps a score, ``False`` where it masks it, ``None`` for an added mask.
         is_subtracted: Whether ``value`` is subtracted instead of added.
         scales: Factors that are applied to the scores when the mask is in them already.
+        merges_heads: Whether its first of three axes is batch and heads in one, as in ``[batch * heads, 1, sequence]``.
     """
 
     value: Value
     keeps: bool | None = None
     is_subtracted: bool = False
     scales: tuple[Scale, ...] = ()
+    merges_heads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +118,15 @@ def match(graph: Graph, softmax: Node) -> Decomposed:
     product, scales, masks = _before(graph, softmax)
     query, query_scales, _ = _operand(graph, product.inputs[0], transposes=False)
     key, key_scales, swapped = _operand(graph, product.inputs[1], transposes=True)
-    value = _narrow(graph, output.inputs[1], query.element_type)
-    for name, operand in (("query", query), ("key", key), ("value", value), ("result", output.outputs[0])):
+    value, _, _ = _operand(graph, _narrow(graph, output.inputs[1], query.element_type), transposes=False, scaled=False)
+    result = output.outputs[0]
+    if query.rank == 3:
+        query, key, value = (_with_heads(graph, operand) for operand in (query, key, value))
+    for name, operand in (("query", query), ("key", key), ("value", value)):
         if operand.rank != 4:
             raise NoMatchError(f"its {name} {operand.name} has {operand.rank} dimensions, not 4")
+    if result.rank not in {3, 4}:
+        raise NoMatchError(f"its result {result.name} has {result.rank} dimensions, not 4")
     if product.attributes["transpose_a"] or output.attributes["transpose_a"] or output.attributes["transpose_b"]:
         raise NoMatchError("a MatMul transposes its query, its probabilities or its value")
     for mask in masks:
@@ -121,7 +134,18 @@ def match(graph: Graph, softmax: Node) -> Decomposed:
             raise NoMatchError(f"its mask {mask.value.name} has more elements than its scores")
     is_transposed = product.attributes["transpose_b"] == swapped
     scales = [*scales, *query_scales, *key_scales]
-    return Decomposed(output.outputs[0], query, key, value, is_transposed, tuple(scales), masks, guarded)
+    return Decomposed(result, query, key, value, is_transposed, tuple(scales), masks, guarded)
+
+
+def _with_heads(graph: Graph, operand: Value) -> Value:
+    """``[batch, heads, length, size]`` of which ``operand`` is ``[batch * heads, length, size]``."""
+    node = graph.producer(operand)
+    source = node.inputs[0] if node.op == "Reshape" else None
+    if source is None or source.shape is None or len(source.shape) != 4 or not isinstance(source.shape[1], int):
+        raise NoMatchError(f"its operand {operand.name} merges batch and heads, and is not made of one that does not")
+    if operand.shape is None or operand.shape[-1] != source.shape[-1] or not isinstance(source.shape[-1], int):
+        raise NoMatchError(f"it cannot be told how {node.op} {node.name} merges batch and heads")
+    return source
 
 
 def _after(graph: Graph, softmax: Node) -> tuple[Node, bool]:
@@ -135,7 +159,7 @@ def _after(graph: Graph, softmax: Node) -> tuple[Node, bool]:
             value, guarded = guard.outputs[0], True
         elif len(uses) != 1:
             raise NoMatchError("its probabilities are used in several places")
-        elif keeps_elements(uses[0].node) or uses[0].node.op == "Dropout":
+        elif keeps_elements(uses[0].node) or uses[0].node.op == "Dropout" or _regroups_heads(uses[0].node):
             value = uses[0].node.outputs[0]
         elif uses[0].node.op == "MatMul" and uses[0].port == 0:
             return uses[0].node, guarded
@@ -168,7 +192,7 @@ def _before(graph: Graph, softmax: Node) -> tuple[Node, list[Scale], tuple[Mask,
         node = graph.producer(value)
         if node.op == "MatMul":
             return node, scales, tuple(reversed(masks))
-        if keeps_elements(node):
+        if keeps_elements(node) or _regroups_heads(node) or _only_bounds(graph, node):
             value = node.inputs[0]
         elif node.op in {"Multiply", "Divide"} and (scale := _scale(graph, node)) is not None:
             value, factor = scale
@@ -185,6 +209,27 @@ def _before(graph: Graph, softmax: Node) -> tuple[Node, list[Scale], tuple[Mask,
             raise NoMatchError(f"Concat {node.name} adds columns to its scores: an attention sink")
         else:
             raise NoMatchError(f"{node.op} {node.name} lies between its scores and its Softmax")
+
+
+def _regroups_heads(node: Node) -> bool:
+    """Whether ``node`` reshapes scores between ``[batch, heads, ..]`` and ``[batch * heads, ..]``, or not at all.
+
+    Dimensions that are not known need no proof: the product with the value fits only if they are the right ones.
+    """
+    source, result = (node.inputs[0], node.outputs[0]) if node.op == "Reshape" else (None, None)
+    if source is None or result is None or source.shape is None or result.shape is None:
+        return False
+    if len(source.shape) == len(result.shape) == 4:
+        return source.shape[1] == result.shape[1] and isinstance(source.shape[1], int)
+    return {len(source.shape), len(result.shape)} == {3, 4}
+
+
+def _only_bounds(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` is the Maximum of scores and what masked scores are set to."""
+    if node.op != "Maximum":
+        return False
+    bound = held_constant(graph, node.inputs[1])
+    return bound is not None and bool((bound < _MASKED_BELOW).all())
 
 
 def _scale(graph: Graph, node: Node) -> tuple[Value, Scale] | None:
@@ -211,7 +256,12 @@ def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Va
     if subtracts and behind[1]:
         raise NoMatchError(f"Subtract {node.name} subtracts its scores")
     scores, mask = (first, second) if behind[0] else (second, first)
-    return scores, Mask(mask, is_subtracted=subtracts, scales=scales)
+    return scores, Mask(mask, is_subtracted=subtracts, scales=scales, merges_heads=_merges_heads(mask, scores))
+
+
+def _merges_heads(mask: Value, scores: Value) -> bool:
+    """Whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
+    return scores.rank == 3 and mask.shape is not None and len(mask.shape) == 3 and mask.shape[0] != 1
 
 
 def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Mask]:
@@ -221,24 +271,35 @@ def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Ma
     for scores, fill, keeps in ((kept, other, True), (other, kept, False)):
         constant = held_constant(graph, fill)
         if scores is not None and constant is not None and (constant < limit).all():
-            return scores, Mask(condition, keeps)
+            return scores, Mask(condition, keeps, merges_heads=_merges_heads(condition, scores))
     raise NoMatchError(f"Select {node.name} fills its scores with something other than a large negative number")
 
 
-def _operand(graph: Graph, value: Value | None, *, transposes: bool) -> tuple[Value, list[Scale], bool]:
-    """``value`` without the scales (and, where ``transposes``, the swap of the last two axes) that were put on it."""
+def _operand(
+    graph: Graph, value: Value | None, *, transposes: bool, scaled: bool = True
+) -> tuple[Value, list[Scale], bool]:
+    """``value`` without what was put on it: scales, a swap of the last two axes where ``transposes``, idle Converts."""
     scales: list[Scale] = []
     swapped = False
     while True:
         assert value is not None
         node = graph.producer(value)
-        if node.op in {"Multiply", "Divide"} and (scale := _scale(graph, node)) is not None:
+        if scaled and node.op in {"Multiply", "Divide"} and (scale := _scale(graph, node)) is not None:
             value, factor = scale
             scales.append(factor)
-        elif transposes and node.op == "Transpose" and node.attributes.get("order") == (0, 1, 3, 2):
+        elif transposes and node.op == "Transpose" and node.attributes.get("order") in _SWAPS:
             value, swapped = node.inputs[0], not swapped
+        elif _does_nothing(node):
+            # Paged attention's matcher wants the cache's Concat right at the operator (state_management_pattern.cpp).
+            value = node.inputs[0]
         else:
             return value, scales, swapped
+
+
+def _does_nothing(node: Node) -> bool:
+    """Whether ``node`` is an Identity, or a Convert to the type that its input has."""
+    source = node.inputs[0] if node.op in SAME_ELEMENTS else None
+    return source is not None and (node.op == "Identity" or source.element_type == node.outputs[0].element_type)
 
 
 def _narrow(graph: Graph, value: Value | None, element_type: str) -> Value:

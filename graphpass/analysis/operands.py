@@ -13,7 +13,7 @@ from graphpass.model import Model
 
 __all__ = ["Operand", "attention_operands"]
 
-Label = Literal["batch", "heads", "sequence", "head_dim"] | None
+Label = Literal["batch", "heads", "rows", "sequence", "head_dim"] | None
 
 _KEY_OR_VALUE: tuple[Label, ...] = ("batch", "heads", "sequence", "head_dim")
 
@@ -23,7 +23,20 @@ _KEEPS_AXES = frozenset({"Broadcast", "Convert", "Gather", "Identity", "Slice", 
 
 #: Operators between a product of query and key, a Softmax, and the product with the value.
 _ARITHMETIC = frozenset(
-    {"Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Convert", "Identity", "Dropout"}
+    {
+        "Add",
+        "Concat",
+        "Convert",
+        "Divide",
+        "Dropout",
+        "Identity",
+        "Maximum",
+        "Multiply",
+        "Reshape",
+        "Select",
+        "Subtract",
+    }
+    | {"Tanh"}
 )
 
 
@@ -49,8 +62,10 @@ def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...
         if attention.node.op in INNER_CACHES:
             continue
         for role, operand, labels in _key_and_value(model.graph, attention):
-            if operand is None or operand.rank != 4:
+            if operand is None or operand.rank not in {3, 4}:
                 continue
+            if operand.rank == 3:
+                labels = ("rows", *labels[2:])
             for value, meaning in _trace(model.graph, operand, labels):
                 place = (value.node, value.port)
                 found[place] = (*found.get(place, ()), Operand(attention, role, meaning))
@@ -141,9 +156,14 @@ def _labels_before(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] |
 
 
 def _before_reshape(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] | None:
-    """A Reshape that merges an axis of copies into the heads, ``[.., heads, copies, ..]`` to ``[.., heads, ..]``."""
+    """A Reshape that merges copies into the heads, or the heads into the batch."""
     source = node.inputs[0]
-    if source is None or source.rank is None or "heads" not in labels:
+    if source is None or source.rank is None:
+        return None
+    if "rows" in labels:
+        # [batch, heads, ..] merged into [batch * heads, ..]
+        return ("batch", "heads", *labels[1:]) if source.rank == 4 and labels[0] == "rows" else None
+    if "heads" not in labels:
         return None
     if source.rank == len(labels):
         same = source.shape == node.outputs[0].shape

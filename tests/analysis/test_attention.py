@@ -175,7 +175,7 @@ class WideMask(Attending):
         (WeightsAreAnOutput, "used in several places"),
         (WeightsAreReadTwice, "used in several places"),
         (OtherAxis, "not over the last axis"),
-        (Rank3, "has 3 dimensions, not 4"),
+        (Rank3, "merges batch and heads, and is not made of one that does not"),
         (SmallFill, "other than a large negative number"),
         (UnknownFill, "other than a large negative number"),
         (FilledThenScaled, "other than a large negative number"),
