@@ -117,7 +117,7 @@ class _Lockstep:
         return prompts
 
     def _reference_gives_nan(self, prompt: Prompt) -> bool:
-        """Whether rows that are masked whole spoil the others: some exports are like that, and nothing can be compared."""
+        """Whether rows that are masked whole spoil the others, as in some exports: nothing can be compared then."""
         self._reference.reset()
         self._reference.forward(prompt.ids, prompt.mask)
         logits = self._reference.logits
