@@ -1,0 +1,5 @@
+"""Reports for people: one self-contained HTML file about a model's caches."""
+
+from graphpass.report.page import render
+
+__all__ = ["render"]

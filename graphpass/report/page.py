@@ -1,0 +1,162 @@
+"""The page: summary, a picture of each group of layers, the evidence of each cache."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from graphpass.report.layers import LayerGroup, group_layers, ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.caches import Cache, Inventory
+    from graphpass.model import Model
+    from graphpass.report.flow import Flow, Stop
+
+__all__ = ["render"]
+
+#: Operators that say nothing of how a cache works.
+_QUIET = frozenset({"Convert", "Identity"})
+
+
+def render(model: Model, inventory: Inventory, title: str) -> str:
+    """A self-contained HTML page about the caches of ``model``.
+
+    Args:
+        model: The model that ``inventory`` is of.
+        inventory: What `analyze_caches` says of it.
+        title: What the page calls the model.
+
+    Returns:
+        The page: no other file is needed to show it, and the same model gives the same page.
+    """
+    groups = group_layers(model, inventory)
+    numbers = {cache.name: number for number, cache in enumerate(inventory.caches)}
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    script = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}: caches</title><style>{style}</style></head><body>",
+        f"<h1>{escape(title)}</h1>",
+        _summary(model, inventory),
+        _legend(inventory),
+        *(_group(group, numbers) for group in groups),
+        "" if groups else "<p>No tensor is carried from one step to the next.</p>",
+        _attention(inventory),
+        '<h2>Evidence</h2><p class="hint">Click a cache above, or open one here.</p>',
+        *(_evidence_of(group, numbers) for group in groups),
+        f"<script>{script}</script></body></html>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _summary(model: Model, inventory: Inventory) -> str:
+    facts = {
+        "format": "OpenVINO IR" if model.dialect == "openvino" else "ONNX",
+        "kind": inventory.kind,
+        "caches": f"{len(inventory.caches)}, {'inside the model' if inventory.stateful else 'inputs and outputs'}",
+        "per token": _total(cache.bytes_per_token for cache in inventory.of_kind("kv")),
+        "fixed": _total(cache.fixed_bytes for cache in inventory.of_kind("linear")),
+    }
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    return f"<dl class=facts>{rows}</dl>"
+
+
+def _total(sizes: Iterable[int | None]) -> str:
+    known = list(sizes)
+    if not known:
+        return "none"
+    total = sum(size or 0 for size in known)
+    return f"{total:,} bytes" if None not in known else "a size is unknown"
+
+
+def _legend(inventory: Inventory) -> str:
+    kinds = dict.fromkeys(cache.kind for cache in inventory.caches)
+    return "<p class=legend>" + " ".join(f'<span class="chip {kind}">{kind}</span>' for kind in kinds) + "</p>"
+
+
+def _heading(group: LayerGroup) -> str:
+    if not group.layers:
+        return "Layer unknown"
+    return f"Layer{'s' if len(group.layers) > 1 else ''} {ranges(group.layers)}"
+
+
+def _group(group: LayerGroup, numbers: dict[str, int]) -> str:
+    alike = f" <small>{len(group.layers)} alike</small>" if len(group.layers) > 1 else ""
+    lanes = "".join(_lane(cache, flow, numbers[cache.name]) for cache, flow in group.lanes)
+    return f"<section><h2>{_heading(group)}{alike}</h2>{lanes}</section>"
+
+
+def _evidence_of(group: LayerGroup, numbers: dict[str, int]) -> str:
+    caches = "".join(_evidence(cache, numbers[cache.name]) for cache in group.members)
+    return f"<details><summary>{_heading(group)} <small>{len(group.members)} caches</small></summary>{caches}</details>"
+
+
+def _lane(cache: Cache, flow: Flow, number: int) -> str:
+    past, *middle = flow.update
+    back = middle.pop() if cache.write is not None else None
+    boxes = [_end(past, cache, "past")]
+    boxes += [_box(stop) for stop in middle if stop.op not in _QUIET]
+    if back is not None:
+        boxes.append(_end(back, cache, "present"))
+    reading = [stop for stop in flow.reading if stop.op not in _QUIET]
+    way = _arrows(boxes)
+    if back is not None:
+        way += '<span class=again title="the next step starts with it">&#8635;</span>'
+    branch = (
+        f"<div class=branch><span class=arrow>&#8627;</span>{_arrows([_box(s) for s in reading])}</div>"
+        if reading
+        else ""
+    )
+    label = f'<span class="chip {cache.kind}">{cache.role}</span>'
+    return f'<button class="lane {cache.kind}" data-cache="{number}">{label}<div class=way>{way}</div>{branch}</button>'
+
+
+def _arrows(boxes: list[str]) -> str:
+    return "<span class=arrow>&#8594;</span>".join(boxes)
+
+
+def _end(stop: Stop, cache: Cache, what: str) -> str:
+    return f'<span class="box {cache.kind}" title="{escape(stop.name)}">{what}<small>{escape(stop.op)}</small></span>'
+
+
+def _box(stop: Stop) -> str:
+    return f'<span class=box title="{escape(stop.name)}">{escape(stop.op)}</span>'
+
+
+def _attention(inventory: Inventory) -> str:
+    if not inventory.attention:
+        return ""
+    rows = [
+        f"<tr><td>{escape(block.node)}</td><td>{escape(block.form)}</td><td>{escape(block.reason or '')}</td></tr>"
+        for block in inventory.attention
+    ]
+    head = "<tr><th>node</th><th>form</th><th>not fusable because</th></tr>"
+    return f"<details><summary>Attention ({len(rows)})</summary><table>{head}{''.join(rows)}</table></details>"
+
+
+def _evidence(cache: Cache, number: int) -> str:
+    sizes = {"bytes per token": cache.bytes_per_token, "bytes": cache.fixed_bytes}
+    axes = cache.axes
+    named = {"batch": axes.batch, "heads": axes.heads, "sequence": axes.sequence, "head_dim": axes.head_dim}
+    shape = (
+        ", ".join("?" if size is None else str(size) for size in cache.shape) if cache.shape is not None else "unknown"
+    )
+    facts = {
+        "kind": f"{cache.kind}, {cache.role}",
+        "layer": "unknown" if cache.layer is None else str(cache.layer),
+        "shape": f"[{shape}] {cache.element_type}",
+        "axes": ", ".join(f"{name} {axis}" for name, axis in named.items() if axis is not None) or "unknown",
+        **{name: f"{size:,}" for name, size in sizes.items() if size is not None},
+        "read": cache.read,
+        "written": cache.write or "never",
+    }
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    because = "".join(f"<li>{escape(fact)}</li>" for fact in cache.evidence)
+    chip = f'<span class="chip {cache.kind}">{cache.kind}</span>'
+    body = f"<dl class=facts>{rows}</dl><ul>{because}</ul>"
+    return f'<details id="cache-{number}"><summary>{chip} {escape(cache.name)}</summary>{body}</details>'
