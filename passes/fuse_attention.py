@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from graphpass.analysis.attention import Attention, Mask, Scale, find_attention
-from graphpass.graph import Graph, Value
+from graphpass.analysis.bare_operands import is_wider
+from graphpass.graph import Graph, Node, Value
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.model import Dialect, Dimension
+from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import fold, integers, named, output_of, scalar
 
@@ -34,8 +35,11 @@ class FuseAttention(Pass[OpenVINOModel]):
     Recognised is ``softmax(scale * query @ key^T + mask) @ value`` with the scale on either operand, on both or on the
     scores, as a constant or computed; masks by Add, Subtract or Select, several of them, before the scale or after it;
     the key transposed by a Transpose or by the MatMul; grouped heads expanded by Unsqueeze, Broadcast and Reshape;
-    conversions around the Softmax; the guard ``Select(IsNaN(p), 0, p)`` behind it. What ScaledDotProductAttention
-    cannot express (soft caps, sinks, probabilities that are used elsewhere) stays as it is and is reported.
+    conversions around the Softmax; the guard ``Select(IsNaN(p), 0, p)`` behind it; the maximum of each row subtracted
+    before it; an attention sink, which is one more column of scores, one number for each head, that is dropped behind
+    the Softmax. What ScaledDotProductAttention cannot express (soft caps, probabilities that are used elsewhere) stays
+    as it is and is reported. Operands that were widened for the products, as exports in f16 have it, are read before
+    that.
 
     Rows that are masked whole belong to padding. With the guard they gave 0, after this pass they give some mean of the
     values; no other row sees them, because their keys are masked there.
@@ -48,6 +52,11 @@ class FuseAttention(Pass[OpenVINOModel]):
         MatMul(query * s, Transpose(key) * s) -> Add(mask) -> Softmax -> [Select(IsNaN)] -> MatMul(., value)
     After:
         ScaledDotProductAttention(query, key, value, max(mask, -65504), s * s)
+
+    Before:
+        Concat(MatMul(query, key) * s, Broadcast(sink)) -> [Subtract(ReduceMax)] -> Softmax -> Slice -> MatMul(., value)
+    After:
+        ScaledDotProductAttention(query, key, value, mask, s, sink)
 
     The form is the one that StatefulSDPAFusion of OpenVINO's CPU plugin matches (stateful_sdpa_fusion.cpp): key and
     value straight from the cache's Concat or its grouped-head expansion, without Transpose or scale in between.
@@ -70,17 +79,37 @@ class FuseAttention(Pass[OpenVINOModel]):
         replacements = [(output_of(model.graph, block.output), _fused(model.graph, block, masks)) for block in fused]
         for product, replacement in replacements:
             product.replace(replacement.output(0))
+        for block in fused:
+            _read_shapes_at_source(model.graph, block.key, block.key_forms)
+            _read_shapes_at_source(model.graph, block.value, block.value_forms)
         model.ov_model.validate_nodes_and_infer_types()
         return Changed(model, {"attention fused": len(fused), "attention left": len(notes)}, notes)
 
 
 def _obstacle(block: Attention) -> str | None:
     """Why ScaledDotProductAttention cannot take the operands."""
-    operands = (block.query, block.key, block.value)
-    types = {operand.element_type for operand in operands if operand is not None}
-    if len(types) > 1:
+    assert block.query is not None
+    types = {operand.element_type for operand in (block.key, block.value) if operand is not None}
+    if len(types) > 1 or not (block.query.element_type in types or is_wider(block.query.element_type, max(types))):
+        types.add(block.query.element_type)
         return f"its operands are of different types: {', '.join(sorted(types))}"
-    return None if types <= _TYPES else f"its operands are of type {types.pop()}"
+    if not types <= _TYPES:
+        return f"its operands are of type {types.pop()}"
+    if block.sink is not None and _heads(block) is None:
+        return f"an attention sink, {block.sink.name}, for a number of heads that is not known"
+    return None
+
+
+def _heads(block: Attention) -> int | None:
+    """The number of heads, where any operand tells it.
+
+    One head says nothing: it may stand for all.
+    """
+    for operand in (block.query, block.sink, block.key, block.value):
+        shape = (1, 1, 1, 1, *(operand.shape or ())) if operand is not None else (1, 1, 1)
+        if isinstance(heads := shape[-3], int) and heads > 1:
+            return heads
+    return 1 if block.query is not None and block.query.shape is not None and block.query.shape[1] == 1 else None
 
 
 def _fused(graph: Graph, block: Attention, masks: _Masks) -> openvino.Node:
@@ -92,18 +121,96 @@ def _fused(graph: Graph, block: Attention, masks: _Masks) -> openvino.Node:
     assert block.value is not None
     query, value = output_of(graph, block.query), output_of(graph, block.value)
     key = _key(graph, block.key, f"{block.node.name}/key") if block.key_is_transposed else output_of(graph, block.key)
-    element_type = query.get_element_type()
+    element_type = value.get_element_type()
+    if query.get_element_type() != element_type:
+        # Exports in f16 that compute rotary positions in f32: what is in the cache is f16, and the plugins fuse that.
+        query = named(opset13.convert(query, element_type.to_string()), f"{block.node.name}/query").output(0)
     product = output_of(graph, block.output)
     name = product.get_node().get_friendly_name()
-    fused = opset13.scaled_dot_product_attention(
-        query, key, value, masks.of(block, element_type), _scale(graph, block, element_type), False
-    )
+    mask, scale = masks.of(block, element_type), _scale(graph, block, element_type)
+    if block.sink is None:
+        fused = opset13.scaled_dot_product_attention(query, key, value, mask, scale, False)
+    else:
+        fused = _with_sink(graph, block, [query, key, value, mask.output(0), scale.output(0)])
     if block.output.rank == 3:
         fused = _merged(named(fused, f"{name}/split"), query, f"{name}/merged")
     if product.get_element_type() == element_type:
         return named(fused, name)
     wide = opset13.convert(named(fused, f"{name}/fused"), product.get_element_type().to_string())
     return named(wide, name)
+
+
+def _with_sink(graph: Graph, block: Attention, inputs: list[openvino.Output]) -> openvino.Node:
+    """The operator with a sink, for which openvino's Python API has no function.
+
+    Paged attention forgets a sink, without a word, unless it can see that query and sink have the same heads.
+    """
+    from openvino import opset13
+    from openvino.utils.node_factory import NodeFactory
+
+    heads, name = _heads(block), f"{block.node.name}/sink"
+    assert heads is not None
+    assert block.query is not None
+    if block.query.shape is not None and block.query.shape[1] != heads:
+        split = integers([0, heads, -1, 0], f"{name}/query_shape")
+        inputs[0] = named(opset13.reshape(inputs[0], split, special_zero=True), f"{name}/query").output(0)
+    sink = _sink(graph, block, heads, inputs[0].get_element_type(), name)
+    fused: openvino.Node = NodeFactory("opset13").create(
+        "ScaledDotProductAttention", [*inputs, sink], {"causal": False}
+    )
+    return fused
+
+
+def _sink(graph: Graph, block: Attention, heads: int, element_type: openvino.Type, name: str) -> openvino.Output:
+    """The sink as ``[1, heads, 1, 1]``."""
+    from openvino import opset13
+
+    assert block.sink is not None
+    sink = output_of(graph, block.sink)
+    if sink.get_element_type() != element_type:
+        sink = named(opset13.convert(sink, element_type.to_string()), f"{name}/converted").output(0)
+    if block.sink.shape != (1, heads, 1, 1):
+        # Shapes align at their ends, so that this adds the missing axes too.
+        sink = named(opset13.broadcast(sink, integers([1, heads, 1, 1], f"{name}/shape")), name).output(0)
+    return sink
+
+
+def _read_shapes_at_source(graph: Graph, source: Value | None, forms: tuple[Value, ...]) -> None:
+    """Lets what asks for the shapes of ``forms`` ask for that of ``source``, of which they are made.
+
+    Masks are cut to the length of the key as the old product read it. That keeps a second reader of the cache, with
+    which the CPU plugin does not fuse the cache and the operator.
+    """
+    assert source is not None
+    # Which axes of the source, multiplied, each axis of a form is.
+    axes: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,))
+    for form in forms:
+        node = graph.producer(form)
+        if node.op == "Transpose":
+            axes = tuple(axes[axis] for axis in node.attributes["order"])
+        elif node.op == "Reshape":
+            axes = ((*axes[0], *axes[1]), *axes[2:])
+        for use in graph.uses(form):
+            if use.node.op == "ShapeOf":
+                _read_at_source(graph, use.node, output_of(graph, source), axes)
+
+
+def _read_at_source(graph: Graph, shape: Node, source: openvino.Output, axes: tuple[tuple[int, ...], ...]) -> None:
+    """Lets those who pick dimensions out of ``shape``, a ShapeOf, pick them out of the shape of ``source``.
+
+    Only picked ones: with arithmetic in between, the plugin's fusion makes a loop of the graph.
+    """
+    from openvino import opset13
+
+    for use in graph.uses(shape.outputs[0]):
+        picked = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
+        if picked is None or any(len(axes[int(place)]) > 1 for place in picked.reshape(-1)):
+            continue
+        name, old = use.node.name, use.node.native
+        places = numpy.array([axes[int(place)][0] for place in picked.reshape(-1)]).reshape(picked.shape)
+        whole = named(opset13.shape_of(source, old.get_output_element_type(0).to_string()), f"{name}/shape")
+        index = named(opset13.constant(places, dtype=numpy.int64), f"{name}/places")
+        old.output(0).replace(named(opset13.gather(whole, index, integers(0, f"{name}/axis")), name).output(0))
 
 
 def _merged(result: openvino.Node, query: openvino.Output, name: str) -> openvino.Node:
@@ -175,9 +282,8 @@ class _Masks:
 
     def of(self, block: Attention, element_type: openvino.Type) -> openvino.Node:
         """The sum of a block's masks; a scalar 0, which means none, where it has none."""
-        assert block.query is not None
-        assert block.query.shape is not None
-        heads = block.query.shape[1]
+        # Where masks merge the heads with the batch, the heads are known, and more than one is told by an operand.
+        heads = _heads(block) or 1
         key = (block.masks, element_type.to_string(), heads)
         if key not in self._built:
             name = f"{block.node.name}/mask"
@@ -188,13 +294,12 @@ class _Masks:
             self._built[key] = self._sum(terms, element_type, name)
         return self._built[key]
 
-    def _split(self, mask: Mask, term: openvino.Node, heads: Dimension, name: str) -> openvino.Node:
+    def _split(self, mask: Mask, term: openvino.Node, heads: int, name: str) -> openvino.Node:
         """``[batch, heads, ..]`` of a term that is ``[batch * heads, ..]``."""
         from openvino import opset13
 
         if not mask.merges_heads:
             return term
-        assert isinstance(heads, int)
         shape = named(opset13.shape_of(term, "i64"), f"{name}/merged_shape")
         kept = named(
             opset13.gather(shape, integers([1, 2], f"{name}/kept"), integers(0, f"{name}/axis")), f"{name}/last"

@@ -3,7 +3,8 @@
 The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: the scale on either
 operand, on both, or on the product; the mask by Add, Subtract or Select, before the scale or after it; a guard behind
 the Softmax that turns the NaN of rows which are masked whole into 0; conversions around the Softmax; the key transposed
-by a Transpose or by the MatMul.
+by a Transpose or by the MatMul; a sink, which is one more column of scores that is dropped behind the Softmax; the
+maximum of each row subtracted before it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from graphpass.analysis.decomposed import Mask, NoMatchError, Scale, is_attention, match
+from graphpass.analysis.decomposed import match
+from graphpass.analysis.parts import Mask, NoMatchError, Scale
+from graphpass.analysis.products import is_attention
 from graphpass.analysis.values import is_computed, is_scalar
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
@@ -41,6 +44,11 @@ class Attention:
         scales: Factors of the scores, in no order.
         masks: In order of application.
         guarded: Whether rows that are masked whole give 0 instead of NaN.
+        sink: What joins each row of scores in the Softmax but weighs no value, neither scaled nor masked: one number a
+            head, ``[1, heads, 1, 1]`` where leading dimensions may be missing and ``heads`` may be 1.
+        key_forms: What is made of the key for the product with the query, each of the one before: converted, scaled,
+            transposed, its heads merged into the batch.
+        value_forms: The same of the value for the product with the probabilities.
         reason: Why the block is not plain scaled dot-product attention; ``None`` where it is.
     """
 
@@ -53,6 +61,9 @@ class Attention:
     scales: tuple[Scale, ...] = ()
     masks: tuple[Mask, ...] = ()
     guarded: bool = False
+    sink: Value | None = None
+    key_forms: tuple[Value, ...] = ()
+    value_forms: tuple[Value, ...] = ()
     reason: str | None = None
 
     @property

@@ -8,6 +8,7 @@ from typing import Literal
 
 from graphpass.analysis.attention import Attention, find_attention, is_computed, is_scalar
 from graphpass.analysis.pairs import INNER_CACHES
+from graphpass.analysis.sinks import COLUMN_DROPS
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
@@ -111,7 +112,7 @@ def _weighted(graph: Graph, softmax: Node) -> Value | None:
         for use in graph.uses(pending.popleft()):
             if use.node.op == "MatMul" and use.port == 0:
                 return use.node.inputs[1]
-            if use.node.op in _ARITHMETIC | {"Slice", "StridedSlice"} and use.node.index not in seen:
+            if use.node.op in _ARITHMETIC | COLUMN_DROPS and use.node.index not in seen:
                 seen.add(use.node.index)
                 pending.extend(use.node.outputs)
     return None

@@ -8,51 +8,12 @@ import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
+from support.attending import F32, Attending, number
 from support.attention_graphs import integers
 from support.models import export
 
-from graphpass.analysis.attention import Attention, find_attention
+from graphpass.analysis.attention import find_attention
 from graphpass.model import load
-from graphpass.openvino_model import OpenVINOModel
-
-F32 = openvino.Type.f32
-
-
-class Attending:
-    """A plain attention block whose parts a test replaces."""
-
-    rank = 4
-
-    def __init__(self) -> None:
-        shape = [-1, 4, -1, 8][-self.rank :]
-        self.query, self.key, self.value = (ops.parameter(shape, numpy.float32) for _ in range(3))
-        self.mask = ops.parameter([-1, 1, -1, -1][-self.rank :], numpy.float32)
-        self.results: list[openvino.Node] = []
-
-    def product(self) -> openvino.Node:
-        return ops.matmul(self.query, self.key, False, True)
-
-    def scores(self, product: openvino.Node) -> openvino.Node:
-        return ops.add(product, self.mask)
-
-    def weights(self, scores: openvino.Node) -> openvino.Node:
-        return ops.softmax(scores, -1)
-
-    def after(self, weights: openvino.Node) -> openvino.Node:
-        return weights
-
-    def result(self, weights: openvino.Node) -> openvino.Node:
-        return ops.matmul(weights, self.value, False, False)
-
-    def found(self) -> tuple[Attention, ...]:
-        last = self.result(self.after(self.weights(self.scores(self.product()))))
-        inputs = [self.query, self.key, self.value, self.mask]
-        model = openvino.Model([ops.result(node) for node in [last, *self.results]], inputs)
-        return find_attention(OpenVINOModel(model))
-
-
-def number(value: float) -> openvino.Node:
-    return ops.constant(value, dtype=F32)
 
 
 class SoftCap(Attending):
@@ -61,17 +22,15 @@ class SoftCap(Attending):
         return ops.add(capped, self.mask)
 
 
-class Sink(Attending):
+class AddsAlmostNothing(Attending):
+    """Zeros that make more rows of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = ops.parameter([1, 4, 1, 8], numpy.float32)
+
     def scores(self, product):
-        sink = ops.broadcast(number(0.5), ops.shape_of(ops.reduce_max(product, integers(-1), True)))
-        return ops.concat([product, sink], 3)
-
-    def after(self, weights):
-        return ops.slice(weights, integers(0), integers(-1), integers(1), integers(-1))
-
-
-class SlicedWeights(Attending):
-    after = Sink.after
+        return ops.add(product, ops.constant(numpy.zeros([1, 4, 3, 1]), dtype=F32))
 
 
 class TwoProducts(Attending):
@@ -168,8 +127,7 @@ class WideMask(Attending):
     ("block", "reason"),
     [
         (SoftCap, "soft-capped by Tanh"),
-        (Sink, "attention sink"),
-        (SlicedWeights, "attention sink"),
+        (AddsAlmostNothing, "more elements than its scores"),
         (TwoProducts, "joins two products"),
         (SubtractedScores, "subtracts its scores"),
         (WeightsAreAnOutput, "used in several places"),
@@ -203,6 +161,56 @@ def test_plain():
     assert len(attention.masks) == 1
     assert attention.query is not None
     assert attention.query.rank == 4
+
+
+class OtherMaximum(Attending):
+    """Not of each row."""
+
+    def scores(self, product):
+        return ops.subtract(product, ops.reduce_max(product, integers(-2), True))
+
+
+class OtherRowsMaximum(Attending):
+    """Of something else."""
+
+    def scores(self, product):
+        return ops.subtract(product, ops.reduce_max(ops.multiply(product, number(2.0)), integers(-1), True))
+
+
+class Shifted(Attending):
+    def scores(self, product):
+        masked = super().scores(product)
+        return ops.subtract(masked, ops.reduce_max(masked, integers(-1), True))
+
+
+class PlusZeros(Attending):
+    """As PyTorch's baddbmm is exported."""
+
+    def scores(self, product):
+        zeros = ops.broadcast(number(0.0), ops.shape_of(product))
+        return super().scores(
+            ops.add(ops.add(product, ops.multiply(zeros, number(0.0))), ops.multiply(number(0.0), product))
+        )
+
+
+class MinusZeros(Attending):
+    def scores(self, product):
+        return super().scores(ops.subtract(product, ops.constant(numpy.zeros([1, 1, 1, 1]), dtype=F32)))
+
+
+@pytest.mark.parametrize("block", [OtherMaximum, OtherRowsMaximum])
+def test_another_maximum_is_a_mask(block):
+    (attention,) = block().found()
+    assert attention.reason is None
+    assert attention.masks[0].is_subtracted
+
+
+@pytest.mark.parametrize("block", [Shifted, PlusZeros, MinusZeros])
+def test_what_a_softmax_does_not_see(block):
+    (attention,) = block().found()
+    assert attention.reason is None
+    assert len(attention.masks) == 1
+    assert attention.masks[0].value.shape == (None, 1, None, None)
 
 
 class Router(Attending):

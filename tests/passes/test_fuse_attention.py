@@ -11,7 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as ops
-from support.attention_graphs import HEAD_DIM, MASK_SHAPES, Form, Mask, Scale, Sizes, build, check, fused, infer
+from support.attention_graphs import (
+    HEAD_DIM,
+    HEADS,
+    MASK_SHAPES,
+    Form,
+    Mask,
+    Scale,
+    Sink,
+    Sizes,
+    build,
+    check,
+    fused,
+    infer,
+)
 from support.models import export
 
 from graphpass.manager import PassManager, Unchanged
@@ -141,6 +154,13 @@ MASKS = st.builds(
     st.sampled_from(["add", "add left", "subtract", "keep", "hide", "chosen"]),
     st.sampled_from([-numpy.inf, float(numpy.finfo(numpy.float32).min), -65504.0, -1e9]),
 )
+SINKS = st.builds(
+    Sink,
+    st.sampled_from([(1, HEADS, 1, 1), (HEADS, 1, 1), (1, 1, 1, 1), (1,), ()]),
+    st.sampled_from(["first", "last"]),
+    st.sampled_from(["Slice", "StridedSlice", "VariadicSplit"]),
+    st.booleans(),
+)
 FORMS = st.builds(
     Form,
     st.lists(SCALES, max_size=3).map(tuple),
@@ -150,6 +170,8 @@ FORMS = st.builds(
     st.sampled_from([1, 2, 4]),
     st.booleans(),
     st.sampled_from([6, 8]),
+    sink=st.none() | SINKS,
+    shifted=st.booleans(),
 ) | st.builds(
     Form,
     st.lists(SCALES, max_size=2).map(tuple),

@@ -40,6 +40,16 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class Sink:
+    """One more column of scores; ``shape`` is that of the numbers before they are copied to all rows."""
+
+    shape: tuple[int, ...] = (1, HEADS, 1, 1)
+    column: Literal["first", "last"] = "last"
+    drop: Literal["Slice", "StridedSlice", "VariadicSplit"] = "Slice"
+    is_input: bool = False
+
+
+@dataclass(frozen=True)
 class Form:
     """How attention is written down."""
 
@@ -53,6 +63,9 @@ class Form:
     element_type: str = "f32"
     softmax_type: str = "f32"
     wide_value: bool = False
+    wide_scores: bool = False
+    sink: Sink | None = None
+    shifted: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,13 +89,19 @@ class _Builder:
         form, kv_heads = self.form, HEADS // self.form.groups
         query = self.input("query", form.element_type, [-1, HEADS, -1, HEAD_DIM])
         key, value = self.key(kv_heads), self.cached("value", kv_heads, form.value_dim)
+        if form.wide_scores:
+            query, key = ops.convert(query, form.softmax_type), ops.convert(key, form.softmax_type)
         query, key = self.scaled(query, "query"), self.scaled(key, "key")
         scores = self.scaled(ops.matmul(query, key, False, form.key == "matmul"), "scores")
-        if form.softmax_type != form.element_type:
+        if form.softmax_type != form.element_type and not form.wide_scores:
             scores = ops.convert(scores, form.softmax_type)
         for number, mask in enumerate(form.masks):
             scores = self.masked(scores, mask, number)
         scores = self.scaled(scores, "after masks")
+        if form.sink is not None:
+            scores = self.with_sink(scores, form.sink)
+        if form.shifted:
+            scores = ops.subtract(scores, ops.reduce_max(scores, integers(-1), True))
         weights = ops.softmax(scores, -1)
         if form.guard:
             zero = ops.constant(0.0, dtype=weights.get_element_type())
@@ -91,6 +110,8 @@ class _Builder:
             value = ops.convert(value, form.softmax_type)
         elif form.softmax_type != form.element_type:
             weights = ops.convert(weights, form.element_type)
+        if form.sink is not None:
+            weights = dropped(weights, form.sink)
         product = ops.matmul(weights, value, False, False)
         product.set_friendly_name("attention/product")
         product.output(0).set_names({"attended"})
@@ -145,6 +166,17 @@ class _Builder:
         size = ops.gather(shape, ops.constant([-1], dtype=openvino.Type.i64), ops.constant(0, dtype=openvino.Type.i64))
         return ops.sqrt(ops.convert(size, element_type.to_string()))
 
+    def with_sink(self, scores: openvino.Node, sink: Sink) -> openvino.Node:
+        element_type = scores.get_element_type()
+        numbers = numpy.linspace(-1, 2, int(numpy.prod(sink.shape))).reshape(sink.shape)
+        if sink.is_input:
+            learned = self.input("sink", element_type.to_string(), list(sink.shape))
+        else:
+            learned = ops.constant(numbers, dtype=element_type)
+        rows = ops.shape_of(ops.reduce_max(scores, integers(-1), True))
+        copied = ops.broadcast(learned, rows)
+        return ops.concat([scores, copied] if sink.column == "last" else [copied, scores], 3)
+
     def masked(self, scores: openvino.Node, mask: Mask, number: int) -> openvino.Node:
         element_type = scores.get_element_type()
         chooses = mask.how in {"keep", "hide", "chosen"}
@@ -160,6 +192,19 @@ class _Builder:
         if mask.how == "chosen":
             return ops.add(scores, ops.select(given, ops.constant(0.0, dtype=element_type), fill))
         return ops.select(given, scores, fill) if mask.how == "keep" else ops.select(given, fill, scores)
+
+
+def dropped(weights: openvino.Node, sink: Sink) -> openvino.Node:
+    """``weights`` without the column of ``sink``."""
+    last = sink.column == "last"
+    if sink.drop == "VariadicSplit":
+        parts = ops.variadic_split(weights, integers(3), integers(-1, 1) if last else integers(1, -1))
+        return parts.output(0 if last else 1)
+    bounds = (0, -1) if last else (1, 2**63 - 1)
+    if sink.drop == "Slice":
+        return ops.slice(weights, *(integers(bound) for bound in bounds), integers(1), integers(-1))
+    begin, end = (integers(0, 0, 0, bound) for bound in bounds)
+    return ops.strided_slice(weights, begin, end, integers(1, 1, 1, 1), [1, 1, 1, 0], [1, 1, 1, 0])
 
 
 def integers(*values: int) -> openvino.Node:
@@ -183,6 +228,8 @@ def feeds(form: Form, model: openvino.Model, sizes: Sizes, seed: int) -> tuple[d
             given[name] = _mask(mask, seen, random).astype(dtype)
         elif name.startswith("scale_"):
             given[name] = numpy.array([0.4], dtype)
+        elif name == "sink":
+            given[name] = random.standard_normal(port.get_shape()).astype(dtype)
         else:
             dims = [dim.get_length() if dim.is_static else None for dim in port.get_partial_shape()]
             length = {"query": sizes.length, "past_key": past, "past_value": past}.get(name, sizes.sequence)

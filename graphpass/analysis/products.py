@@ -1,0 +1,52 @@
+"""Whether a Softmax stands between the two products of attention."""
+
+from __future__ import annotations
+
+from graphpass.analysis.values import SAME_ELEMENTS, is_computed
+from graphpass.graph import Graph, Node, Value
+
+__all__ = ["is_attention", "product_behind"]
+
+_SCORE_OPS = (
+    frozenset({"Maximum", "Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Reshape"})
+    | SAME_ELEMENTS
+)
+
+#: Operators that may drop a column of the probabilities, or guard them.
+_WEIGHT_OPS = _SCORE_OPS | {"IsNaN", "Slice", "StridedSlice", "VariadicSplit", "Dropout"}
+
+
+def is_attention(graph: Graph, softmax: Node) -> bool:
+    """Whether ``softmax`` stands between a product of two computed tensors and a product with a computed tensor."""
+    scores = softmax.inputs[0]
+    return scores is not None and product_behind(graph, scores) and _product_ahead(graph, softmax.outputs[0])
+
+
+def product_behind(graph: Graph, value: Value) -> bool:
+    """Whether a product of two computed tensors is reached backwards through arithmetic on scores."""
+    pending, seen = [value], set()
+    while pending:
+        node = graph.producer(pending.pop())
+        if node.index in seen:
+            continue
+        seen.add(node.index)
+        if node.op == "MatMul" and all(is_computed(graph, operand) for operand in node.inputs):
+            return True
+        if node.op in _SCORE_OPS:
+            operands = node.inputs[1:] if node.op == "Select" else node.inputs
+            pending.extend(operand for operand in operands if operand is not None)
+    return False
+
+
+def _product_ahead(graph: Graph, value: Value) -> bool:
+    pending, seen = [value], set()
+    while pending:
+        for use in graph.uses(pending.pop()):
+            if use.node.index in seen:
+                continue
+            seen.add(use.node.index)
+            if use.node.op == "MatMul" and use.port == 0 and is_computed(graph, use.node.inputs[1]):
+                return True
+            if use.node.op in _WEIGHT_OPS:
+                pending.extend(use.node.outputs)
+    return False

@@ -1,0 +1,49 @@
+"""A plain attention block whose parts a test replaces, and what the analysis finds in it."""
+
+from __future__ import annotations
+
+import numpy
+import openvino
+from openvino import opset13 as ops
+
+from graphpass.analysis.attention import Attention, find_attention
+from graphpass.openvino_model import OpenVINOModel
+
+F32 = openvino.Type.f32
+
+
+class Attending:
+    """A plain attention block whose parts a test replaces."""
+
+    rank = 4
+
+    def __init__(self) -> None:
+        shape = [-1, 4, -1, 8][-self.rank :]
+        self.query, self.key, self.value = (ops.parameter(shape, numpy.float32) for _ in range(3))
+        self.mask = ops.parameter([-1, 1, -1, -1][-self.rank :], numpy.float32)
+        self.results: list[openvino.Node] = []
+
+    def product(self) -> openvino.Node:
+        return ops.matmul(self.query, self.key, False, True)
+
+    def scores(self, product: openvino.Node) -> openvino.Node:
+        return ops.add(product, self.mask)
+
+    def weights(self, scores: openvino.Node) -> openvino.Node:
+        return ops.softmax(scores, -1)
+
+    def after(self, weights: openvino.Node) -> openvino.Node:
+        return weights
+
+    def result(self, weights: openvino.Node) -> openvino.Node:
+        return ops.matmul(weights, self.value, False, False)
+
+    def found(self) -> tuple[Attention, ...]:
+        last = self.result(self.after(self.weights(self.scores(self.product()))))
+        inputs = [self.query, self.key, self.value, self.mask]
+        model = openvino.Model([ops.result(node) for node in [last, *self.results]], inputs)
+        return find_attention(OpenVINOModel(model))
+
+
+def number(value: float) -> openvino.Node:
+    return ops.constant(value, dtype=F32)
