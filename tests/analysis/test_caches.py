@@ -37,6 +37,19 @@ LAYERS = {
     "qwen3_next": "mmma",
     "t5": "xx",
     "whisper": "xx",
+    "bloom": "aa",
+    "opt": "aa",
+    "falcon": "aa",
+    "falcon_alibi": "aa",
+    "gptj": "aa",
+    "gpt_oss": "aa",
+    "gemma2": "aaaa",
+    "mistral_sw8": "aa",
+    "gpt_neo": "aa",
+    "phi3": "aa",
+    "gpt2_upcast": "aa",
+    "xglm": "aa",
+    "olmo2": "aa",
 }
 
 #: Fixed sizes by model and role; the batch stands first, and the sequence on axis 2 of keys and values.
@@ -54,6 +67,19 @@ SIZES = {
     "qwen3_next": {"conv": (128, 4), "recurrent": (4, 16, 16), "key": (2, 16), "value": (2, 16)},
     "t5": dict.fromkeys(("key", "value", "cross_key", "cross_value"), (2, 16)),
     "whisper": dict.fromkeys(("key", "value", "cross_key", "cross_value"), (2, 16)),
+    "bloom": {"key": (4, 16), "value": (4, 16)},
+    "opt": {"key": (4, 16), "value": (4, 16)},
+    "falcon": {"key": (1, 16), "value": (1, 16)},
+    "falcon_alibi": {"key": (4, 16), "value": (4, 16)},
+    "gptj": {"key": (4, 16), "value": (4, 16)},
+    "gpt_oss": {"key": (2, 16), "value": (2, 16)},
+    "gemma2": {"key": (2, 16), "value": (2, 16)},
+    "mistral_sw8": {"key": (2, 16), "value": (2, 16)},
+    "gpt_neo": {"key": (4, 16), "value": (4, 16)},
+    "phi3": {"key": (2, 16), "value": (2, 16)},
+    "gpt2_upcast": {"key": (4, 16), "value": (4, 16)},
+    "xglm": {"key": (4, 16), "value": (4, 16)},
+    "olmo2": {"key": (2, 16), "value": (2, 16)},
 }
 
 ROLES = {
@@ -70,11 +96,25 @@ CROSS_IDS = {
 }
 
 DENSE = ["llama", "llama_12l", "gpt2", "qwen3", "qwen3_moe", "gemma3_text", "deepseek_v3"]
+#: What `tests/test_families.py` reads: one variant each.
+FAMILIES = {
+    "onnx": [
+        "bloom", "opt", "falcon", "falcon_alibi", "gptj", "gpt_oss", "gemma2", "mistral_sw8", "gpt_neo", "phi3",
+        "gpt2_upcast",
+    ],
+    "ov-stateful": ["xglm"],
+    "ov-stateless": ["olmo2"],
+}  # fmt: skip
 HYBRID = ["mamba", "lfm2", "granitemoehybrid", "qwen3_next"]
-KINDS = dict.fromkeys([*DENSE, "t5", "whisper"], "kv") | dict.fromkeys(HYBRID, "hybrid") | {"mamba": "linear"}
+KINDS = (
+    dict.fromkeys([*DENSE, *(name for names in FAMILIES.values() for name in names), "t5", "whisper"], "kv")
+    | dict.fromkeys(HYBRID, "hybrid")
+    | {"mamba": "linear"}
+)
 
 DECODERS = [
     *(f"{name}/{variant}" for name in DENSE for variant in ("onnx", "ov-stateless", "ov-stateful")),
+    *(f"{name}/{variant}" for variant, names in FAMILIES.items() for name in names),
     *(f"{name}/{variant}" for name in HYBRID for variant in ("ov-stateless", "ov-stateful")),
     *(f"{name}/onnx-genai" for name in ("llama", "llama_12l", "qwen3", "lfm2")),
     "mamba/onnx-raw",

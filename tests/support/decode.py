@@ -59,7 +59,7 @@ class Decoder:
         """
         self.request = request
         self.batch_axis = batch_axis
-        self.inputs = {port.get_any_name(): port for port in request.model_inputs}
+        self.inputs = {name: port for port in request.model_inputs for name in port.get_names()}
         self.presents = dict(presents) if presents is not None else _presents(request)
         self.pasts: dict[str, numpy.ndarray] = {}
         self.mask = numpy.zeros((0, 0), numpy.int64)
