@@ -69,6 +69,10 @@ CATALOG: dict[str, str] = {
         "the entry point group graphpass.targets."
     ),
     "GP216": "There is no error with this id. Ids are printed after the word error, as in: error: GP203: ...",
+    "GP217": (
+        "The model has no cache of this name, or several whose names begin so. `graphpass inspect --all` lists the "
+        "caches; one goes by its own name, by that of its past input, or by that of its present output."
+    ),
     "GP220": (
         "Two installed distributions, or one and the running program, own a pass or target of the same name, so the "
         "name does not say which is meant. Uninstall or rename one of the two that the message names."
@@ -126,8 +130,8 @@ CATALOG: dict[str, str] = {
         "step. A decoder exported for the first step only (without past) is like that; take the one with past."
     ),
     "GP315": (
-        "A cache does not show by its dataflow what it is, so no pass may guess. `graphpass inspect --verbose` "
-        "prints what is known of it."
+        "A cache does not show by its dataflow what it is, so no pass may guess. `graphpass why MODEL CACHE` "
+        "tells what is known of it."
     ),
     "GP316": (
         "The initial state of a cache needs a size that the model does not fix. Give that dimension of the past "
@@ -150,6 +154,10 @@ CATALOG: dict[str, str] = {
     "GP325": (
         "insert-reorder needs the length of the past, and it does not follow from the inputs: it takes attention_mask "
         "[batch, length] and input_ids."
+    ),
+    "GP326": (
+        "A cache always holds the same number of positions, because new ones are written in place or push old ones "
+        "out. Variables start without positions and grow, so make-stateful does not take it."
     ),
     "GP330": "The two models have no output in common that is not a cache, so there is nothing to compare.",
     "GP331": "The two models fix unlike batch sizes, so they cannot be fed the same.",

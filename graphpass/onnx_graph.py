@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import heapq
-import math
+from collections import ChainMap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -13,6 +14,7 @@ from onnx import numpy_helper
 
 from graphpass.graph import Graph, Node, Value, positive_axis
 from graphpass.model import Dimension
+from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
 if TYPE_CHECKING:
     from graphpass.onnx_model import OnnxModel
@@ -41,19 +43,65 @@ _OPENVINO_NAMES = {
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
 _AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
 
-#: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
-_SMALL = 64
+_DEFAULT_AXIS = {
+    "Gather": 0,
+    "Softmax": -1,
+    "LogSoftmax": -1,
+    "VariadicSplit": 0,
+    "ScatterElementsUpdate": 0,
+    "TensorScatter": -2,
+}
 
-_DEFAULT_AXIS = {"Gather": 0, "Softmax": -1, "LogSoftmax": -1, "VariadicSplit": 0, "ScatterElementsUpdate": 0}
+#: Operators of other domains that only share their name with an ONNX operator: they carry their domain.
+_NAMESAKES = frozenset({("com.microsoft", "Attention")})
+
+#: Operators with states inside, whose attributes say how they keep them.
+_WITH_STATES = frozenset(
+    {
+        "GroupQueryAttention",
+        "MultiHeadAttention",
+        "Attention",
+        "com.microsoft.Attention",
+        "SparseAttention",
+        "QAttention",
+    }
+    | {"DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "LinearAttention", "CausalConvWithState"}
+    | {"LSTM", "GRU", "RNN"}
+)
+
+
+class _Scope:
+    """What names mean in a graph, or in a body: there, names of the graphs around it are known, too."""
+
+    def __init__(self, graph: onnx.GraphProto, outer: _Scope | None = None) -> None:
+        """Nothing but types is known yet.
+
+        Args:
+            graph: With the shapes that inference could tell.
+            outer: The graph around it.
+        """
+        self.values: ChainMap[str, Value] = outer.values.new_child() if outer is not None else ChainMap()
+        known = [*graph.value_info, *graph.output, *graph.input]
+        own: dict[str, onnx.TypeProto.Tensor] = {info.name: info.type.tensor_type for info in known}
+        self.types: ChainMap[str, onnx.TypeProto.Tensor] = (
+            outer.types.new_child(own) if outer is not None else ChainMap(own)
+        )
+        self.branches = {node.output[0]: bodies(node) for node in graph.node if node.op_type == "If"}
 
 
 class _Builder:
-    def __init__(self, graph: onnx.GraphProto, folder: str) -> None:
+    def __init__(self, scope: _Scope, folder: str) -> None:
         self.folder = folder
         self.nodes: list[Node] = []
-        self.values: dict[str, Value] = {}
-        known = [*graph.value_info, *graph.output, *graph.input]
-        self.types = {info.name: info.type.tensor_type for info in known}
+        self.scope = scope
+
+    @property
+    def values(self) -> ChainMap[str, Value]:
+        return self.scope.values
+
+    @property
+    def types(self) -> ChainMap[str, onnx.TypeProto.Tensor]:
+        return self.scope.types
 
     def add(self, name: str, op: str, inputs: tuple[Value | None, ...], outputs: list[str], native: Any) -> None:
         index = len(self.nodes)
@@ -89,7 +137,7 @@ class _Builder:
             found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op == "MatMul":
             found |= {"transpose_a": False, "transpose_b": False}
-        if op in {"GroupQueryAttention", "MultiHeadAttention", "Attention"}:
+        if op in _WITH_STATES:
             found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
         return found
 
@@ -103,53 +151,85 @@ class _Builder:
         return [int(axis) for axis in _read_constant(self.nodes[value.node], self.folder).reshape(-1)]
 
 
-def build(model: OnnxModel) -> Graph:
+def build(model: OnnxModel, *, inline: bool = False) -> Graph:
     """A view of ``model``: its inputs, constants and nodes in topological order, and a ``Result`` for each output.
 
-    A node with bodies (If, Loop, Scan) is one node that also reads what its bodies capture from outside.
+    Args:
+        model: What to look at.
+        inline: Whether the nodes in the branches of an If stand in the view as if there were no If, which then is a
+            node for each of its outputs, with the condition and what the branches give as inputs. Otherwise, and for
+            Loop and Scan always, a node with bodies is one node that also reads what its bodies capture from outside.
     """
     folder = str(model.path.parent) if model.path is not None else ""
-    builder = _Builder(_inferred(model.proto).graph, folder)
+    scope = _Scope(inferred(model.proto).graph)
+    builder = _Builder(scope, folder)
     graph = model.proto.graph
-    for tensor in graph.initializer:
-        builder.types.setdefault(
-            tensor.name, onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type
-        )
-        builder.add(tensor.name, "Constant", (), [tensor.name], tensor)
+    _add_constants(builder, graph)
     for info in graph.input:
         if info.name not in builder.values:
             builder.add(info.name, "Parameter", (), [info.name], info)
-    for native in _in_order(graph.node, set(builder.values)):
-        _add_node(builder, native)
+    _add_nodes(builder, graph, inline=inline)
+    builder.scope = scope
     for info in graph.output:
         if info.name in builder.values:
             builder.add(info.name, "Result", (builder.values[info.name],), [], info)
     return Graph(tuple(builder.nodes), functools.partial(_read_constant, folder=folder))
 
 
-def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` without its weights and with the shapes that inference can tell.
+def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type
+        builder.types.setdefault(tensor.name, kind)
+        builder.add(tensor.name, "Constant", (), [tensor.name], tensor)
 
-    Operators of domains that onnx has no rules for, and what depends on them, stay without shapes.
-    """
-    return onnx.shape_inference.infer_shapes(_without_weights(proto), data_prop=True)
+
+_BRANCHES = ("then_branch", "else_branch")
 
 
-def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    light = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
-    light.graph.name = proto.graph.name
-    light.graph.input.extend(proto.graph.input)
-    light.graph.output.extend(proto.graph.output)
-    light.graph.value_info.extend(proto.graph.value_info)
-    # Inference goes through the nodes once, in the file's order.
-    light.graph.node.extend(_in_order(proto.graph.node, set()))
-    for tensor in proto.graph.initializer:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SMALL:
-            light.graph.initializer.append(tensor)
+@dataclass
+class _Frame:
+    """A graph whose nodes are being added, or an If both of whose branches have been."""
+
+    scope: _Scope
+    nodes: Iterator[onnx.NodeProto] = field(default_factory=lambda: iter(()))
+    branching: onnx.NodeProto | None = None
+    branches: tuple[_Scope, ...] = ()
+
+
+def _frame(graph: onnx.GraphProto, scope: _Scope) -> _Frame:
+    return _Frame(scope, iter(in_order(graph.node, set(scope.values.maps[0]))))
+
+
+def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> None:
+    stack = [_frame(graph, builder.scope)]
+    while stack:
+        frame = stack[-1]
+        builder.scope = frame.scope
+        native = next(frame.nodes, None)
+        if native is None:
+            stack.pop()
+            if frame.branching is not None:
+                _join(builder, frame.branching, frame.branches)
+        elif inline and set(bodies(native)) == set(_BRANCHES):
+            inner, known = bodies(native), frame.scope.branches[native.output[0]]
+            scopes = tuple(_Scope(known[name], frame.scope) for name in _BRANCHES)
+            stack.append(_Frame(frame.scope, branching=native, branches=scopes))
+            for name, scope in zip(_BRANCHES, scopes, strict=True):
+                builder.scope = scope
+                _add_constants(builder, inner[name])
+                stack.append(_frame(inner[name], scope))
         else:
-            kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-            light.graph.input.append(onnx.helper.make_value_info(tensor.name, kind))
-    return light
+            _add_node(builder, native)
+
+
+def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...]) -> None:
+    """A node for each output of an If: one of what its branches give."""
+    inner = bodies(native)
+    for port, output in enumerate(native.output):
+        given = (
+            scope.values.get(inner[name].output[port].name) for name, scope in zip(_BRANCHES, branches, strict=True)
+        )
+        builder.add(native.name or output, "If", (builder.values.get(native.input[0]), *given), [output], native)
 
 
 def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
@@ -162,9 +242,11 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
         return
     # Nothing can read a Constant of strings or a sparse one; it is an operator like others.
     op = "OpaqueConstant" if native.op_type == "Constant" else _OPENVINO_NAMES.get(native.op_type, native.op_type)
+    if (native.domain, native.op_type) in _NAMESAKES:
+        op = f"{native.domain}.{native.op_type}"
     inputs = tuple(builder.values.get(read) if read else None for read in native.input)
-    captured = tuple(builder.values[read] for read in _captured(native) if read in builder.values)
-    builder.add(name, op, inputs + captured, list(native.output), native)
+    from_outside = tuple(builder.values[read] for read in captured(native) if read in builder.values)
+    builder.add(name, op, inputs + from_outside, list(native.output), native)
 
 
 def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
@@ -181,52 +263,6 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
     value = numpy.array(onnx.helper.get_attribute_value(attribute), types[attribute.name])
     made: onnx.TensorProto = numpy_helper.from_array(value)
     return made
-
-
-def _in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
-    """``nodes`` in a topological order that keeps the file's order where it is one already."""
-    pending = list(nodes)
-    produced = {output for node in pending for output in node.output if output}
-    waiting: dict[str, list[int]] = {}
-    missing: list[int] = []
-    ordered: list[onnx.NodeProto] = []
-    for index, node in enumerate(pending):
-        needs = {name for name in (*node.input, *_captured(node)) if name in produced and name not in available}
-        missing.append(len(needs))
-        for name in needs:
-            waiting.setdefault(name, []).append(index)
-    ready = [index for index, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
-    while ready:
-        index = heapq.heappop(ready)
-        ordered.append(pending[index])
-        for name in pending[index].output:
-            for reader in waiting.pop(name, ()):
-                missing[reader] -= 1
-                if missing[reader] == 0:
-                    heapq.heappush(ready, reader)
-    return ordered
-
-
-def _captured(node: onnx.NodeProto) -> list[str]:
-    """Names that the bodies of ``node`` read from outside themselves."""
-    bodies = _bodies(node)
-    defined: set[str] = set()
-    read: dict[str, None] = {}
-    while bodies:
-        body = bodies.pop()
-        defined.update(info.name for info in body.input)
-        defined.update(tensor.name for tensor in body.initializer)
-        for inner in body.node:
-            defined.update(inner.output)
-            read.update(dict.fromkeys(inner.input))
-            bodies.extend(_bodies(inner))
-        read.update(dict.fromkeys(info.name for info in body.output))
-    return [name for name in read if name and name not in defined]
-
-
-def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    return [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
 
 
 def _shape(tensor_type: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:

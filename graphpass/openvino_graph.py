@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -40,19 +42,79 @@ _PLAIN_ATTRIBUTES = {
 }
 
 
-def build(model: OpenVINOModel) -> Graph:
-    """A view of ``model``; nodes are its operators in topological order."""
+def build(model: OpenVINOModel, *, inline: bool = False) -> Graph:
+    """A view of ``model``; nodes are its operators in topological order.
+
+    Args:
+        model: What to look at.
+        inline: Whether the operators in the bodies of an If stand in the view as if there were no If, which then is a
+            node for each of its outputs, with the condition and what the bodies give as inputs.
+    """
     values: dict[tuple[str, int], Value] = {}
     nodes: list[Node] = []
-    for index, op in enumerate(model.ov_model.get_ordered_ops()):
-        inputs = tuple(values[source.get_node().get_name(), source.get_index()] for source in op.input_values())
-        outputs = tuple(_value(index, output) for output in op.outputs())
-        for output, value in zip(op.outputs(), outputs, strict=True):
-            values[op.get_name(), output.get_index()] = value
-        kind = op.get_type_name()
-        name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
-        nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
+    stack = [_Frame(iter(model.ov_model.get_ordered_ops()))]
+    while stack:
+        frame = stack[-1]
+        op = next(frame.ops, None)
+        if op is None:
+            stack.pop()
+            if frame.branching is not None:
+                _join(frame.branching, frame.bodies, values, nodes)
+        elif (op.get_name(), 0) in values or (frame.is_body and op.get_type_name() == "Result"):
+            # What goes into a body or out of it is known under its name outside.
+            continue
+        elif inline and op.get_type_name() == "If":
+            bodies = (op.get_function(0), op.get_function(1))
+            stack.append(_Frame(iter(()), branching=op, bodies=bodies))
+            for number, body in enumerate(bodies):
+                for entry in op.get_input_descriptions(number):
+                    source = op.input_value(entry.input_index)
+                    parameter = body.get_parameters()[entry.body_parameter_index]
+                    values[parameter.get_name(), 0] = values[source.get_node().get_name(), source.get_index()]
+                stack.append(_Frame(iter(body.get_ordered_ops()), is_body=True))
+        else:
+            _add(op, values, nodes)
     return Graph(tuple(nodes), _read_constant)
+
+
+@dataclass
+class _Frame:
+    """A model or body whose operators are being added, or an If both of whose bodies have been."""
+
+    ops: Iterator[openvino.Node]
+    is_body: bool = False
+    branching: Any = None
+    bodies: tuple[openvino.Model, ...] = ()
+
+
+def _add(op: openvino.Node, values: dict[tuple[str, int], Value], nodes: list[Node]) -> None:
+    index = len(nodes)
+    inputs = tuple(values[source.get_node().get_name(), source.get_index()] for source in op.input_values())
+    outputs = tuple(_value(index, output) for output in op.outputs())
+    for output, value in zip(op.outputs(), outputs, strict=True):
+        values[op.get_name(), output.get_index()] = value
+    kind = op.get_type_name()
+    name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
+    nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
+
+
+def _join(
+    branching: Any, bodies: tuple[openvino.Model, ...], values: dict[tuple[str, int], Value], nodes: list[Node]
+) -> None:
+    """A node for each output of an If: one of what its bodies give."""
+    condition = branching.input_value(0)
+    given: dict[int, list[Value]] = {}
+    for number, body in enumerate(bodies):
+        for entry in branching.get_output_descriptions(number):
+            source = body.get_results()[entry.body_value_index].input_value(0)
+            given.setdefault(entry.output_index, []).append(values[source.get_node().get_name(), source.get_index()])
+    for output in branching.outputs():
+        index = len(nodes)
+        inputs = (values[condition.get_node().get_name(), condition.get_index()], *given[output.get_index()])
+        made = _value(index, output)
+        value = Value(index, 0, made.name, made.shape, made.element_type)
+        values[branching.get_name(), output.get_index()] = value
+        nodes.append(Node(index, branching.get_friendly_name(), "If", inputs, (value,), {}, branching))
 
 
 def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:

@@ -46,7 +46,8 @@ class MakeStateful(Pass[OpenVINOModel]):
         PreconditionError: GP302 no caches, or stateful already; GP314 a past without a present or the reverse; GP318 an
             input is called beam_idx already.
         UnsupportedError: GP313 the names of two caches concatenate to one id; GP315 a cache of unknown kind; GP316 a
-            dimension that the initializer needs is not known; GP317 no input tells the batch size.
+            dimension that the initializer needs is not known; GP317 no input tells the batch size;
+            GP326 a cache of a fixed number of positions.
     """
 
     name: ClassVar[str] = "make-stateful"
@@ -66,6 +67,7 @@ class MakeStateful(Pass[OpenVINOModel]):
                 "GP318", "an input is called beam_idx already", "use make-stateful{beam-index=false}"
             )
         carried = inventory.of_kind("kv", "linear")
+        _check_growth(native, inventory.of_kind("kv"))
         _check_ids(carried)
         initial = _Initializers(native, carried)
         beam_index = add_input(native, "beam_idx", "i32", [_batch_size(carried)]) if self.beam_index else None
@@ -101,6 +103,19 @@ def _check_ids(carried: tuple[Cache, ...]) -> None:
         if other is not cache:
             message = f"caches {other.name} and {cache.name} would be variables of one id, {cache.read}{cache.write}"
             raise UnsupportedError("GP313", message, "rename one of the inputs or outputs")
+
+
+def _check_growth(native: openvino.Model, caches: tuple[Cache, ...]) -> None:
+    """Variables start without positions, so a cache whose number of positions is fixed cannot become one here."""
+    for cache in caches:
+        past = find_input(native, cache.read).get_output_partial_shape(0)[cache.axes.sequence]
+        present = find_output(native, str(cache.write)).input_value(0).get_partial_shape()[cache.axes.sequence]
+        if past.is_static and past == present:
+            raise UnsupportedError(
+                "GP326",
+                f"cache {cache.name} always holds {past.get_length()} positions: written in place, or a window",
+                "export the model with a cache that grows",
+            )
 
 
 def _make_variable(

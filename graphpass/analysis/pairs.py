@@ -7,17 +7,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from graphpass.analysis.attention import OPERATORS, find_attention, is_computed
+from graphpass.analysis.operators import INNER_CACHES, STATE_OPERATORS, inner_state
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
 __all__ = ["INNER_CACHES", "Pair", "appended", "find_pairs", "is_stateful", "may_be_past", "same_tensor"]
-
-#: Operators with a cache inside: (past input, present output) of key and of value.
-INNER_CACHES = {
-    "GroupQueryAttention": ((3, 1), (4, 2)),
-    "MultiHeadAttention": ((6, 1), (7, 2)),
-    "Attention": ((4, 1), (5, 2)),
-}
 
 #: Operators that multiply with weights where one of their first two inputs is a weight.
 _PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
@@ -212,11 +206,10 @@ def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> di
 
 def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
     """The inputs of ``node`` whose elements reach ``value``, one of its outputs; none of a product with weights."""
-    if node.op in INNER_CACHES:
-        for past, present in INNER_CACHES[node.op]:
-            if present == value.port:
-                source = node.inputs[past] if past < len(node.inputs) else None
-                return [source] if source is not None else []
+    if node.op in STATE_OPERATORS:
+        state = inner_state(node, present=value)
+        source = node.inputs[state.past] if state is not None and state.past < len(node.inputs) else None
+        return [source] if source is not None else []
     if node.op in _NO_CACHE_PASSES or node.op in OPERATORS:
         return []
     if node.op in _PRODUCTS and not all(is_computed(graph, source) for source in node.inputs[:2]):
@@ -242,7 +235,22 @@ def same_tensor(graph: Graph, value: Value) -> Value:
         node = graph.producer(value)
         if node.op not in _CARRIERS or node.inputs[0] is None:
             return value
+        if node.op == "ScatterElementsUpdate" and not _only_moves(graph, node):
+            return value
         value = node.inputs[0]
+
+
+def _only_moves(graph: Graph, scatter: Node) -> bool:
+    """Whether ``scatter`` writes into a cache what stood elsewhere in it, as reordering does."""
+    origins = set()
+    for value in (scatter.inputs[0], scatter.inputs[2]):
+        while value is not None:
+            node = graph.producer(value)
+            if node.op not in _CARRIERS - {"ScatterElementsUpdate"} or node.inputs[0] is None:
+                break
+            value = node.inputs[0]
+        origins.add(value)
+    return len(origins) == 1
 
 
 def appended(graph: Graph, pair: Pair) -> Node | None:

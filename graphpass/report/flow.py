@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention import find_attention
+from graphpass.analysis.bodies import inlined
 
 if TYPE_CHECKING:
     import networkx
@@ -45,6 +46,7 @@ class Flow:
 
 def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
     """The shortest way of ``cache`` through ``model``, by data alone."""
+    model = inlined(model)
     graph = model.graph
     ways = model.analysis(_ways)
     read = _find(graph, cache.read, "Parameter", "ReadValue")

@@ -81,8 +81,11 @@ class _Start:
 
 
 def _empty_shape(cache: Cache) -> tuple[int, ...]:
-    varying = (cache.axes.batch, cache.axes.sequence)
-    shape = tuple(0 if axis in varying else size for axis, size in enumerate(cache.shape or (None,)))
+    """The shape before the first step: of length 0 along the sequence, unless the cache's capacity is fixed."""
+    shape = tuple(
+        0 if axis == cache.axes.batch or (axis == cache.axes.sequence and not isinstance(size, int)) else size
+        for axis, size in enumerate(cache.shape or (None,))
+    )
     known = tuple(size for size in shape if isinstance(size, int))
     if known != shape:
         raise UnsupportedError(

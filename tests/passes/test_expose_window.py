@@ -9,6 +9,7 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
+from openvino.utils.node_factory import NodeFactory
 from support.attention_graphs import infer, integers
 from support.models import export
 
@@ -148,8 +149,8 @@ ELSE = {
 }
 
 
-def windowed(condition, form: str = "select", element_type: str = "f32") -> OpenVINOModel:
-    """Attention over one tensor whose mask joins ``condition``, a causal one and padding."""
+def windowed(condition, form: str = "select", element_type: str = "f32", sink: bool = False) -> OpenVINOModel:
+    """Attention over one tensor whose mask joins ``condition``, a causal one and padding, with a sink or without."""
     x = ops.parameter(openvino.PartialShape([-1, 2, -1, 4]), getattr(openvino.Type, element_type))
     x.output(0).set_names({"x"})
     padding = ops.parameter(openvino.PartialShape([-1, -1]), openvino.Type.boolean)
@@ -184,7 +185,10 @@ def windowed(condition, form: str = "select", element_type: str = "f32") -> Open
     else:
         mask = ops.select(joined, kept, masked)
     scale = ops.constant(0.5, dtype=kind)
-    result = ops.result(ops.scaled_dot_product_attention(x, x, x, mask, scale, False))
+    inputs = [*(node.output(0) for node in (x, x, x, mask, scale))]
+    if sink:
+        inputs.append(ops.constant([[[[0.5]], [[2.0]]]], dtype=kind).output(0))
+    result = ops.result(NodeFactory("opset13").create("ScaledDotProductAttention", inputs, {"causal": False}))
     result.output(0).set_names({"attended"})
     return OpenVINOModel(openvino.Model([result], [x, padding]))
 
@@ -215,6 +219,13 @@ def offset(model: OpenVINOModel) -> int:
 @pytest.mark.parametrize("condition", INSIDE)
 def test_windows(condition, form):
     model = windowed(INSIDE[condition], form)
+    assert isinstance(check(model), Changed)
+    assert offset(model) == -WINDOW
+
+
+@pytest.mark.parametrize("form", ["select", "sliced", "clamped"])
+def test_beside_a_sink(form):
+    model = windowed(INSIDE["key > query - w"], form, sink=True)
     assert isinstance(check(model), Changed)
     assert offset(model) == -WINDOW
 

@@ -9,6 +9,7 @@ import openvino
 import pytest
 from openvino import opset8
 from openvino import opset13 as ops
+from support import layout_forms
 from support.cache_graphs import HEADS, Renaming, TinyDecoder, renamed, shuffled
 from support.decode import Decoder, compiled, fused_attention, greedy
 from support.loaded import onnx_model, openvino_model, reshaped
@@ -366,3 +367,11 @@ class TestRefusals:
 def test_heads_of_the_tiny_decoder():
     (variable, *_) = stateful(TinyDecoder().build()).ov_model.get_variables()
     assert variable.info.data_shape[1].get_length() == HEADS
+
+
+@pytest.mark.parametrize("how", ["ScatterElements", "ScatterND"])
+def test_a_cache_of_fixed_capacity_is_refused(how):
+    """It started empty, and the first write failed at run time."""
+    with pytest.raises(UnsupportedError, match="always holds 9 positions") as caught:
+        PassManager([ToOpenVINO(), MakeStateful()]).run(layout_forms.in_place(how))
+    assert caught.value.id == "GP326"

@@ -1,0 +1,68 @@
+"""Sees a model whose work is done inside the branches of an If as one flat graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from graphpass.model import Model, Port
+
+if TYPE_CHECKING:
+    from graphpass.graph import Graph
+
+__all__ = ["inlined"]
+
+
+def inlined(model: Model) -> Model:
+    """``model`` as analyses see it: where it branches, with the nodes of the branches beside the others.
+
+    A decoder that an exporter merged with the one that fills the caches has all its nodes in branches.
+
+    Args:
+        model: ONNX or OpenVINO. The view is kept until it is edited.
+
+    Returns:
+        ``model`` itself where it has no branches; else something to analyse, not to edit or to save.
+    """
+    return model.analysis(_inlined)
+
+
+def _inlined(model: Model) -> Model:
+    return _Inlined(model) if any(True for _ in model.graph.of_op("If")) else model
+
+
+class _Inlined(Model):
+    """A view of another model in which no node has branches."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.path)
+        self._model = model
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self._model.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self._model.outputs
+
+    def digest(self) -> str:
+        return self._model.digest()
+
+    def validate(self) -> None:
+        self._model.validate()
+
+    def build_graph(self) -> Graph:
+        from graphpass import onnx_graph, openvino_graph
+        from graphpass.onnx_model import OnnxModel
+        from graphpass.openvino_model import OpenVINOModel
+
+        if isinstance(self._model, OnnxModel):
+            return onnx_graph.build(self._model, inline=True)
+        assert isinstance(self._model, OpenVINOModel)
+        return openvino_graph.build(self._model, inline=True)
+
+    def clone(self) -> Any:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise TypeError("a view of a model's branches is there to be analysed only")

@@ -1,0 +1,100 @@
+"""Says in plain words how a cache is updated and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphpass.analysis.axes import Via
+from graphpass.analysis.pairs import Pair
+from graphpass.analysis.reads import Read
+from graphpass.analysis.updates import Update
+from graphpass.graph import Graph, Node
+
+__all__ = ["names", "notes", "read_by", "update_text"]
+
+
+def names(nodes: Iterable[Node]) -> str:
+    """``MatMul a, MatMul b and MatMul c``."""
+    texts = list(dict.fromkeys(f"{node.op} {node.name}" for node in nodes))
+    return " and ".join((", ".join(texts[:-1]), texts[-1]) if len(texts) > 1 else texts)
+
+
+def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
+    """How ``update`` changes the cache along ``axis``."""
+    node = update.node
+    if not update.appends:
+        size = pair.past.shape[axis] if pair.past.shape is not None else None
+        room = f", which has room for {size} positions" if isinstance(size, int) else ""
+        return f"written in place along axis {axis} by {node.op} {node.name}{room}"
+    text = f"appended along axis {axis} by Concat {node.name}"
+    cut = _window(graph, update)
+    if cut is not None:
+        return f"{text}; {cut}"
+    return f"{text}, which is written back whole"
+
+
+def _window(graph: Graph, update: Update) -> str | None:
+    """How old positions are dropped, where they are."""
+    if update.cut_after is not None:
+        start = _start(graph, update.cut_after)
+        if start is not None and start < 0:
+            kept = f"{update.cut_after.op} {update.cut_after.name} keeps the last {-start}"
+            return f"{kept}: a window of {-start} in the state"
+        if start != 0:
+            return f"{update.cut_after.op} {update.cut_after.name} drops old positions: a window in the state"
+    if update.cut_before is not None:
+        start = _start(graph, update.cut_before)
+        if start is not None and start != 0:
+            return (
+                f"{update.cut_before.op} {update.cut_before.name} drops old positions before it: a window in the state"
+            )
+    return None
+
+
+def _start(graph: Graph, cut: Node) -> int | None:
+    """Where a Slice along one axis starts; ``None`` where that is computed, or there are several axes."""
+    if cut.op not in {"Slice", "StridedSlice"}:
+        return None
+    start = graph.constant(cut.inputs[1]) if len(cut.inputs) > 1 else None
+    return int(start.reshape(-1)[0]) if start is not None and start.size == 1 else None
+
+
+def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[str, ...]:
+    """A line for each role in which attention reads a cache, with all readers."""
+    roles = dict.fromkeys(read.role for read in reads)
+    return tuple(
+        f"{words} {role} of {names(read.attention.node for read in reads if read.role == role)}" for role in roles
+    )
+
+
+def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) -> tuple[str, ...]:
+    """What else lies between the cache and attention."""
+    lines = []
+    if is_companion:
+        for kind, words in (("scale", "scale"), ("zero_point", "zero point")):
+            if nodes := _nodes(reads, kind):
+                lines.append(f"it is the {words} with which {names(nodes)} dequantizes what attention reads")
+    elif nodes := _nodes(reads, "dequantized"):
+        lines.append(f"quantized: {names(nodes)} turns it into numbers")
+    parts = _parts(reads)
+    if spans_layers:
+        lines.append(f"several layers in one tensor: {names(parts)} takes each layer's part")
+    elif len({read.role for read in reads}) == 2 and parts:
+        lines.append(f"keys and values in one tensor: {names(parts)} takes them apart")
+    elif len({read.attention.node.index for read in reads}) > 1:
+        lines.append("shared: several attentions read the same positions")
+    if nodes := _nodes(reads, "weights"):
+        lines.append(f"latent: {names(nodes)} computes keys or values from it after it is read")
+    return tuple(lines)
+
+
+def _nodes(reads: tuple[Read, ...], kind: str) -> list[Node]:
+    return [via.node for read in reads for via in read.vias if via.kind == kind]
+
+
+def _parts(reads: tuple[Read, ...]) -> list[Node]:
+    return [via.node for read in reads for via in read.vias if _takes_a_part(via)]
+
+
+def _takes_a_part(via: Via) -> bool:
+    return via.kind == "part" or (via.kind == "slice" and "sequence" not in via.labels)

@@ -1,0 +1,86 @@
+"""What is needed to go through an ONNX graph: its nodes in order, their bodies, and the shapes that can be told."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import Any
+
+import onnx
+
+__all__ = ["bodies", "captured", "in_order", "inferred"]
+
+#: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
+_SMALL = 64
+
+
+def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without its weights and with the shapes that inference can tell.
+
+    Operators of domains that onnx has no rules for, and what depends on them, stay without shapes.
+    """
+    return onnx.shape_inference.infer_shapes(_without_weights(proto), data_prop=True)
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    light = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
+    light.graph.name = proto.graph.name
+    light.graph.input.extend(proto.graph.input)
+    light.graph.output.extend(proto.graph.output)
+    light.graph.value_info.extend(proto.graph.value_info)
+    # Inference goes through the nodes once, in the file's order.
+    light.graph.node.extend(in_order(proto.graph.node, set()))
+    for tensor in proto.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SMALL:
+            light.graph.initializer.append(tensor)
+        else:
+            kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            light.graph.input.append(onnx.helper.make_value_info(tensor.name, kind))
+    return light
+
+
+def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
+    """``nodes`` in a topological order that keeps the file's order where it is one already."""
+    pending = list(nodes)
+    produced = {output for node in pending for output in node.output if output}
+    waiting: dict[str, list[int]] = {}
+    missing: list[int] = []
+    ordered: list[onnx.NodeProto] = []
+    for index, node in enumerate(pending):
+        needs = {name for name in (*node.input, *captured(node)) if name in produced and name not in available}
+        missing.append(len(needs))
+        for name in needs:
+            waiting.setdefault(name, []).append(index)
+    ready = [index for index, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    while ready:
+        index = heapq.heappop(ready)
+        ordered.append(pending[index])
+        for name in pending[index].output:
+            for reader in waiting.pop(name, ()):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    heapq.heappush(ready, reader)
+    return ordered
+
+
+def captured(node: onnx.NodeProto) -> list[str]:
+    """Names that the bodies of ``node`` read from outside themselves."""
+    pending = list(bodies(node).values())
+    defined: set[str] = set()
+    read: dict[str, None] = {}
+    while pending:
+        body = pending.pop()
+        defined.update(info.name for info in body.input)
+        defined.update(tensor.name for tensor in body.initializer)
+        for inner in body.node:
+            defined.update(inner.output)
+            read.update(dict.fromkeys(inner.input))
+            pending.extend(bodies(inner).values())
+        read.update(dict.fromkeys(info.name for info in body.output))
+    return [name for name in read if name and name not in defined]
+
+
+def bodies(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
+    """The bodies of ``node`` by the name of their attribute; empty for most nodes."""
+    return {attribute.name: attribute.g for attribute in node.attribute if attribute.type == attribute.GRAPH}

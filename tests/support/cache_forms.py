@@ -1,0 +1,160 @@
+"""Small graphs with caches in forms that no exporter of the fixtures writes, built with ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from graphpass.onnx_model import OnnxModel
+
+BATCH, HEADS, SIZE, PAST, NEW, ROOM, HIDDEN = 2, 3, 8, 5, 1, 9, 12
+
+#: What the symbols of the graphs stand for in a real step.
+SIZES = {"B": BATCH, "P": PAST, "N": NEW, "T": PAST + NEW, "C": ROOM}
+
+_TYPES = {"f32": TensorProto.FLOAT, "i64": TensorProto.INT64, "i32": TensorProto.INT32, "i8": TensorProto.INT8}
+
+Shape = list[Any]
+
+
+class Build:
+    """An ONNX graph in the making; values are called by their names."""
+
+    def __init__(self, opset: int = 21, contrib: bool = False) -> None:
+        self._random = numpy.random.default_rng(3)
+        self._opset, self._contrib = opset, contrib
+        self._nodes: list[onnx.NodeProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._tensors: list[onnx.TensorProto] = []
+
+    def input(self, name: str, shape: Shape, kind: str = "f32") -> str:
+        """An input of the model."""
+        self._inputs.append(helper.make_tensor_value_info(name, _TYPES[kind], shape))
+        return name
+
+    def output(self, value: str, name: str, shape: Shape, kind: str = "f32") -> None:
+        """An output of the model."""
+        self._nodes.append(helper.make_node("Identity", [value], [name], f"out_{name}"))
+        self._outputs.append(helper.make_tensor_value_info(name, _TYPES[kind], shape))
+
+    def present(self, value: str, name: str, shape: Shape, kind: str = "f32") -> None:
+        """An output without an operator of its own: ``value`` is renamed."""
+        for node in self._nodes:
+            node.output[:] = [name if made == value else made for made in node.output]
+            node.input[:] = [name if read == value else read for read in node.input]
+        self._outputs.append(helper.make_tensor_value_info(name, _TYPES[kind], shape))
+
+    def weight(self, *shape: int) -> str:
+        """Random numbers."""
+        return self.constant(self._random.standard_normal(shape).astype(numpy.float32))
+
+    def ints(self, *values: int) -> str:
+        """A vector of integers."""
+        return self.constant(numpy.array(values, numpy.int64))
+
+    def constant(self, value: Any) -> str:
+        """A constant."""
+        name = f"const_{len(self._tensors)}"
+        self._tensors.append(numpy_helper.from_array(numpy.asarray(value), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
+        """An operator; its only output, or all."""
+        name = f"{kind}_{len(self._nodes)}"
+        made = [f"{name}_{port}" for port in range(outputs)]
+        self._nodes.append(helper.make_node(kind, list(inputs), made, name, domain=domain, **attributes))
+        return made[0] if outputs == 1 else made
+
+    def new(self, shape: Shape) -> str:
+        """What the step's tokens give: ``hidden`` times weights, split into heads."""
+        flat = self.op("MatMul", "hidden", self.weight(HIDDEN, HEADS * SIZE))
+        return self.op("Reshape", flat, self.ints(*shape))
+
+    def heads(self) -> str:
+        """New keys, values or queries ``[batch, heads, new, size]``."""
+        return self.op("Transpose", self.new([0, 0, HEADS, SIZE]), perm=[0, 2, 1, 3])
+
+    def attend(self, key: str, value: str, mask: str = "", query: str = "") -> str:
+        """Attention written out; ``key`` and ``value`` are ``[batch, heads, all, size]``."""
+        scores = self.op("MatMul", query or self.heads(), self.op("Transpose", key, perm=[0, 1, 3, 2]))
+        scores = self.op("Mul", scores, self.constant(numpy.float32(0.5)))
+        if mask:
+            scores = self.op("Add", scores, mask)
+        return self.op("MatMul", self.op("Softmax", scores, axis=-1), value)
+
+    def result(self, *values: str) -> None:
+        """The logits, of what attention gave."""
+        total = self.op("Add", *values) if len(values) == 2 else values[0]
+        self.output(total, "logits", ["B", HEADS, "N", SIZE])
+
+    def model(self) -> OnnxModel:
+        """The model, checked."""
+        graph = helper.make_graph(self._nodes, "form", self._inputs, self._outputs, self._tensors)
+        domains = [helper.make_opsetid("", self._opset)]
+        domains += [helper.make_opsetid("com.microsoft", 1)] if self._contrib else []
+        proto = helper.make_model(graph, opset_imports=domains, ir_version=10)
+        if not self._contrib:
+            onnx.checker.check_model(proto, full_check=True)
+        return OnnxModel(proto)
+
+
+def started(**options: Any) -> Build:
+    """A graph with the step's hidden states as input; an Identity keeps them from being weighed right at the input."""
+    build = Build(**options)
+    build.input("ids", ["B", "N"], "i64")
+    table = build.weight(7, HIDDEN)
+    lookup = build.op("Gather", table, "ids", axis=0)
+    build._nodes[-1].output[:] = ["hidden"]
+    del lookup
+    return build
+
+
+def step(model: OnnxModel, **feeds: Any) -> dict[str, numpy.ndarray]:
+    """One step in ONNX Runtime over random caches: all outputs by name."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    # Its optimizer makes a QuantizeLinear of another type than its zero point has.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    random = numpy.random.default_rng(5)
+    given = dict(feeds)
+    kinds = {"tensor(float)": numpy.float32, "tensor(int8)": numpy.int8, "tensor(int32)": numpy.int32}
+    for port in session.get_inputs():
+        shape = [SIZES.get(size, size) for size in port.shape]
+        if port.name not in given:
+            given[port.name] = random.integers(0, 3, shape).astype(kinds.get(port.type, numpy.int64))
+    names = [port.name for port in session.get_outputs()]
+    return dict(zip(names, session.run(names, given), strict=True)) | {
+        f"in:{name}": value for name, value in given.items()
+    }
+
+
+def under_an_if(depth: int) -> OnnxModel:
+    """A growing cache within ``depth`` branches: ``present = [past, new]`` where ``flag``, else ``new``."""
+    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, ["B", "?", 4])
+    body = helper.make_graph(
+        [helper.make_node("Concat", ["past", "new"], ["whole_0"], axis=1)],
+        "then_0",
+        [],
+        [helper.make_value_info("whole_0", kind)],
+    )
+    for level in range(1, depth + 1):
+        other = helper.make_graph(
+            [helper.make_node("Identity", ["new"], [f"alone_{level}"])],
+            f"else_{level}",
+            [],
+            [helper.make_value_info(f"alone_{level}", kind)],
+        )
+        branch = helper.make_node("If", ["flag"], [f"whole_{level}"], then_branch=body, else_branch=other)
+        body = helper.make_graph([branch], f"then_{level}", [], [helper.make_value_info(f"whole_{level}", kind)])
+    rows = {"past": ["B", "P", 4], "new": ["B", "N", 4]}
+    inputs = [helper.make_tensor_value_info("flag", TensorProto.BOOL, [])]
+    inputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in rows.items()]
+    graph = helper.make_graph(list(body.node), "main", inputs, list(body.output))
+    return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))

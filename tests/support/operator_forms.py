@@ -1,0 +1,178 @@
+"""Graphs around operators that hold a cache inside."""
+
+from __future__ import annotations
+
+import numpy
+
+from graphpass.onnx_model import OnnxModel
+from support.cache_forms import HEADS, HIDDEN, NEW, PAST, ROOM, SIZE, Build, started
+
+MS = "com.microsoft"
+WIDTH = HEADS * SIZE
+
+
+def _pasts(build: Build, length: str | int = "P") -> tuple[str, str]:
+    key, value = (build.input(f"past_{name}", ["B", HEADS, length, SIZE]) for name in ("key", "value"))
+    return key, value
+
+
+def _presents(build: Build, key: str, value: str, length: str | int = "T") -> None:
+    build.present(key, "present_key", ["B", HEADS, length, SIZE])
+    build.present(value, "present_value", ["B", HEADS, length, SIZE])
+
+
+def attention(opset: int) -> OnnxModel:
+    """ONNX's own Attention with past and present."""
+    build = started(opset=opset)
+    past = _pasts(build)
+    out, key, value = build.op("Attention", build.heads(), build.heads(), build.heads(), "", *past, outputs=3)
+    _presents(build, key, value)
+    build.result(out)
+    return build.model()
+
+
+def external(opset: int = 24) -> OnnxModel:
+    """Attention over caches that TensorScatter writes in place."""
+    build = started(opset=opset)
+    where, seen = build.input("where", ["B"], "i64"), build.input("seen", ["B"], "i64")
+    whole = [build.op("TensorScatter", past, build.heads(), where) for past in _pasts(build, ROOM)]
+    out = build.op("Attention", build.heads(), *whole, "", "", "", seen)
+    _presents(build, *whole, length=ROOM)
+    build.result(out)
+    return build.model()
+
+
+def packed_attention() -> OnnxModel:
+    """com.microsoft Attention: another operator of the same name, with one past for both."""
+    build = started(contrib=True)
+    past = build.input("past", [2, "B", HEADS, "P", SIZE])
+    weights = build.weight(HIDDEN, 3 * WIDTH), build.weight(3 * WIDTH)
+    out, present = build.op(
+        "Attention", "hidden", *weights, "", past, outputs=2, domain=MS, num_heads=HEADS, unidirectional=1
+    )
+    build.present(present, "present", [2, "B", HEADS, "T", SIZE])
+    build.output(out, "logits", ["B", "N", WIDTH])
+    return build.model()
+
+
+def _flat(build: Build) -> str:
+    return str(build.op("MatMul", "hidden", build.weight(HIDDEN, WIDTH)))
+
+
+def grouped_query(window: int = -1) -> OnnxModel:
+    """com.microsoft GroupQueryAttention."""
+    build = started(contrib=True)
+    past = _pasts(build)
+    lengths = build.constant(numpy.full(2, PAST + NEW - 1, numpy.int32)), build.constant(numpy.int32(PAST + NEW))
+    out, key, value = build.op(
+        "GroupQueryAttention",
+        *(_flat(build) for _ in range(3)),
+        *past,
+        *lengths,
+        outputs=3,
+        domain=MS,
+        num_heads=HEADS,
+        kv_num_heads=HEADS,
+        local_window_size=window,
+    )
+    _presents(build, key, value)
+    build.output(out, "logits", ["B", "N", WIDTH])
+    return build.model()
+
+
+def multi_head() -> OnnxModel:
+    """com.microsoft MultiHeadAttention with past, and over a cross-attention cache."""
+    build = started(contrib=True)
+    past = _pasts(build)
+    crossed = [build.input(f"cross_{name}", ["B", HEADS, 6, SIZE]) for name in ("key", "value")]
+    out, key, value = build.op(
+        "MultiHeadAttention",
+        *(_flat(build) for _ in range(3)),
+        *("", "", ""),
+        *past,
+        outputs=3,
+        domain=MS,
+        num_heads=HEADS,
+    )
+    query = build.op("MatMul", out, build.weight(WIDTH, WIDTH))
+    out = build.op("MultiHeadAttention", query, *crossed, domain=MS, num_heads=HEADS)
+    _presents(build, key, value)
+    build.output(out, "logits", ["B", "N", WIDTH])
+    return build.model()
+
+
+def masked_multi_head() -> OnnxModel:
+    """com.microsoft DecoderMaskedMultiHeadAttention on one buffer for past and present."""
+    build = started(contrib=True)
+    past = _pasts(build, ROOM)
+    length = build.constant(numpy.array([PAST], numpy.int32))
+    out, key, value = build.op(
+        "DecoderMaskedMultiHeadAttention",
+        *(_flat(build) for _ in range(3)),
+        *("", ""),
+        *past,
+        length,
+        outputs=3,
+        domain=MS,
+        num_heads=HEADS,
+        past_present_share_buffer=1,
+    )
+    _presents(build, key, value, length=ROOM)
+    build.output(out, "logits", ["B", "N", WIDTH])
+    return build.model()
+
+
+def linear(domain: str = MS, opset: int = 21, window: int = 0) -> OnnxModel:
+    """LinearAttention and CausalConvWithState, of com.microsoft and of ONNX itself."""
+    build = started(opset=opset, contrib=domain == MS)
+    lead = [window] if window else []
+    kept = {"state_window": window} if window else {}
+    conv = build.input("past_conv", [*lead, "B", WIDTH, 3])
+    state = build.input("past_state", [*lead, "B", HEADS, SIZE, SIZE])
+    columns = build.op("Transpose", _flat(build), perm=[0, 2, 1])
+    mixed, next_conv = build.op(
+        "CausalConvWithState", columns, build.weight(WIDTH, 1, 4), "", conv, outputs=2, domain=domain, **kept
+    )
+    rows = build.op("Transpose", mixed, perm=[0, 2, 1])
+    out, next_state = build.op(
+        "LinearAttention",
+        rows,
+        _flat(build),
+        _flat(build),
+        state,
+        outputs=2,
+        domain=domain,
+        update_rule="linear",
+        q_num_heads=HEADS,
+        kv_num_heads=HEADS,
+        **kept,
+    )
+    build.present(next_conv, "present_conv", [*lead, "B", WIDTH, 3])
+    build.present(next_state, "present_state", [*lead, "B", HEADS, SIZE, SIZE])
+    build.output(out, "logits", ["B", "N", WIDTH])
+    return build.model()
+
+
+def recurrent(kind: str, layers: int = 1) -> OnnxModel:
+    """LSTM or GRU layers; the states of several stand in one tensor."""
+    build = started()
+    gates = {"LSTM": 4, "GRU": 3}[kind]
+    names = ("h", "c") if kind == "LSTM" else ("h",)
+    pasts = [build.input(f"past_{name}", [layers, "B", SIZE]) for name in names]
+    rows = build.op("Transpose", "hidden", perm=[1, 0, 2])
+    states: list[list[str]] = [[] for _ in names]
+    width = HIDDEN
+    for layer in range(layers):
+        ends = build.ints(layer), build.ints(layer + 1), build.ints(0)
+        mine = pasts if layers == 1 else [build.op("Slice", past, *ends) for past in pasts]
+        weights = build.weight(1, gates * SIZE, width), build.weight(1, gates * SIZE, SIZE)
+        out, *after = build.op(kind, rows, *weights, "", "", *mine, outputs=1 + len(names), hidden_size=SIZE)
+        rows = build.op("Squeeze", out, build.ints(1))
+        width = SIZE
+        for kept, state in zip(states, after, strict=True):
+            kept.append(state)
+    for name, kept in zip(names, states, strict=True):
+        whole = kept[0] if layers == 1 else build.op("Concat", *kept, axis=0)
+        build.present(whole, f"present_{name}", [layers, "B", SIZE])
+    build.output(rows, "logits", ["N", "B", SIZE])
+    return build.model()
