@@ -12,6 +12,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 #: Every command and the first line of its help, so that listing them imports none.
 COMMANDS = {
     "inspect": "Tell what a model holds: inputs, outputs, caches, attention.",
+    "why": "Tell why a cache is called what it is called.",
     "convert": "Make a model fit for a target, and prove that it computes the same.",
     "run": "Run a pipeline of passes on a model.",
     "verify": "Run two models in lockstep and tell where they part.",

@@ -12,26 +12,37 @@ from .models import load_model
 
 @click.command("inspect")
 @click.argument("model", type=click.Path(path_type=Path))
+@click.option("--all", "unfolded", is_flag=True, help="Tell every cache by itself, with the evidence for what it is.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("--html", "page", type=click.Path(path_type=Path), help="Also write a report to look at: one file.")
 @talk_options
 @pass_console
-def command(console: Console, model: Path, form: str) -> None:
+def command(console: Console, model: Path, unfolded: bool, form: str, page: Path | None) -> None:
     """Tell what a model holds: inputs, outputs, caches, attention.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. With --verbose the
-    text names every cache and the evidence for what it is called.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers whose caches
+    are alike share a line. The text ends with what other programs take the caches for, by their own
+    rules, and with warnings. `graphpass why MODEL CACHE` reasons about one cache.
     """
     loaded = load_model(model, console)
 
     from graphpass.analysis.caches import analyze_caches
-
-    from .inventory import as_json, as_text
+    from graphpass.views import view_caches
 
     with console.activity("analyzing"):
         inventory = analyze_caches(loaded)
+        views = view_caches(loaded, inventory)
+    if page is not None:
+        from graphpass.report import write
+
+        write(loaded, inventory, page, title=str(model))
     if form == "json":
         import json
 
-        console.result(json.dumps(as_json(loaded, inventory), indent=2))
+        from .inventory_json import as_json
+
+        console.result(json.dumps(as_json(loaded, inventory, views), indent=2))
     else:
-        console.result(as_text(loaded, inventory, details=console.verbose))
+        from .inventory import as_text
+
+        console.result(as_text(loaded, inventory, views, unfolded=unfolded))

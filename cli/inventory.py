@@ -1,44 +1,36 @@
-"""What a model holds, as text and as JSON."""
+"""What a model holds, as text: what is alike in one line, or all of it with the evidence."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .console import columns
+from .sizes import sizes_of, totals_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from graphpass.caches import AttentionBlock, Axes, Cache, Inventory
-    from graphpass.model import Dimension, Model, Port
+    from graphpass.model import Dimension, Model
+    from graphpass.views import View
 
-__all__ = ["as_json", "as_text", "in_short"]
+__all__ = ["as_text", "in_short"]
 
 _FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
 
 
-def as_json(model: Model, inventory: Inventory) -> dict[str, Any]:
-    """The object that ``inspect --format json`` prints."""
-    return {
-        "format": model.dialect,
-        "kind": inventory.kind,
-        "stateful": inventory.stateful,
-        "caches": [_cache_json(cache) for cache in inventory.caches],
-        "attention": [asdict(block) for block in inventory.attention],
-        "inputs": [_port_json(port) for port in model.inputs],
-        "outputs": [_port_json(port) for port in model.outputs],
-    }
-
-
-def as_text(model: Model, inventory: Inventory, *, details: bool = False) -> str:
-    """The same for people, with what is alike in one line.
+def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfolded: bool = False) -> str:
+    """What ``graphpass inspect`` prints.
 
     Args:
         model: The model.
         inventory: Its inventory.
-        details: Also each cache with its names and the evidence.
+        views: What others take its caches for.
+        unfolded: Whether each cache is told by itself, with the evidence, and each view with its reasons.
     """
+    from graphpass.views import warnings_of
+
     state = "stateful" if inventory.stateful else "stateless"
     lines = [f"{model.path}: {_FORMATS[model.dialect]}, {state}, kind {inventory.kind}"]
     pasts = {cache.read for cache in inventory.caches} | {cache.write for cache in inventory.caches}
@@ -47,17 +39,15 @@ def as_text(model: Model, inventory: Inventory, *, details: bool = False) -> str
         lines += ["", _heading(word, len(plain), len(ports) - len(plain))]
         lines += columns([(port.name, port.element_type, _shape(port.shape)) for port in plain]) if plain else []
     lines += ["", f"caches ({len(inventory.caches)})"]
-    lines += _folded_caches(inventory.caches)
-    if details:
-        for cache in inventory.caches:
-            lines += ["", f"  {cache.name}: {cache.read} -> {cache.write or 'only read'}"]
-            lines += [f"    {fact}" for fact in cache.evidence]
-    unpaired = [f"  input {name} has no present" for name in inventory.unpaired_inputs]
-    unpaired += [f"  output {name} has no past" for name in inventory.unpaired_outputs]
-    if unpaired:
-        lines += ["", f"not paired ({len(unpaired)})", *unpaired]
+    lines += _unfolded_caches(inventory.caches) if unfolded else _folded_caches(inventory.caches)
+    lines += [f"  {line}" for line in totals_of(inventory)]
     lines += ["", f"attention ({len(inventory.attention)})"]
     lines += [f"  {text}" for text in _folded_attention(inventory.attention)]
+    if inventory.caches:
+        lines += ["", "as others see it", *(_unfolded_views(views) if unfolded else _folded_views(views))]
+    warnings = warnings_of(inventory, views)
+    if warnings:
+        lines += ["", f"warnings ({len(warnings)})", *(f"  {warning}" for warning in warnings)]
     return "\n".join(lines)
 
 
@@ -70,28 +60,34 @@ def in_short(model: Model, inventory: Inventory) -> str:
     return f"{_FORMATS[model.dialect]}, {state}, kind {inventory.kind}, {caches} caches, {attention}"
 
 
-def _cache_json(cache: Cache) -> dict[str, Any]:
-    return asdict(cache) | {"shape": _numbers(cache.shape)}
-
-
-def _port_json(port: Port) -> dict[str, Any]:
-    return asdict(port) | {"shape": _numbers(port.shape)}
-
-
-def _numbers(shape: tuple[Dimension, ...] | None) -> list[int | None] | None:
-    return None if shape is None else [size if isinstance(size, int) else None for size in shape]
-
-
 def _heading(word: str, plain: int, caches: int) -> str:
     return f"{word} ({plain}{f', and {caches} of caches' if caches else ''})"
 
 
 def _folded_caches(caches: tuple[Cache, ...]) -> list[str]:
+    """A line for all layers whose caches are alike; roles that are alike, key and value mostly, share one."""
     groups: dict[tuple[str, ...], list[Cache]] = {}
     for cache in caches:
         alike = (cache.role, cache.kind, cache.element_type, _shape(cache.shape, cache.axes))
         groups.setdefault(alike, []).append(cache)
-    return columns([(_layers(group), *alike) for alike, group in groups.items()]) if groups else []
+    lines: dict[tuple[str, ...], list[Cache]] = {}
+    for (_, *words), group in groups.items():
+        lines.setdefault((_layers(group), *words), []).extend(group)
+    rows = []
+    for (layers, *words), group in lines.items():
+        roles = ", ".join(dict.fromkeys(cache.role for cache in group))
+        rows.append((layers, roles, *words, sizes_of(group)))
+    return columns(rows) if rows else []
+
+
+def _unfolded_caches(caches: tuple[Cache, ...]) -> list[str]:
+    lines = []
+    for cache in caches:
+        told = (_layers([cache]), cache.role, cache.kind, cache.element_type, _shape(cache.shape, cache.axes))
+        size = sizes_of([cache])
+        lines += ["", f"  {cache.name}", f"    {'  '.join((*told, size) if size else told)}"]
+        lines += [f"    {cache.read} -> {cache.write or 'only read'}", *(f"    {fact}" for fact in cache.evidence)]
+    return [*lines, ""] if lines else []
 
 
 def _layers(caches: list[Cache]) -> str:
@@ -115,6 +111,21 @@ def _shape(shape: tuple[Dimension, ...] | None, axes: Axes | None = None) -> str
     names = {position: name for name, position in asdict(axes).items()} if axes is not None else {}
     sizes = ["?" if size is None else str(size) for size in shape]
     return f"[{', '.join(f'{names[axis]}={size}' if axis in names else size for axis, size in enumerate(sizes))}]"
+
+
+def _folded_views(views: Sequence[View]) -> list[str]:
+    verdicts: dict[str, list[str]] = {
+        verdict: [] for verdict in ("agrees", "misreads", "cannot tell", "not applicable")
+    }
+    for view in views:
+        verdicts[view.verdict].append(view.consumer)
+    return columns([(verdict, ", ".join(names)) for verdict, names in verdicts.items() if names])
+
+
+def _unfolded_views(views: Sequence[View]) -> list[str]:
+    return [
+        line for view in views for line in (f"  {view.consumer}: {view.verdict}", *(f"    {r}" for r in view.reasons))
+    ]
 
 
 def _folded_attention(blocks: tuple[AttentionBlock, ...]) -> list[str]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.errors import UsageError
 
+from .sizes import in_bytes
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -69,12 +71,4 @@ def stage_result(model: Model, source: Path | None, folder: Path, file_name: str
     if companions and source is not None:
         copy_companions(source, folder, model.dialect)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return [f"{file.relative_to(folder)} ({_size(file.stat().st_size)})" for file in files]
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
+    return [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]

@@ -10,12 +10,13 @@ from graphpass.report.layers import LayerGroup, group_layers, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from graphpass.caches import Cache, Inventory
     from graphpass.model import Model
     from graphpass.report.flow import Flow, Stop
 
-__all__ = ["render"]
+__all__ = ["render", "write"]
 
 #: Operators that say nothing of how a cache works.
 _QUIET = frozenset({"Convert", "Identity"})
@@ -52,6 +53,19 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
         f"<script>{script}</script></body></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:
+    """Write what `render` makes to ``path``, whole or not at all.
+
+    Raises:
+        WriteError: GP501, the file system's words; an older file is untouched.
+    """
+    from graphpass.storage.staging import staging
+
+    page = render(model, inventory, title)
+    with staging(path.parent) as folder:
+        (folder / path.name).write_text(page, encoding="utf-8")
 
 
 def _summary(model: Model, inventory: Inventory) -> str:

@@ -1,14 +1,25 @@
+import functools
 import io
 import json
 import os
 import subprocess
 import sys
+from importlib import resources
 
+import jsonschema
 import pytest
 from support.commands import in_process
-from support.models import export
+from support.files import model_files
+from support.models import export, fixtures
 
+import graphpass
+from graphpass.cli.inventory_json import as_json
+from graphpass.views import view_caches
+
+KEYS = ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"]
+KEYS += ["totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
 CACHE_KEYS = ["name", "kind", "role", "layer", "axes", "shape", "element_type", "read", "write", "evidence"]
+CACHE_KEYS += ["index", "bytes_per_token", "fixed_bytes"]
 
 
 def inspected(capfd, model, variant):
@@ -20,7 +31,7 @@ def inspected(capfd, model, variant):
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_json_is_one_object_with_the_documented_keys(capfd, variant):
     found = inspected(capfd, "llama", variant)
-    assert list(found) == ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"]
+    assert list(found) == KEYS
     assert found["format"] == ("onnx" if variant == "onnx" else "openvino")
     assert found["kind"] == "kv"
     assert found["stateful"] is (variant == "ov-stateful")
@@ -36,6 +47,16 @@ def test_json_is_one_object_with_the_documented_keys(capfd, variant):
         assert cache["shape"] == [None, 2, None, 16]
         assert cache["element_type"] == "f32"
         assert cache["evidence"]
+        assert (cache["index"], cache["bytes_per_token"], cache["fixed_bytes"]) == (cache["layer"], 128, None)
+    assert found["totals"] == {
+        "bytes_per_token": 512,
+        "bytes_per_1k_tokens": 512000,
+        "fixed_bytes": 0,
+        "bytes_per_encoder_token": 0,
+    }
+    for view in found["views"]:
+        assert list(view) == ["consumer", "verdict", "reasons", "caches"]
+    assert found["warnings"] == found["unpaired_inputs"] == found["unpaired_outputs"] == []
     assert len(found["attention"]) == 2
     for block in found["attention"]:
         assert list(block) == ["node", "form", "key", "value", "fusable", "reason"]
@@ -56,12 +77,47 @@ def test_text_folds_layers_that_are_alike(capfd):
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].endswith("model.onnx: ONNX, stateless, kind kv")
-    assert [line.split()[:4] for line in lines if "layers" in line] == [
-        ["layers", "0-11", "key", "kv"],
-        ["layers", "0-11", "value", "kv"],
-    ]
+    assert [line.split()[:5] for line in lines if "layers" in line] == [["layers", "0-11", "key,", "value", "kv"]]
+    assert "  in all, for a batch of 1: 1.54 KB per token, 1.54 MB per 1k tokens" in lines
     assert "  12 decomposed, fusable" in lines
     assert len(lines) < 25
+
+
+@pytest.mark.parametrize(
+    ("model", "lines"),
+    [
+        ("lfm2", ["layers 0, 2 conv linear", "layers 1, 3 key, value kv"]),
+        ("qwen3_next", ["layers 0-2 conv linear", "layers 0-2 recurrent linear", "layer 3 key, value kv"]),
+        ("deepseek_v3", ["layers 0-1 key kv", "layers 0-1 value kv"]),
+    ],
+)
+def test_text_folds_hybrids_by_kind_of_layer(capfd, model, lines):
+    done = in_process(capfd, "inspect", export(model, "ov-stateful"))
+    folded = [" ".join(line.split()) for line in done.out.splitlines() if line.startswith("  layer")]
+    assert len(folded) == len(lines)
+    for line, start in zip(folded, lines, strict=True):
+        assert line.startswith(start)
+
+
+def test_text_tells_fixed_sizes_and_sizes_per_token(capfd):
+    out = in_process(capfd, "inspect", export("qwen3_next", "ov-stateful")).out
+    assert "6.14 KB fixed" in out
+    assert "in all, for a batch of 1: 256 B per token, 256 KB per 1k tokens; 18.4 KB fixed" in out
+    crossed = in_process(capfd, "inspect", export("t5", "onnx") / "decoder_with_past_model.onnx").out
+    assert "512 B per token of the encoder" in crossed
+
+
+def test_text_tells_how_others_see_the_caches_and_warns(capfd):
+    out = in_process(capfd, "inspect", export("lfm2", "ov-stateful")).out
+    assert "as others see it\n  agrees          openvino.genai, optimum-intel\n  misreads        NPUW\n" in out
+    assert out.endswith(
+        "warnings (1)\n  NPUW will fail or give wrong numbers because the model has no input position_ids\n"
+    )
+
+
+def test_text_warns_of_halves_of_caches(capfd):
+    out = in_process(capfd, "inspect", export("t5", "onnx") / "decoder_model.onnx").out
+    assert "  output present.0.decoder.key looks like a present but has no past\n" in out
 
 
 def test_text_of_a_model_without_caches(capfd):
@@ -71,12 +127,36 @@ def test_text_of_a_model_without_caches(capfd):
     assert "caches (0)" in done.out
 
 
-def test_verbose_text_tells_the_evidence(capfd):
+def test_unfolded_text_tells_the_evidence(capfd):
     short = in_process(capfd, "inspect", export("llama", "onnx")).out
-    long = in_process(capfd, "inspect", export("llama", "onnx"), "-v").out
+    long = in_process(capfd, "inspect", export("llama", "onnx"), "--all").out
     assert "past_key_values.1.value -> present.1.value" in long
+    assert "appended along axis 2 by Concat /model/layers.1/self_attn/Concat_6" in long
+    assert "  openvino.genai: cannot tell\n    reads OpenVINO IR" in long
     assert "past_key_values.1.value" not in short
     assert len(long.splitlines()) > len(short.splitlines()) + 8
+
+
+@functools.cache
+def validator():
+    schema = json.loads(resources.files("graphpass").joinpath("schemas/inspect.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("path", model_files())
+def test_json_is_as_the_schema_says(path):
+    model = graphpass.load(fixtures() / path)
+    inventory = graphpass.analyze_caches(model)
+    printed = json.loads(json.dumps(as_json(model, inventory, view_caches(model, inventory))))
+    validator().validate(printed)
+
+
+@pytest.mark.parametrize("change", [{"kind": "kvv"}, {"caches": [{}]}, {"extra": 1}, {"warnings": [""]}])
+def test_the_schema_refuses_what_is_not_so(capfd, change):
+    found = inspected(capfd, "llama", "onnx")
+    assert validator().is_valid(found)
+    assert not validator().is_valid(found | change)
 
 
 def test_a_folder_with_several_models_is_refused_without_a_terminal(capfd, monkeypatch):
@@ -100,3 +180,19 @@ def test_a_folder_with_several_models_asks_at_a_terminal():
     assert done.returncode == 0, done.stderr
     assert "Which one" in done.stderr
     assert "encoder_model.onnx: ONNX, stateless, kind none" in done.stdout
+
+
+def test_html_is_written_beside_the_text(capfd, tmp_path):
+    page = tmp_path / "report.html"
+    done = in_process(capfd, "inspect", export("lfm2", "ov-stateful"), "--html", page)
+    assert done.code == 0
+    assert "hybrid" in done.out
+    assert page.read_text().startswith("<!doctype html>")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_html_that_cannot_be_written(capfd, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = in_process(capfd, "inspect", export("llama", "onnx"), "--html", tmp_path / "file" / "report.html")
+    assert done.code == 6
+    assert "GP501" in done.err

@@ -1,0 +1,185 @@
+"""The rules by which a carried tensor is classified, in order, and the first fact that each of them missed.
+
+Each rule here asks the same public question as `graphpass.analysis.verdicts.classify` does, and says what the answer
+was. A rule is any function from a `Case` to an `Attempt`, so the analysis's own rules can report themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphpass.analysis.carried import adapter, counter
+from graphpass.analysis.inner import entered_state, inside_operator
+from graphpass.analysis.pairs import Pair, appended, same_tensor
+from graphpass.analysis.reads import Read
+from graphpass.analysis.updates import Update, find_updates
+from graphpass.caches import Cache
+from graphpass.graph import Graph, Node, Value
+
+__all__ = ["Attempt", "Case", "Rule", "attempts_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rule that was tried.
+
+    Attributes:
+        rule: What it would say if it held.
+        holds: Whether it does.
+        fact: The fact that decides: for a rule that does not hold, the first one that it missed.
+    """
+
+    rule: str
+    holds: bool
+    fact: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What rules look at.
+
+    Attributes:
+        graph: The model.
+        cache: What the inventory says.
+        pair: What is carried.
+        reads: The attention that reads the past.
+        updates: What makes the present from the past.
+    """
+
+    graph: Graph
+    cache: Cache
+    pair: Pair
+    reads: tuple[Read, ...]
+    updates: tuple[Update, ...]
+
+
+Rule = Callable[[Case], Attempt]
+
+
+def attempts_at(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> tuple[Attempt, ...]:
+    """The rules that were tried on ``pair``, up to the first that holds; all of them where none does."""
+    case = Case(graph, cache, pair, reads, find_updates(graph, pair))
+    tried = []
+    for rule in _RULES:
+        attempt = rule(case)
+        tried.append(attempt)
+        if attempt.holds:
+            break
+    return tuple(tried)
+
+
+def maker(graph: Graph, value: Value) -> Node:
+    """The node that makes ``value``, behind Converts and the like."""
+    node = graph.producer(value)
+    while node.op in {"Convert", "Identity"} and node.inputs[0] is not None:
+        node = graph.producer(node.inputs[0])
+    return node
+
+
+def _made_by(case: Case) -> str:
+    assert case.pair.present is not None
+    node = maker(case.graph, case.pair.present)
+    return f"the present is made by {node.op} {node.name}"
+
+
+def _adapter(case: Case) -> Attempt:
+    rule = "no cache: weights that the application sets (LoRA)"
+    facts = adapter(case.graph, case.pair)
+    if facts is not None:
+        return Attempt(rule, True, facts[-1])
+    if case.pair.read.op != "ReadValue":
+        return Attempt(rule, False, "it is an input of the model, not a variable")
+    if case.pair.read.inputs:
+        return Attempt(rule, False, "the variable has an initial value")
+    return Attempt(rule, False, f"a step changes it: {_made_by(case)}")
+
+
+def _counter(case: Case) -> Attempt:
+    rule = "no cache: a counter"
+    facts = counter(case.graph, case.pair)
+    if facts is not None:
+        return Attempt(rule, True, facts[0])
+    past = case.pair.past
+    if past.rank is None or past.rank > 1:
+        return Attempt(rule, False, f"it is no single number: its rank is {past.rank or 'unknown'}")
+    return Attempt(rule, False, f"no integer that is added to: {past.element_type}")
+
+
+def _constant(case: Case) -> Attempt:
+    rule = "cross: computed once, then only read"
+    present = case.pair.present
+    if present is not None and same_tensor(case.graph, present) != case.pair.past:
+        return Attempt(rule, False, _made_by(case))
+    written = "nothing is written back" if present is None else "the past is written back as it is"
+    if case.cache.kind == "cross":
+        return Attempt(rule, True, written)
+    return Attempt(rule, False, f"{written}, but no attention that could be recognised reads it")
+
+
+def _inside(case: Case) -> Attempt:
+    rule = "held inside an operator"
+    if case.pair.present is None:
+        return Attempt(rule, False, "nothing is written back")
+    found = inside_operator(case.graph, case.cache, case.pair)
+    if found is not None:
+        return Attempt(rule, True, found[0].evidence[0])
+    return Attempt(rule, False, f"{_made_by(case)}, which does not hold this past inside")
+
+
+def _kept(case: Case) -> Attempt:
+    rule = "kv: attention reads the positions that are appended or written"
+    positions = [read for read in case.reads if "sequence" in read.labels]
+    if not case.updates:
+        return Attempt(rule, False, "no Concat and no scatter operator makes the present from the past")
+    update = case.updates[0]
+    word = "appends" if update.appends else "writes"
+    along = f"{update.node.op} {update.node.name} {word} along axis {' or '.join(map(str, update.axes))}"
+    if not positions:
+        return Attempt(rule, False, f"{along}, but no attention that could be recognised reads it by position")
+    axis = positions[0].labels.index("sequence")
+    reader = positions[0].attention.node
+    if not any(read.labels.index("sequence") in one.axes for one in case.updates for read in positions):
+        return Attempt(rule, False, f"{along}, but {reader.op} {reader.name} reads positions along axis {axis}")
+    return Attempt(rule, True, f"{along}, along which {reader.op} {reader.name} reads positions")
+
+
+def _appended(case: Case) -> Attempt:
+    rule = "appended, but who reads its positions is not known"
+    concat = appended(case.graph, case.pair)
+    if concat is not None and case.cache.kind == "linear":
+        return Attempt(rule, False, f"Concat {concat.name} is written back whole, but old positions leave before it")
+    if concat is not None:
+        return Attempt(rule, True, f"Concat {concat.name} appends along axis {concat.attributes['axis']}")
+    if case.pair.present is None:
+        return Attempt(rule, False, "nothing is written back")
+    node = maker(case.graph, case.pair.present)
+    if node.op != "Concat":
+        return Attempt(rule, False, f"the present is made by {node.op} {node.name}, not by a Concat")
+    return Attempt(rule, False, f"Concat {node.name}, which makes the present, does not join the past and one new part")
+
+
+def _state(case: Case) -> Attempt:
+    rule = "linear: the state of recurrent operators, laid out"
+    found = entered_state(case.graph, case.cache, case.pair)
+    if found is None:
+        return Attempt(rule, False, "no operator with a recurrent state reads it")
+    return Attempt(rule, True, found.evidence[0])
+
+
+def _replaced(case: Case) -> Attempt:
+    rule = "linear: replaced each step, of a size that depends on the batch alone"
+    shape = case.cache.shape
+    if case.pair.present is None:
+        return Attempt(rule, False, "nothing is written back")
+    if shape is None:
+        return Attempt(rule, False, "its rank is unknown")
+    free = [axis for axis, size in enumerate(shape) if axis and not isinstance(size, int)]
+    if free:
+        return Attempt(rule, False, f"the size of axis {free[0]} is not fixed, so it may depend on the sequence")
+    if case.cache.kind != "linear":
+        return Attempt(rule, False, "the evidence is not conclusive")
+    return Attempt(rule, True, f"{_made_by(case)}; all sizes but the batch are fixed")
+
+
+_RULES: tuple[Rule, ...] = (_adapter, _counter, _constant, _inside, _kept, _appended, _state, _replaced)
