@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from graphpass.errors import VerificationError
+from graphpass.errors import UnsupportedError, VerificationError
 from graphpass.instrumentation import (
     DumpDir,
     Instrumentation,
@@ -96,7 +96,11 @@ def prove(reference: Model, candidate: Model, console: Console) -> Comparison:
     from graphpass.verify import compare
 
     with console.activity("verifying"):
-        comparison = compare(reference, candidate)
+        try:
+            comparison = compare(reference, candidate)
+        except UnsupportedError as error:
+            message = f"the result cannot be verified: {error.message}"
+            raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
     if not comparison.passed:
         hint = "nothing was written; --verify-each names the pass, --no-verify writes it all the same"
         raise VerificationError(

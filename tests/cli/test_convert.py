@@ -147,3 +147,15 @@ def test_reorder(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--reorder")
     assert (done.code, done.err) == (0, "")
     assert {"src_idx", "dst_idx"} <= {port.name for port in load(tmp_path / "out").inputs}
+
+
+def test_a_model_that_cannot_be_run_alone_needs_no_verify(capfd, tmp_path):
+    decoder = export("t5", "onnx") / "decoder_with_past_model.onnx"
+    done = in_process(capfd, "convert", decoder, "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 4
+    assert "cannot be verified" in done.err
+    assert "--no-verify" in done.err
+    assert not (tmp_path / "out").exists()
+    done = in_process(capfd, "convert", decoder, "-o", tmp_path / "out", "--target", "cpu", "--no-verify")
+    assert done.code == 0
+    assert (tmp_path / "out" / "openvino_model.xml").exists()
