@@ -159,6 +159,10 @@ CATALOG: dict[str, str] = {
         "A cache always holds the same number of positions, because new ones are written in place or push old ones "
         "out. Variables start without positions and grow, so make-stateful does not take it."
     ),
+    "GP327": (
+        "An operator gives f16 or bf16 whatever its inputs are, so compute-in-f32 cannot make the rest of the model "
+        "f32. Export the model in f32, or run a pipeline without this pass."
+    ),
     "GP330": "The two models have no output in common that is not a cache, so there is nothing to compare.",
     "GP331": "The two models fix unlike batch sizes, so they cannot be fed the same.",
     "GP401": (

@@ -79,7 +79,7 @@ class CPU(Target):
         from graphpass.registry import get_pass
 
         names = [] if model.dialect == "openvino" else ["to-openvino"]
-        names.append("fuse-attention")
+        names += ["compute-in-f32", "fuse-attention"]
         inventory = analyze_caches(model)
         if inventory.kind == "kv" and not inventory.of_kind("cross"):
             # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results; and

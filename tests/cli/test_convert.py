@@ -40,7 +40,7 @@ def test_convert_reports_what_it_did(capfd, tmp_path):
     out = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu").out
     assert re.search(r"^before    ONNX, stateless, kind kv, 4 kv caches, 2 decomposed, fusable$", out, re.MULTILINE)
     assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 ScaledDot.*$", out, re.MULTILINE)
-    assert re.search(r"^pipeline  to-openvino,fuse-attention,.*make-stateful", out, re.MULTILINE)
+    assert re.search(r"^pipeline  to-openvino,compute-in-f32,fuse-attention,.*make-stateful", out, re.MULTILINE)
     assert re.search(r"^  make-stateful +\d+\.\d{3} s  4 variables", out, re.MULTILINE)
     assert re.search(r"^verified  same: ", out, re.MULTILINE)
     assert re.search(r"^  openvino_model\.xml \(\d+ KB\)$", out, re.MULTILINE)
@@ -87,7 +87,7 @@ def test_instruments(capfd, tmp_path):
     assert done.code == 0
     assert re.search(r"^fuse-attention: .*ScaledDotProductAttention \+2, .*nodes\)$", done.err, re.MULTILINE)
     assert (tmp_path / "dump" / "01-to-openvino.xml").is_file()
-    assert load(tmp_path / "dump" / "02-fuse-attention.xml").dialect == "openvino"
+    assert load(tmp_path / "dump" / "03-fuse-attention.xml").dialect == "openvino"
 
 
 @pytest.mark.usefixtures("sample")
@@ -133,7 +133,7 @@ def test_a_result_that_breaks_the_target_s_contract_is_not_written(capfd, tmp_pa
 def test_a_model_without_caches_is_refused(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx-nocache"), "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 4
-    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, fuse-attention")
+    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, compute-in-f32, fuse-attention")
     assert not (tmp_path / "out").exists()
 
 

@@ -14,7 +14,7 @@ def pipeline(model, variant, **options):
 
 def test_from_onnx_everything_is_done():
     names = pipeline("llama", "onnx")
-    assert names[:2] == ["to-openvino", "fuse-attention"]
+    assert names[:3] == ["to-openvino", "compute-in-f32", "fuse-attention"]
     assert names[-1] == "make-stateful"
 
 
