@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from graphpass.report.layers import ranges
+
 from .console import columns
 from .sizes import sizes_of, totals_of
 
@@ -95,13 +97,7 @@ def _layers(caches: list[Cache]) -> str:
     known = sorted({cache.layer for cache in caches if cache.layer is not None})
     if not known:
         return "no layer"
-    runs: list[list[int]] = []
-    for layer in known:
-        if runs and layer == runs[-1][-1] + 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    told = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    told = ranges(known)
     return f"layer {told}" if len(known) == 1 else f"layers {told}"
 
 

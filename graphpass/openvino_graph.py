@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from graphpass.graph import Graph, Node, Value, positive_axis
-from graphpass.model import Dimension
-from graphpass.openvino_model import port_name
+from graphpass.openvino_model import port_name, shape_of
 
 if TYPE_CHECKING:
     import openvino
 
     from graphpass.openvino_model import OpenVINOModel
 
-__all__ = ["build", "shape_of"]
+__all__ = ["build"]
 
 #: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
 _AXIS_INPUTS = {
@@ -115,13 +114,6 @@ def _join(
         value = Value(index, 0, made.name, made.shape, made.element_type)
         values[branching.get_name(), output.get_index()] = value
         nodes.append(Node(index, branching.get_friendly_name(), "If", inputs, (value,), {}, branching))
-
-
-def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
-    """A partial shape as plain data; ``None`` for an unknown rank."""
-    if shape.rank.is_dynamic:
-        return None
-    return tuple(dimension.get_length() if dimension.is_static else None for dimension in shape)
 
 
 def _value(node: int, output: openvino.Output) -> Value:

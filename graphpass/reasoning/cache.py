@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.pairs import Pair, find_pairs
 from graphpass.analysis.reads import attention_reads
+from graphpass.analysis.ways import shortest_way
 from graphpass.caches import Cache, Inventory
 from graphpass.errors import UsageError
-from graphpass.graph import Graph, Node
+from graphpass.graph import Node
 from graphpass.model import Model
 from graphpass.reasoning.attempts import Attempt, attempts_at
 
@@ -100,26 +101,9 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
         if block.node not in known:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
-    path = (past,) if pair.write is None else _path(graph, past, pair.write)
+    path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
     return Reasoning(cache, attempts_at(graph, cache, pair, reads), path, tuple(readers))
 
 
 def _called(node: Node) -> str:
     return f"{node.op} {node.name}"
-
-
-def _path(graph: Graph, past: Node, write: Node) -> tuple[Node, ...]:
-    """The shortest way from ``past`` to ``write`` by data alone."""
-    origin: dict[int, int | None] = {past.index: None}
-    pending = [past]
-    for node in pending:
-        for use in (use for value in node.outputs for use in graph.uses(value)):
-            if use.node.index not in origin and use.node.op != "ShapeOf":
-                origin[use.node.index] = node.index
-                pending.append(use.node)
-    way: list[Node] = []
-    index: int | None = write.index if write.index in origin else None
-    while index is not None:
-        way.append(graph.nodes[index])
-        index = origin[index]
-    return tuple(reversed(way)) or (past,)

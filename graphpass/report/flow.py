@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention import find_attention
 from graphpass.analysis.bodies import inlined
+from graphpass.analysis.ways import shortest_way
 
 if TYPE_CHECKING:
-    import networkx
-
     from graphpass.caches import Cache, Inventory
     from graphpass.graph import Graph, Node
     from graphpass.model import Model
 
 __all__ = ["Flow", "Stop", "flow_of"]
-
-#: Operators whose results are sizes or weights, so that no way of a cache leads through them.
-_NO_WAY = frozenset({"Constant", "ShapeOf"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +44,13 @@ def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
     """The shortest way of ``cache`` through ``model``, by data alone."""
     model = inlined(model)
     graph = model.graph
-    ways = model.analysis(_ways)
     read = _find(graph, cache.read, "Parameter", "ReadValue")
     write = _find(graph, cache.write, "Result", "Assign") if cache.write is not None else None
-    update = (_shortest(ways, read, write) if write is not None else []) or [read.index]
+    update = (shortest_way(model, read, write) if write is not None else ()) or (read,)
     reader = _reader(model, inventory, cache)
-    reading = _shortest(ways, read, reader) if reader is not None else []
+    reading = shortest_way(model, read, reader) if reader is not None else ()
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(update, reading, strict=False)))
-    return Flow(_stops(graph, update), _stops(graph, reading[shared:]))
+    return Flow(_stops(update), _stops(reading[shared:]))
 
 
 def _reader(model: Model, inventory: Inventory, cache: Cache) -> Node | None:
@@ -69,26 +64,9 @@ def _reader(model: Model, inventory: Inventory, cache: Cache) -> Node | None:
     return None
 
 
-def _ways(model: Model) -> networkx.DiGraph:
-    graph = model.graph
-    ways = graph.edges.copy()
-    ways.remove_nodes_from(node.index for node in graph.nodes if node.op in _NO_WAY)
-    return ways
-
-
 def _find(graph: Graph, name: str, *ops: str) -> Node:
     return next(node for node in graph.nodes if node.name == name and (not ops or node.op in ops))
 
 
-def _shortest(ways: networkx.DiGraph, start: Node, end: Node) -> list[int]:
-    """Node indices from ``start`` to ``end``; none where no data leads there (the value of attention with a sink)."""
-    import networkx
-
-    if not networkx.has_path(ways, start.index, end.index):
-        return []
-    found: list[int] = networkx.shortest_path(ways, start.index, end.index)
-    return found
-
-
-def _stops(graph: Graph, indices: list[int]) -> tuple[Stop, ...]:
-    return tuple(Stop(graph.nodes[index].op, graph.nodes[index].name) for index in indices)
+def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
+    return tuple(Stop(node.op, node.name) for node in nodes)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from graphpass.report.flow import flow_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from graphpass.caches import Cache, Inventory
     from graphpass.model import Model
     from graphpass.report.flow import Flow
@@ -55,8 +57,8 @@ def _likeness(cache: Cache, flow: Flow) -> object:
     return cache.kind, cache.role, cache.axes, cache.element_type, shape, ways
 
 
-def ranges(numbers: tuple[int, ...]) -> str:
-    """Numbers for people: ``0-3, 5, 7-8``."""
+def ranges(numbers: Iterable[int]) -> str:
+    """Rising numbers for people: ``0-3, 5, 7-8``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

@@ -7,9 +7,9 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from graphpass.report.layers import LayerGroup, group_layers, ranges
+from graphpass.views import total_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from graphpass.caches import Cache, Inventory
@@ -69,23 +69,20 @@ def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:
 
 
 def _summary(model: Model, inventory: Inventory) -> str:
+    totals = total_bytes(inventory)
     facts = {
         "format": "OpenVINO IR" if model.dialect == "openvino" else "ONNX",
         "kind": inventory.kind,
         "caches": f"{len(inventory.caches)}, {'inside the model' if inventory.stateful else 'inputs and outputs'}",
-        "per token": _total(cache.bytes_per_token for cache in inventory.of_kind("kv")),
-        "fixed": _total(cache.fixed_bytes for cache in inventory.of_kind("linear")),
+        "per token": _size(totals.bytes_per_token) if inventory.of_kind("kv") else "none",
+        "fixed": _size(totals.fixed_bytes) if inventory.of_kind("linear") else "none",
     }
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f"<dl class=facts>{rows}</dl>"
 
 
-def _total(sizes: Iterable[int | None]) -> str:
-    known = list(sizes)
-    if not known:
-        return "none"
-    total = sum(size or 0 for size in known)
-    return f"{total:,} bytes" if None not in known else "a size is unknown"
+def _size(total: int | None) -> str:
+    return "a size is unknown" if total is None else f"{total:,} bytes"
 
 
 def _legend(inventory: Inventory) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.views.view import Sees, View, is_no_cache, judged, listed, names_of, shape_text, without
+from graphpass.views.view import Sees, View, is_no_cache, judged, listed, names_of, not_stateful_ir, shape_text
 
 if TYPE_CHECKING:
     from graphpass.caches import Inventory
@@ -28,16 +28,11 @@ _FED = frozenset({"input_ids", "inputs_embeds", "attention_mask", "position_ids"
 
 def view(model: Model, inventory: Inventory) -> View:
     """What openvino.genai's ``LLMPipeline`` takes the caches of ``model`` for."""
-    empty = without(CONSUMER, inventory)
-    if empty is not None:
-        return empty
-    if model.dialect != "openvino":
-        return View(CONSUMER, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))
-    if not inventory.stateful:
-        reason = "finds caches by the initializers of variables, and a stateless model has none"
-        return View(CONSUMER, "cannot tell", (reason,))
-    if inventory.of_kind("cross"):
-        return View(CONSUMER, "not applicable", ("runs language models without an encoder",))
+    outside = not_stateful_ir(
+        CONSUMER, model, inventory, finds="initializers", cross="runs language models without an encoder"
+    )
+    if outside is not None:
+        return outside
     initializers = _initializers(model)
     sees: dict[str, Sees] = {name: cache_type(shape) for name, shape in initializers.items()}
     problems = [*_misread(inventory, initializers, sees), *_trimmed(inventory, initializers, sees), *_ports(model)]

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from graphpass.caches import Axes
-from graphpass.views.view import Sees, View, is_no_cache, judged, listed, names_of, without
+from graphpass.views.view import Sees, View, is_no_cache, judged, listed, names_of, not_stateful_ir
 
 if TYPE_CHECKING:
     from graphpass.caches import Inventory
@@ -37,16 +37,11 @@ _KNOWN_TOO = frozenset({"token_type_ids", "per_layer_inputs"})
 
 def view(model: Model, inventory: Inventory) -> View:
     """What the NPU plugin's ``NPUW_LLM`` takes the caches of ``model`` for."""
-    empty = without(CONSUMER, inventory)
-    if empty is not None:
-        return empty
-    if model.dialect != "openvino":
-        return View(CONSUMER, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))
-    if not inventory.stateful:
-        reason = "finds caches by the names of variables, and a stateless model has none"
-        return View(CONSUMER, "cannot tell", (reason,))
-    if inventory.of_kind("cross"):
-        return View(CONSUMER, "not applicable", ("runs encoder-decoder models in another way",))
+    outside = not_stateful_ir(
+        CONSUMER, model, inventory, finds="names", cross="runs encoder-decoder models in another way"
+    )
+    if outside is not None:
+        return outside
     reads = {node.attributes["variable"]: node for node in model.graph.of_op("ReadValue")}
     sees = {name: _sees(model.graph, name, node) for name, node in reads.items()}
     problems = [*_ports(model), *_names(inventory, sees), *_layout(model, inventory, reads)]

@@ -19,6 +19,7 @@ __all__ = [
     "judged",
     "listed",
     "names_of",
+    "not_stateful_ir",
     "shape_text",
     "without",
 ]
@@ -91,6 +92,29 @@ def judged(
 def without(consumer: str, inventory: Inventory) -> View | None:
     """The view of a model that carries nothing."""
     return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
+
+
+def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
+    """The view of a consumer of stateful OpenVINO IR on a model that its rule cannot be applied to; else ``None``.
+
+    Args:
+        consumer: Its name.
+        model: The model.
+        inventory: What graphpass says.
+        finds: By which part of a variable it finds caches: ``names``.
+        cross: Why a model with cross-attention caches is not for it.
+    """
+    empty = without(consumer, inventory)
+    if empty is not None:
+        return empty
+    if model.dialect != "openvino":
+        return View(consumer, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))
+    if not inventory.stateful:
+        reason = f"finds caches by the {finds} of variables, and a stateless model has none"
+        return View(consumer, "cannot tell", (reason,))
+    if inventory.of_kind("cross"):
+        return View(consumer, "not applicable", (cross,))
+    return None
 
 
 def is_no_cache(cache: Cache) -> bool:
