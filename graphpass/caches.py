@@ -10,8 +10,19 @@ from graphpass.model import Dimension
 
 __all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Inventory", "ModelKind"]
 
-CacheKind = Literal["kv", "linear", "cross", "unknown"]
-CacheRole = Literal["key", "value", "conv", "recurrent", "cross_key", "cross_value", "encoder_hidden", "unknown"]
+CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
+CacheRole = Literal[
+    "key",
+    "value",
+    "conv",
+    "recurrent",
+    "cross_key",
+    "cross_value",
+    "encoder_hidden",
+    "adapter",
+    "counter",
+    "unknown",
+]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
 
 #: Bytes of one element.
@@ -40,8 +51,10 @@ class Cache:
 
     Attributes:
         name: Variable id of a stateful cache, name of the past input of a stateless one.
-        kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read.
-        role: What the model uses it for.
+        kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read; ``other``
+            is known to be no cache of a decoder, ``unknown`` is what the evidence is not conclusive for.
+        role: What the model uses it for; an ``other`` is adapter weights (``adapter``), a number that counts
+            (``counter``), or the state of an ordinary LSTM, GRU or RNN (``recurrent``).
         layer: Position of its layer among the layers that hold caches, from 0; ``None`` where it could not be told.
         axes: Where the logical axes stand.
         shape: The declared shape, symbols and unknown dimensions as they stand in the model.
@@ -128,7 +141,7 @@ class Inventory:
 
     @property
     def kind(self) -> ModelKind:
-        """The model's kind; cross caches do not count."""
+        """The model's kind; cross caches do not count, nor what is no cache."""
         kinds = {cache.kind for cache in self.caches}
         if {"kv", "linear"} <= kinds:
             return "hybrid"

@@ -66,7 +66,7 @@ class MakeStateful(Pass[OpenVINOModel]):
             raise PreconditionError(
                 "GP318", "an input is called beam_idx already", "use make-stateful{beam-index=false}"
             )
-        carried = inventory.of_kind("kv", "linear")
+        carried = inventory.of_kind("kv", "linear", "other")
         _check_growth(native, inventory.of_kind("kv"))
         _check_ids(carried)
         initial = _Initializers(native, carried)

@@ -47,7 +47,7 @@ class MakeStateless(Pass[OpenVINOModel]):
         native = model.ov_model
         inventory = analyze_caches(model)
         for cache in inventory.caches:
-            if cache.kind not in {"kv", "linear"}:
+            if cache.kind not in {"kv", "linear", "other"} or cache.role == "adapter":
                 raise UnsupportedError(
                     "GP315", f"variable {cache.name} is no cache that is carried: {'; '.join(cache.evidence)}"
                 )

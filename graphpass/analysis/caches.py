@@ -65,7 +65,7 @@ def _with_layers(found: list[Found]) -> tuple[Cache, ...]:
     previous: Found | None = None
     seen: set[tuple[str, str]] = set()
     for entry in sorted(found, key=lambda entry: (entry.depth, order.get(entry.cache.role, 9), entry.cache.name)):
-        if entry.cache.kind == "unknown" or entry.spans_layers:
+        if entry.cache.kind in {"other", "unknown"} or entry.spans_layers:
             layers.append(entry.cache)
             continue
         identity = (entry.cache.kind, entry.cache.role)

@@ -22,7 +22,7 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
         return None
     written = "no step writes it" if pair.present is None else "each step writes it back as it is"
     use = _weighing(graph, pair.past)
-    origin = f"no cache: it has no initial value, and {written}, so it holds what the application sets"
+    origin = f"it has no initial value, and {written}, so it holds what the application sets"
     return (origin,) if use is None else (origin, f"{use.op} {use.name} uses it like a weight: an adapter (LoRA)")
 
 
@@ -49,7 +49,7 @@ def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
     if not any(source is not None and _same_number(graph, source, pair.past) for source in node.inputs):
         return None
     size = "one integer" if not shape or shape[0] == 1 else "one integer a batch entry"
-    return (f"no cache: {size}, to which {node.op} {node.name} adds at each step: a counter",)
+    return (f"{size}, to which {node.op} {node.name} adds at each step: a counter",)
 
 
 _LAYOUT = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Gather"})

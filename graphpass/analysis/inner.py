@@ -81,7 +81,7 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
         value = pending.pop()
         for use in graph.uses(value):
             state = inner_state(use.node, past=value)
-            if state is not None and state.kind == "linear" and use.port == state.past:
+            if state is not None and state.kind != "kv" and use.port == state.past:
                 found.append((use.node, state))
             elif use.node.op in _LAYOUT and use.port == 0 and use.node.index not in seen:
                 seen.add(use.node.index)
@@ -95,4 +95,4 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
         (held := node.inputs[state.past]) is not None and held.rank == len(cache.shape) for node, state in found
     )
     axes = Axes(batch=batches.pop()) if len(batches) == 1 and same_rank else Axes()
-    return replace(cache, kind="linear", role=found[0][1].role, axes=axes, evidence=(words,))
+    return replace(cache, kind=found[0][1].kind, role=found[0][1].role, axes=axes, evidence=(words,))

@@ -47,8 +47,8 @@ def _packed(past: int) -> tuple[InnerState, ...]:
 
 
 def _recurrent(axes: Axes, *ports: tuple[int, int]) -> tuple[InnerState, ...]:
-    words = "an ordinary recurrent network's state, no cache of attention: replaced by"
-    return tuple(InnerState(past, present, "linear", "recurrent", axes, words) for past, present in ports)
+    words = "an ordinary recurrent network's state, replaced by"
+    return tuple(InnerState(past, present, "other", "recurrent", axes, words) for past, present in ports)
 
 
 #: Operators that compute attention over caches of their own; operators of com.microsoft that share their name with an

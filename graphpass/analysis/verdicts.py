@@ -61,9 +61,9 @@ def classify(graph: Graph, pair: Pair, reads: tuple[Read, ...]) -> Found:
         read=pair.read.name,
         write=pair.write.name if pair.write is not None else None,
     )
-    facts = adapter(graph, pair) or counter(graph, pair)
-    if facts is not None:
-        return Found(replace(cache, evidence=facts), graph.depths[pair.read.index])
+    other = _other(graph, cache, pair)
+    if other is not None:
+        return Found(other, graph.depths[pair.read.index])
     if pair.present is None or same_tensor(graph, pair.present) == pair.past:
         return _constant(graph, cache, pair, reads)
     inside = inside_operator(graph, cache, pair)
@@ -77,6 +77,15 @@ def classify(graph: Graph, pair: Pair, reads: tuple[Read, ...]) -> Found:
         or _growing(graph, cache, pair, updates, positioned)
         or _replaced(graph, cache, pair)
     )
+
+
+def _other(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
+    """``cache`` as what it is instead, where that is known."""
+    rules: tuple[tuple[CacheRole, tuple[str, ...] | None], ...] = (
+        ("adapter", adapter(graph, pair)),
+        ("counter", counter(graph, pair)),
+    )
+    return next((replace(cache, kind="other", role=role, evidence=facts) for role, facts in rules if facts), None)
 
 
 def _kept(graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]) -> Found | None:

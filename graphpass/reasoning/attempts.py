@@ -160,7 +160,7 @@ def _appended(case: Case) -> Attempt:
 
 
 def _state(case: Case) -> Attempt:
-    rule = "linear: the state of recurrent operators, laid out"
+    rule = "the state of recurrent operators, laid out"
     found = entered_state(case.graph, case.cache, case.pair)
     if found is None:
         return Attempt(rule, False, "no operator with a recurrent state reads it")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.views.view import View, is_no_cache
+from graphpass.views.view import View
 
 if TYPE_CHECKING:
     from graphpass.caches import Inventory
@@ -57,7 +57,7 @@ def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
     lines = [
         f"cannot tell what {cache.name} is: {cache.evidence[-1] if cache.evidence else 'there is no evidence'}"
         for cache in inventory.caches
-        if cache.kind == "unknown" and not is_no_cache(cache)
+        if cache.kind == "unknown"
     ]
     lines += [f"input {name} looks like a past but has no present" for name in inventory.unpaired_inputs]
     lines += [f"output {name} looks like a present but has no past" for name in inventory.unpaired_outputs]

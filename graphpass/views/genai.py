@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.views.view import Sees, View, is_no_cache, judged, listed, names_of, not_stateful_ir, shape_text
+from graphpass.views.view import Sees, View, is_mistaken, judged, listed, names_of, not_stateful_ir, shape_text
 
 if TYPE_CHECKING:
     from graphpass.caches import Inventory
@@ -83,8 +83,7 @@ def _misread(inventory: Inventory, initializers: dict[str, Shape], sees: dict[st
     causes: dict[tuple[Sees, str], list[str]] = {}
     for cache in inventory.caches:
         seen = sees.get(cache.name, "nothing")
-        wrong = cache.kind in {"kv", "linear"} and seen != cache.kind
-        if wrong or (is_no_cache(cache) and seen != "nothing"):
+        if is_mistaken(cache, seen):
             causes.setdefault((seen, _cause(initializers.get(cache.name), seen)), []).append(cache.name)
     words = {"kv": "take {} for a KV cache", "linear": "take {} for a linear cache", "nothing": "overlook {}"}
     return [f"will {words[seen].format(listed(names))} because {cause}" for (seen, cause), names in causes.items()]
@@ -114,8 +113,7 @@ def _trimmed(inventory: Inventory, initializers: dict[str, Shape], sees: dict[st
     _, axis = kv_axes(list(initializers.values()))
     caches = inventory.of_kind("kv")
     other = [cache.name for cache in caches if cache.axes.sequence not in {None, axis}]
-    others = [cache.name for cache in inventory.caches if is_no_cache(cache)]
-    carried = [name for name in others if initializers.get(name) is not None]
+    carried = [cache.name for cache in inventory.of_kind("other") if initializers.get(cache.name) is not None]
     lines = []
     if other:
         place = next(cache.axes.sequence for cache in caches if cache.name == other[0])

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from graphpass.caches import Axes
-from graphpass.views.view import Sees, View, is_no_cache, judged, listed, names_of, not_stateful_ir
+from graphpass.views.view import Sees, View, is_mistaken, judged, listed, names_of, not_stateful_ir
 
 if TYPE_CHECKING:
     from graphpass.caches import Inventory
@@ -78,7 +78,7 @@ def _names(inventory: Inventory, sees: dict[str, Sees]) -> list[str]:
     wrong: dict[Sees, list[str]] = {}
     for cache in inventory.caches:
         seen = sees.get(cache.name, "nothing")
-        if (cache.kind in {"kv", "linear"} and seen != cache.kind) or (is_no_cache(cache) and seen != "nothing"):
+        if is_mistaken(cache, seen):
             wrong.setdefault(seen, []).append(cache.name)
     words = {"kv": "will take {} for a KV cache because of its name", "linear": "will take {} for a linear cache"}
     lines = [f"{words[seen].format(listed(names))}" for seen, names in wrong.items() if seen != "nothing"]

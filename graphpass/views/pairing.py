@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphpass.views.view import Sees, is_no_cache, listed
+from graphpass.views.view import Sees, is_mistaken, listed
 
 if TYPE_CHECKING:
     from graphpass.caches import Inventory
@@ -44,7 +44,7 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
         cache = caches.get(past)
         if cache is not None:
             found.sees[cache.name] = kinds[past]
-        if cache is None or is_no_cache(cache):
+        if cache is None or (cache.kind == "other" and is_mistaken(cache, kinds[past])):
             found.problems.append(f"will take {past} for a cache, which it is not")
         elif cache.write != present:
             crossed.append((past, present))

@@ -15,7 +15,7 @@ __all__ = [
     "Sees",
     "Verdict",
     "View",
-    "is_no_cache",
+    "is_mistaken",
     "judged",
     "listed",
     "names_of",
@@ -80,7 +80,7 @@ def judged(
         remarks: What else is worth saying.
     """
     problems = list(dict.fromkeys(problems))
-    unknown = [cache.name for cache in inventory.caches if cache.kind == "unknown" and not is_no_cache(cache)]
+    unknown = [cache.name for cache in inventory.caches if cache.kind == "unknown"]
     doubts = list(doubts)
     if unknown:
         doubts.append(f"nobody can say whether it is right about {listed(unknown)}: the evidence is not conclusive")
@@ -117,9 +117,11 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
     return None
 
 
-def is_no_cache(cache: Cache) -> bool:
-    """Whether it is known of a carried tensor that it is no cache: adapter weights, a counter."""
-    return any(fact.startswith("no cache") for fact in cache.evidence[:1])
+def is_mistaken(cache: Cache, seen: Sees) -> bool:
+    """Whether ``cache`` is taken for what it is not; a recurrent network's state may be treated like a linear cache."""
+    if cache.kind == "other":
+        return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
+    return cache.kind in {"kv", "linear"} and seen != cache.kind
 
 
 def listed(names: Iterable[str]) -> str:

@@ -50,8 +50,8 @@ def test_adapter_weights(is_written):
         native.remove_sink(native.get_sinks()[0])
     found = graphpass.analyze_caches(OpenVINOModel(native))
     (cache,) = found.caches
-    assert (cache.kind, cache.role, cache.layer, found.kind) == ("unknown", "unknown", None, "none")
-    assert cache.evidence[0].startswith("no cache: it has no initial value, and ")
+    assert (cache.kind, cache.role, cache.layer, found.kind) == ("other", "adapter", None, "none")
+    assert cache.evidence[0].startswith("it has no initial value, and ")
     assert cache.evidence[1].startswith("MatMul ")
 
 
@@ -63,8 +63,8 @@ def test_a_counter(shape):
     more = ops.add(read, ops.constant(numpy.ones(shape, numpy.int64)))
     y = ops.multiply(x, ops.convert(read, "f32"))
     (cache,) = inventory([y], [openvino.opset6.assign(more, kept)], [ids]).caches
-    assert (cache.kind, cache.layer) == ("unknown", None)
-    assert cache.evidence[0].startswith("no cache: one integer, to which Add ")
+    assert (cache.kind, cache.role, cache.layer) == ("other", "counter", None)
+    assert cache.evidence[0].startswith("one integer, to which Add ")
 
 
 def test_an_encoders_output_that_is_kept():
@@ -101,8 +101,9 @@ def test_the_state_of_an_lstm_in_openvino():
     sinks = [openvino.opset6.assign(value, one) for value, one in zip(after, kept, strict=True)]
     found = inventory([cell.output(0)], sinks, [ids, *starts])
     assert {(cache.name, cache.kind, cache.role) for cache in found.caches} == {
-        (name, "linear", "recurrent") for name in names
+        (name, "other", "recurrent") for name in names
     }
+    assert found.kind == "none"
     assert all("LSTMCell" in cache.evidence[0] for cache in found.caches)
 
 

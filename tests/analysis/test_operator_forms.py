@@ -124,8 +124,8 @@ def test_ordinary_recurrent_networks(kind, layers):
     model = forms.recurrent(kind, layers)
     names = ("h", "c") if kind == "LSTM" else ("h",)
     assert {(*row[:3], *row[4:]) for row in rows(model)} == {
-        (f"past_{name}", "linear", "recurrent", Axes(batch=1), f"present_{name}") for name in names
+        (f"past_{name}", "other", "recurrent", Axes(batch=1), f"present_{name}") for name in names
     }
     assert step(model)["present_h"].shape == (layers, BATCH, SIZE)
     evidence = graphpass.analyze_caches(model).cache("past_h").evidence[0]
-    assert evidence.startswith(f"an ordinary recurrent network's state, no cache of attention: replaced by {kind} ")
+    assert evidence.startswith(f"an ordinary recurrent network's state, replaced by {kind} ")

@@ -13,7 +13,8 @@ from graphpass.openvino_model import OpenVINOModel
 from graphpass.reasoning import reason_about
 
 #: How the rule begins that holds, by kind of cache.
-RULES = {"kv": ("kv:", "held inside"), "linear": ("linear:", "held inside"), "cross": ("cross:",)}
+RULES = {"kv": ("kv:", "held inside"), "linear": ("linear:", "held inside", "the state of"), "cross": ("cross:",)}
+RULES["other"] = ("no cache:", *RULES["linear"])
 
 
 @pytest.mark.parametrize("path", model_files())
