@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from graphpass.errors import ReadError, UsageError
 
@@ -52,7 +52,7 @@ class Model(ABC):
         edited: Whether a pass changed it since it was read.
     """
 
-    dialect: ClassVar[Dialect]
+    dialect: Dialect
 
     def __init__(self, path: Path | None) -> None:
         """Create a model read from ``path``."""

@@ -35,6 +35,7 @@ class _Inlined(Model):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model.path)
+        self.dialect = model.dialect
         self._model = model
 
     @property

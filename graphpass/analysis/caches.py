@@ -36,7 +36,7 @@ def _analyze(model: Model) -> Inventory:
     reads = whole.analysis(attention_reads)
     operands = whole.analysis(attention_operands)
     pairs = find_pairs(whole)
-    found = [classify(graph, pair, reads.get(pair.read.index, ())) for pair in pairs]
+    found = [classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs]
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):
         if node.index not in paired and may_be_past(node.outputs[0]):

@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from graphpass.analysis.attention import OPERATORS, find_attention, is_computed
+from graphpass.analysis.elementwise import POSITIONWISE
+from graphpass.analysis.growth import growth_of
 from graphpass.analysis.operators import INNER_CACHES, STATE_OPERATORS, inner_state
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
@@ -15,41 +17,6 @@ __all__ = ["INNER_CACHES", "Pair", "appended", "find_pairs", "is_stateful", "may
 
 #: Operators that multiply with weights where one of their first two inputs is a weight.
 _PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
-
-#: Operators that work on each element, or on each position's vector, by itself.
-_POSITIONWISE = frozenset(
-    {
-        *(
-            "Add",
-            "Subtract",
-            "Multiply",
-            "Divide",
-            "Power",
-            "Sqrt",
-            "Negative",
-            "Abs",
-            "Exp",
-            "Erf",
-            "Maximum",
-            "Minimum",
-        ),
-        *(
-            "Relu",
-            "Gelu",
-            "FastGelu",
-            "Swish",
-            "HardSwish",
-            "Sigmoid",
-            "QuickGelu",
-            "Tanh",
-            "SoftPlus",
-            "Clamp",
-            "Clip",
-        ),
-        *("Convert", "Identity", "Dropout", "Select", "MVN", "RMS", "RMSNormalization", "LayerNormalization"),
-        *("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"),
-    }
-)
 
 #: Operators through which no cache is updated.
 _NO_CACHE_PASSES = frozenset({"ShapeOf", "Constant", "Softmax", "LogSoftmax"})
@@ -90,7 +57,7 @@ def find_pairs(model: Model) -> tuple[Pair, ...]:
     graph = model.graph
     # What attention makes is no updated cache, and a mask or a past reaches it on ways that would look like one.
     results = {(found.output.node, found.output.port) for found in model.analysis(find_attention)}
-    return _variables(graph) + _inputs_and_outputs(graph, results)
+    return _variables(graph) + _inputs_and_outputs(model, results)
 
 
 def _variables(graph: Graph) -> tuple[Pair, ...]:
@@ -102,7 +69,8 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
     return tuple(pairs)
 
 
-def _inputs_and_outputs(graph: Graph, barriers: set[tuple[int, int]]) -> tuple[Pair, ...]:
+def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[Pair, ...]:
+    graph = model.graph
     pasts = [node for node in graph.of_op("Parameter") if may_be_past(node.outputs[0])]
     parameters = [node for node in pasts if not _is_activation(graph, node.outputs[0])]
     results = [node for node in graph.of_op("Result") if node.inputs[0] is not None]
@@ -125,7 +93,7 @@ def _inputs_and_outputs(graph: Graph, barriers: set[tuple[int, int]]) -> tuple[P
         if parameter.index in taken:
             write = graph.nodes[taken[parameter.index]]
             pair = Pair(parameter.outputs[0], write.inputs[0], parameter, write)
-            if not _is_residual(graph, pair):
+            if not _is_residual(model, pair):
                 pairs.append(pair)
     return tuple(pairs)
 
@@ -138,16 +106,16 @@ def _is_activation(graph: Graph, value: Value) -> bool:
             if use.node.op in {"MatMul", "Gemm", "MatMulNBits"} and use.port == 0:
                 if not is_computed(graph, use.node.inputs[1]):
                     return True
-            elif use.node.op in _POSITIONWISE and use.node.index not in seen:
+            elif use.node.op in POSITIONWISE and use.node.index not in seen:
                 seen.add(use.node.index)
                 pending.extend(use.node.outputs[:1])
     return False
 
 
-def _is_residual(graph: Graph, pair: Pair) -> bool:
+def _is_residual(model: Model, pair: Pair) -> bool:
     """Whether the past is only added and scaled on its way to a present whose size is not fixed: one tensor a token."""
     assert pair.present is not None
-    sizes = pair.present.shape
+    graph, sizes = model.graph, pair.present.shape
     if pair.present == pair.past or sizes is None or all(isinstance(size, int) for size in sizes[1:]):
         return False
     pending, seen, reached = [pair.present], set(), False
@@ -156,10 +124,13 @@ def _is_residual(graph: Graph, pair: Pair) -> bool:
         if value == pair.past:
             reached = True
         node = graph.producer(value)
-        if node.op in _POSITIONWISE and node.index not in seen:
+        if node.op in POSITIONWISE and node.index not in seen:
             seen.add(node.index)
             pending.extend(source for source in node.inputs if source is not None)
-    return reached and bool(seen)
+    if not reached or not seen:
+        return False
+    # A state that decays is only added to and scaled, too, but keeps its size however many tokens come.
+    return not {"fixed", "kept"}.issuperset(growth_of(model, pair.past, pair.present)[1:])
 
 
 def may_be_past(value: Value) -> bool:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from graphpass.analysis.axes import Labels
 from graphpass.analysis.carried import adapter, counter
 from graphpass.analysis.evidence import names, notes, read_by, update_text
+from graphpass.analysis.growth import growth_of, state_batch_axis
 from graphpass.analysis.inner import entered_state, inside_operator
 from graphpass.analysis.pairs import Pair, appended, same_tensor
 from graphpass.analysis.reads import Read
 from graphpass.analysis.updates import Update, find_updates
 from graphpass.caches import Axes, Cache, CacheKind, CacheRole
 from graphpass.graph import Graph, Node, Value
-from graphpass.model import Dimension
+from graphpass.model import Dimension, Model
 
 __all__ = ["Found", "classify", "read_only"]
 
@@ -42,14 +43,15 @@ class Found:
         return self.readers[0] if self.readers else None
 
 
-def classify(graph: Graph, pair: Pair, reads: tuple[Read, ...]) -> Found:
+def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
     """What ``pair`` is.
 
     Args:
-        graph: The model.
+        model: The model, without If.
         pair: What it carries.
         reads: The attention that reads its past.
     """
+    graph = model.graph
     cache = Cache(
         name=pair.read.attributes.get("variable", pair.read.name),
         kind="unknown",
@@ -74,8 +76,8 @@ def classify(graph: Graph, pair: Pair, reads: tuple[Read, ...]) -> Found:
     positioned = tuple(read for read in reads if "sequence" in read.labels)
     return (
         _kept(graph, cache, pair, updates, positioned)
-        or _growing(graph, cache, pair, updates, positioned)
-        or _replaced(graph, cache, pair)
+        or _growing(model, cache, pair, updates, positioned)
+        or _replaced(model, cache, pair)
     )
 
 
@@ -136,9 +138,10 @@ def _holds(label: object, word: str) -> bool:
 
 
 def _growing(
-    graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]
+    model: Model, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]
 ) -> Found | None:
     """A tensor that grows but is not known to be read along the axis along which it does."""
+    graph = model.graph
     concat = appended(graph, pair)
     if concat is None:
         update = next((one for one in updates if one.appends and one.cut_after is None), None)
@@ -146,7 +149,7 @@ def _growing(
         axis = update.axes[0] if update is not None else 0
     else:
         axis = concat.attributes["axis"]
-    if concat is None or _shifts(cache, updates, axis):
+    if concat is None or growth_of(model, pair.past, pair.present)[axis] in {"fixed", "kept"}:
         return None
     evidence = f"appended along axis {axis} by Concat {concat.name}, which is written back whole"
     label = reads[0].labels[axis] if reads and axis < len(reads[0].labels) else "sequence"
@@ -156,12 +159,6 @@ def _growing(
     missing = "what it grows to is read by no attention that could be recognised"
     axes = Axes(batch=_batch(graph, cache.shape, axis), sequence=axis)
     return Found(replace(cache, axes=axes, evidence=(evidence, missing)), graph.depths[concat.index])
-
-
-def _shifts(cache: Cache, updates: tuple[Update, ...], axis: int) -> bool:
-    """Whether the old is cut by what is appended, so that the size stays."""
-    fixed = cache.shape is not None and axis < len(cache.shape) and isinstance(cache.shape[axis], int)
-    return fixed and any(update.cut_before is not None and axis in update.axes for update in updates)
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
@@ -236,17 +233,21 @@ def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -
     return Found(cache, graph.depths[readers[0]], readers)
 
 
-def _replaced(graph: Graph, cache: Cache, pair: Pair) -> Found:
+def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     assert pair.present is not None
+    graph = model.graph
     producer = graph.producer(pair.present)
     depth = graph.depths[producer.index]
     evidence = f"replaced each step by the result of {producer.op} {producer.name}"
     entered = entered_state(graph, cache, pair)
     if entered is not None:
         return Found(entered, depth)
-    fixed = [dimension for dimension in (cache.shape or ())[1:] if isinstance(dimension, int)]
-    if cache.shape is None or len(fixed) != len(cache.shape) - 1:
-        missing = "dimensions other than the first are not fixed, so its size may depend on the sequence"
+    batch = state_batch_axis(model, pair.past, pair.present)
+    growth = growth_of(model, pair.past, pair.present)
+    free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis != batch]
+    if free or not growth:
+        where = f"axis {free[0]}" if free else "any axis"
+        missing = f"nothing fixes its size along {where}, which may depend on the sequence"
         return Found(replace(cache, evidence=(evidence, missing)), depth)
     window = _window(graph, pair.past)
     role: CacheRole = "conv" if window is not None else "recurrent"
@@ -254,7 +255,9 @@ def _replaced(graph: Graph, cache: Cache, pair: Pair) -> Found:
         f"a window: {window.op} {window.name} shifts new columns in" if window is not None else "updated by arithmetic"
     )
     size = "its size depends on the batch alone"
-    return Found(replace(cache, kind="linear", role=role, axes=Axes(batch=0), evidence=(evidence, use, size)), depth)
+    return Found(
+        replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=(evidence, use, size)), depth
+    )
 
 
 def _window(graph: Graph, past: Value) -> Node | None:

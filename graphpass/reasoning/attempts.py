@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpass.analysis.carried import adapter, counter
+from graphpass.analysis.growth import growth_of
 from graphpass.analysis.inner import entered_state, inside_operator
 from graphpass.analysis.pairs import Pair, appended, same_tensor
 from graphpass.analysis.reads import Read
 from graphpass.analysis.updates import Update, find_updates
 from graphpass.caches import Cache
 from graphpass.graph import Graph, Node, Value
+from graphpass.model import Model
 
 __all__ = ["Attempt", "Case", "Rule", "attempts_at"]
 
@@ -40,26 +42,31 @@ class Case:
     """What rules look at.
 
     Attributes:
-        graph: The model.
+        model: The model, without If.
         cache: What the inventory says.
         pair: What is carried.
         reads: The attention that reads the past.
         updates: What makes the present from the past.
     """
 
-    graph: Graph
+    model: Model
     cache: Cache
     pair: Pair
     reads: tuple[Read, ...]
     updates: tuple[Update, ...]
 
+    @property
+    def graph(self) -> Graph:
+        """The operators of the model."""
+        return self.model.graph
+
 
 Rule = Callable[[Case], Attempt]
 
 
-def attempts_at(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> tuple[Attempt, ...]:
+def attempts_at(model: Model, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> tuple[Attempt, ...]:
     """The rules that were tried on ``pair``, up to the first that holds; all of them where none does."""
-    case = Case(graph, cache, pair, reads, find_updates(graph, pair))
+    case = Case(model, cache, pair, reads, find_updates(model.graph, pair))
     tried = []
     for rule in _RULES:
         attempt = rule(case)
@@ -148,7 +155,7 @@ def _appended(case: Case) -> Attempt:
     rule = "appended, but who reads its positions is not known"
     concat = appended(case.graph, case.pair)
     if concat is not None and case.cache.kind == "linear":
-        return Attempt(rule, False, f"Concat {concat.name} is written back whole, but old positions leave before it")
+        return Attempt(rule, False, f"Concat {concat.name} is written back whole, but it is no longer than before")
     if concat is not None:
         return Attempt(rule, True, f"Concat {concat.name} appends along axis {concat.attributes['axis']}")
     if case.pair.present is None:
@@ -169,17 +176,17 @@ def _state(case: Case) -> Attempt:
 
 def _replaced(case: Case) -> Attempt:
     rule = "linear: replaced each step, of a size that depends on the batch alone"
-    shape = case.cache.shape
     if case.pair.present is None:
         return Attempt(rule, False, "nothing is written back")
-    if shape is None:
+    growth = growth_of(case.model, case.pair.past, case.pair.present)
+    if not growth:
         return Attempt(rule, False, "its rank is unknown")
-    free = [axis for axis, size in enumerate(shape) if axis and not isinstance(size, int)]
-    if free:
-        return Attempt(rule, False, f"the size of axis {free[0]} is not fixed, so it may depend on the sequence")
+    free = [axis for axis, one in enumerate(growth) if axis and one not in {"fixed", "kept"}]
+    if free and case.cache.kind != "linear":
+        return Attempt(rule, False, f"nothing fixes the size of axis {free[0]}, so it may depend on the sequence")
     if case.cache.kind != "linear":
         return Attempt(rule, False, "the evidence is not conclusive")
-    return Attempt(rule, True, f"{_made_by(case)}; all sizes but the batch are fixed")
+    return Attempt(rule, True, f"{_made_by(case)}; all sizes but the batch stay")
 
 
 _RULES: tuple[Rule, ...] = (_adapter, _counter, _constant, _inside, _kept, _appended, _state, _replaced)

@@ -102,7 +102,7 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
-    return Reasoning(cache, attempts_at(graph, cache, pair, reads), path, tuple(readers))
+    return Reasoning(cache, attempts_at(whole, cache, pair, reads), path, tuple(readers))
 
 
 def _called(node: Node) -> str:

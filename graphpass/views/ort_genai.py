@@ -52,9 +52,8 @@ def view(model: Model, inventory: Inventory) -> View:
     sees: dict[str, Sees] = {}
     problems, doubts = [], []
     roles: dict[str, list[Cache]] = {}
-    for cache in inventory.caches:
-        if cache.kind != "unknown":
-            roles.setdefault(cache.role, []).append(cache)
+    for cache in inventory.of_kind("kv", "linear", "cross"):
+        roles.setdefault(cache.role, []).append(cache)
     for role, caches in roles.items():
         templates = sorted({(template_of(cache.read), template_of(cache.write or "")) for cache in caches})
         if len(templates) > 1 or "%d" not in templates[0][0]:
@@ -62,7 +61,7 @@ def view(model: Model, inventory: Inventory) -> View:
             problems.append(f"will not find {names} because no one template with the layer's number gives these names")
             continue
         # What a template of its configuration names, it takes for what the setting says.
-        sees |= {cache.name: cache.kind for cache in caches if cache.kind != "unknown"}
+        sees |= {cache.name: cache.kind for cache in caches if cache.kind != "unknown" and cache.kind != "other"}
         if templates[0] not in _DEFAULTS.get(role, ()):
             setting = _SETTINGS.get(role, f"past_{role}_names")
             doubts.append(f'needs {setting} = "{templates[0][0]}" in genai_config.json')

@@ -104,7 +104,7 @@ class TestInlining:
         import onnxruntime
 
         session = onnxruntime.InferenceSession(under_an_if(2).proto.SerializeToString())
-        past, new = numpy.zeros((2, 3, 4), numpy.float32), numpy.ones((2, 1, 4), numpy.float32)
+        past, ids = numpy.zeros((2, 3, 4), numpy.float32), numpy.zeros((2, 1), numpy.int64)
         for flag, length in ((True, 4), (False, 1)):
-            (present,) = session.run(None, {"flag": numpy.array(flag), "past": past, "new": new})
+            (present,) = session.run(None, {"flag": numpy.array(flag), "past": past, "ids": ids})
             assert present.shape == (2, length, 4)

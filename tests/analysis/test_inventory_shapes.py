@@ -63,16 +63,7 @@ def test_a_static_batch_in_ir(model, variant):
     assert told(graphpass.analyze_caches(fixed)) == told(graphpass.analyze_caches(source))
 
 
-#: Nothing but its shape tells yet that a recurrent state or a convolution's window does not grow.
-LINEAR = {"mamba", "lfm2", "granitemoehybrid", "qwen3_next"}
-
-
-def not_linear(cases):
-    gap = pytest.mark.xfail(strict=True, reason="a linear cache of unknown shape is called unknown")
-    return [pytest.param(*case, marks=[gap] if case[0] in LINEAR and case[1] != "onnx-genai" else []) for case in cases]
-
-
-@pytest.mark.parametrize(("model", "variant"), not_linear(case for case in IR if case[1] == "ov-stateless"))
+@pytest.mark.parametrize(("model", "variant"), [case for case in IR if case[1] == "ov-stateless"])
 def test_nothing_known_but_the_rank_in_ir(model, variant):
     source = graphpass.load(file(model, variant))
     unknown = with_shapes(source, lambda name, axis, size: -1)
@@ -89,7 +80,7 @@ def in_onnx(model: OnnxModel, change) -> OnnxModel:
     return OnnxModel(proto, model.path)
 
 
-@pytest.mark.parametrize(("model", "variant"), not_linear(ONNX))
+@pytest.mark.parametrize(("model", "variant"), ONNX)
 def test_nothing_known_but_the_rank_in_onnx(model, variant):
     source = graphpass.load(export(model, variant))
     unknown = in_onnx(source, lambda dimension, axis: dimension.Clear())

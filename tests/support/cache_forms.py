@@ -153,8 +153,12 @@ def under_an_if(depth: int) -> OnnxModel:
         )
         branch = helper.make_node("If", ["flag"], [f"whole_{level}"], then_branch=body, else_branch=other)
         body = helper.make_graph([branch], f"then_{level}", [], [helper.make_value_info(f"whole_{level}", kind)])
-    rows = {"past": ["B", "P", 4], "new": ["B", "N", 4]}
-    inputs = [helper.make_tensor_value_info("flag", TensorProto.BOOL, [])]
-    inputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in rows.items()]
-    graph = helper.make_graph(list(body.node), "main", inputs, list(body.output))
+    inputs = [
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["B", "N"]),
+        helper.make_tensor_value_info("past", TensorProto.FLOAT, ["B", "P", 4]),
+    ]
+    table = numpy_helper.from_array(numpy.ones((5, 4), numpy.float32), "table")
+    embed = helper.make_node("Gather", ["table", "ids"], ["new"])
+    graph = helper.make_graph([embed, *body.node], "main", inputs, list(body.output), [table])
     return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
