@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .console import Console, pass_console, talk_options
-from .models import load_model
+from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
 from .results import refuse_input, stage_result
 
@@ -18,6 +18,7 @@ from .results import refuse_input, stage_result
 @click.option("--target", "target_name", required=True, help="What to make it fit for; `graphpass targets` lists them.")
 @click.option("--reorder", is_flag=True, help="Add inputs that move cache slots: src_idx and dst_idx.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the result with the input first.")
+@cache_option
 @instrument_options
 @talk_options
 @pass_console
@@ -28,6 +29,7 @@ def command(
     target_name: str,
     reorder: bool,
     verify: bool,
+    declared: tuple[str, ...],
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -41,7 +43,7 @@ def command(
     from graphpass.registry import get_target
 
     target = get_target(target_name)
-    loaded = load_model(model, console)
+    loaded = load_model(model, console, declared)
     refuse_input(loaded, output / target.output_file)
 
     from graphpass.analysis.caches import analyze_caches

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .console import Console, pass_console, talk_options
-from .models import load_model
+from .models import cache_option, load_model
 
 
 @click.command("inspect")
@@ -15,16 +15,19 @@ from .models import load_model
 @click.option("--all", "unfolded", is_flag=True, help="Tell every cache by itself, with the evidence for what it is.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 @click.option("--html", "page", type=click.Path(path_type=Path), help="Also write a report to look at: one file.")
+@cache_option
 @talk_options
 @pass_console
-def command(console: Console, model: Path, unfolded: bool, form: str, page: Path | None) -> None:
+def command(
+    console: Console, model: Path, unfolded: bool, form: str, page: Path | None, declared: tuple[str, ...]
+) -> None:
     """Tell what a model holds: inputs, outputs, caches, attention.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers whose caches
     are alike share a line. The text ends with what other programs take the caches for, by their own
     rules, and with warnings. `graphpass why MODEL CACHE` reasons about one cache.
     """
-    loaded = load_model(model, console)
+    loaded = load_model(model, console, declared)
 
     from graphpass.analysis.caches import analyze_caches
     from graphpass.views import view_caches

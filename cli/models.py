@@ -7,17 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
+from graphpass.declarations import parse_declaration
 from graphpass.errors import UsageError
 from graphpass.model import find_model, load, models_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from graphpass.model import Model
 
     from .console import Console
 
-__all__ = ["load_model"]
+__all__ = ["cache_option", "load_model"]
+
+cache_option = click.option(
+    "--cache",
+    "declared",
+    multiple=True,
+    metavar="NAME=KIND,...",
+    help="Say what a cache is that is of unknown kind: past_0=kv,sequence=2,role=key. May be given several times.",
+)
 
 
 def _locate(path: Path) -> Path:
@@ -37,13 +47,23 @@ def _locate(path: Path) -> Path:
     return files[chosen]
 
 
-def load_model(path: Path, console: Console) -> Model:
+def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Model:
     """Read the model that ``path`` means.
+
+    Args:
+        path: What the user named.
+        console: Where to say what is done.
+        declared: What the user says of caches, as `cache_option` gives it.
 
     Raises:
         ReadError: As `graphpass.model.load`.
-        UsageError: As `_locate`.
+        UsageError: As `_locate`; GP218, what is said of a cache does not say what it is.
     """
+    said = {declaration.name: declaration for declaration in map(parse_declaration, declared)}
     file = _locate(path)
     with console.activity(f"reading {file}"):
-        return load(file)
+        model = load(file)
+        if said:
+            known = {declaration.name: declaration for declaration in model.declarations}
+            model.declare((known | said).values())
+        return model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .console import Console, pass_console, talk_options
-from .models import load_model
+from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
 from .results import FILE_NAMES, refuse_input, stage_result
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
 @click.option("--verify/--no-verify", default=False, show_default=True, help="Compare the result with the input first.")
+@cache_option
 @instrument_options
 @talk_options
 @pass_console
@@ -37,6 +38,7 @@ def command(
     output: Path,
     text: str,
     verify: bool,
+    declared: tuple[str, ...],
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -53,7 +55,7 @@ def command(
                  beam-index = true
     """
     passes = _passes(text)
-    loaded = load_model(model, console)
+    loaded = load_model(model, console, declared)
     is_file = output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()
     if is_file:
         refuse_input(loaded, output)

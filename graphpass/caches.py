@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from graphpass.model import Dimension
+if TYPE_CHECKING:
+    from graphpass.model import Dimension
 
 __all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Inventory", "ModelKind"]
 

@@ -35,6 +35,10 @@ CATALOG: dict[str, str] = {
         "shorter than the .xml says."
     ),
     "GP108": "The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.",
+    "GP109": (
+        "What a user said of the model's caches is kept in its metadata, under graphpass.caches (ONNX) or in the "
+        "rt_info graphpass/caches (IR). What stands there was not written by graphpass, or was changed since."
+    ),
     "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
     "GP202": (
         "A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with "
@@ -72,6 +76,15 @@ CATALOG: dict[str, str] = {
     "GP217": (
         "The model has no cache of this name, or several whose names begin so. `graphpass inspect --all` lists the "
         "caches; one goes by its own name, by that of its past input, or by that of its present output."
+    ),
+    "GP218": (
+        "The text after --cache does not say what a cache is: NAME=KIND, then what is known, separated by commas: "
+        "batch, heads, sequence and head_dim with the number of an axis counted from 0, and role. A kv cache needs "
+        "its sequence axis: past_0=kv,sequence=2."
+    ),
+    "GP219": (
+        "What was said of a cache with --cache, or is noted in the model, is not what the graph says: the message "
+        "tells what. Caches whose kind the graph tells need no declaration."
     ),
     "GP220": (
         "Two installed distributions, or one and the running program, own a pass or target of the same name, so the "

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from graphpass.declarations import declarations_from, note_of
 from graphpass.errors import ReadError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from graphpass.declarations import Declaration
     from graphpass.graph import Graph
 
 __all__ = ["Dialect", "Dimension", "Model", "Port", "find_model", "load", "save"]
@@ -88,6 +90,31 @@ class Model(ABC):
         Raises:
             UnsupportedError: GP310, with the checker's words.
         """
+
+    @abstractmethod
+    def read_note(self, key: str) -> str | None:
+        """What graphpass noted in the model's metadata under ``key``; ``None`` where there is no such note."""
+
+    @abstractmethod
+    def write_note(self, key: str, text: str) -> None:
+        """Note ``text`` in the model's metadata, which is saved with it."""
+
+    @property
+    def declarations(self) -> tuple[Declaration, ...]:
+        """What a user said of its caches.
+
+        Raises:
+            ReadError: GP109, the note that keeps it is damaged.
+        """
+        return declarations_from(self.read_note("caches"))
+
+    def declare(self, declarations: Iterable[Declaration]) -> None:
+        """Say of carried tensors what the dataflow does not tell; replaces what was said before.
+
+        An analysis checks what is said, and refuses what the graph contradicts (GP219).
+        """
+        self.write_note("caches", note_of(declarations))
+        self.mark_edited()
 
     @abstractmethod
     def build_graph(self) -> Graph:

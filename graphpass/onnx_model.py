@@ -130,6 +130,17 @@ class OnnxModel(Model):
         except onnx.checker.ValidationError as error:
             raise UnsupportedError("GP310", f"{self._called} is not valid ONNX: {_one_line(error)}") from error
 
+    def read_note(self, key: str) -> str | None:
+        """What graphpass noted under ``key``: the metadata property ``graphpass.<key>``."""
+        found = [entry.value for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"]
+        return found[0] if found else None
+
+    def write_note(self, key: str, text: str) -> None:
+        """Note ``text`` in the metadata properties."""
+        notes = [entry for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"]
+        note = notes[0] if notes else self.proto.metadata_props.add(key=f"graphpass.{key}")
+        note.value = text
+
     def build_graph(self) -> Graph:
         """A new dialect-neutral view."""
         from graphpass.onnx_graph import build

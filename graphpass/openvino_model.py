@@ -106,6 +106,15 @@ class OpenVINOModel(Model):
             called = self.path or self.ov_model.get_friendly_name()
             raise UnsupportedError("GP310", f"{called} is no valid model: {openvino_words(error)}") from error
 
+    def read_note(self, key: str) -> str | None:
+        """What graphpass noted under ``key``, in the rt_info."""
+        path = ["graphpass", key]
+        return self.ov_model.get_rt_info(path).astype(str) if self.ov_model.has_rt_info(path) else None
+
+    def write_note(self, key: str, text: str) -> None:
+        """Note ``text`` in the rt_info."""
+        self.ov_model.set_rt_info(text, ["graphpass", key])
+
     def build_graph(self) -> Graph:
         """A new dialect-neutral view."""
         from graphpass.openvino_graph import build

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
@@ -74,6 +74,7 @@ class MakeStateful(Pass[OpenVINOModel]):
         for cache in carried:
             _make_variable(native, cache, initial, beam_index)
         remember_names(native, {f"{cache.read}{cache.write}": (cache.read, str(cache.write)) for cache in carried})
+        _declare_variables(model, carried)
         native.validate_nodes_and_infer_types()
         statistics = {
             "variables": len(carried),
@@ -81,6 +82,13 @@ class MakeStateful(Pass[OpenVINOModel]):
             "linear": len(inventory.of_kind("linear")),
         }
         return Changed(model, statistics)
+
+
+def _declare_variables(model: OpenVINOModel, carried: tuple[Cache, ...]) -> None:
+    """What was said of the inputs holds for the variables that were made of them."""
+    ids = {cache.name: f"{cache.read}{cache.write}" for cache in carried}
+    if model.declarations:
+        model.declare([replace(said, name=ids.get(said.name, said.name)) for said in model.declarations])
 
 
 def _check(inventory: Inventory) -> None:
@@ -93,7 +101,11 @@ def _check(inventory: Inventory) -> None:
         raise PreconditionError("GP314", f"the caches do not pair up: {'; '.join(lonely[:6])}", hint)
     for cache in inventory.caches:
         if cache.kind == "unknown":
-            raise UnsupportedError("GP315", f"cache {cache.name} is of unknown kind: {'; '.join(cache.evidence)}")
+            raise UnsupportedError(
+                "GP315",
+                f"cache {cache.name} is of unknown kind: {'; '.join(cache.evidence)}",
+                f"say what it is, for example with --cache {cache.name}=kv,sequence={cache.axes.sequence or 0}",
+            )
 
 
 def _check_ids(carried: tuple[Cache, ...]) -> None:

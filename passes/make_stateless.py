@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
@@ -61,15 +61,21 @@ class MakeStateless(Pass[OpenVINOModel]):
             for node in native.get_sinks()
             if node.get_type_name() == "Assign"
         }
-        for cache in inventory.caches:
-            _make_ports(native, cache.name, reads[cache.name], writes[cache.name])
+        said = model.declarations
+        pasts = {
+            cache.name: _make_ports(native, cache.name, reads[cache.name], writes[cache.name])
+            for cache in inventory.caches
+        }
         drop_unread_input(native, "beam_idx")
         forget_names(native)
+        if said:
+            model.declare([replace(one, name=pasts[one.name]) for one in said])
         native.validate_nodes_and_infer_types()
         return Changed(model, {"variables removed": len(inventory.caches)})
 
 
-def _make_ports(native: openvino.Model, variable_id: str, read: openvino.Node, write: openvino.Node) -> None:
+def _make_ports(native: openvino.Model, variable_id: str, read: openvino.Node, write: openvino.Node) -> str:
+    """Make an input and an output of a variable; gives the input's name."""
     from openvino import opset13
 
     past_name, present_name = split_id(native, variable_id)
@@ -88,3 +94,4 @@ def _make_ports(native: openvino.Model, variable_id: str, read: openvino.Node, w
     native.remove_variable(variable)
     native.add_parameters([past])
     native.add_results([present])
+    return past_name

@@ -54,7 +54,10 @@ class ToOpenVINO(Pass[OnnxModel]):
             except RuntimeError as error:
                 raise _explained(model, str(error)) from error
         given = _settled_names(model, converted)
-        return Changed(OpenVINOModel(converted, model.path, given), {"operators": len(converted.get_ops())})
+        result = OpenVINOModel(converted, model.path, given)
+        if model.declarations:
+            result.declare(model.declarations)
+        return Changed(result, {"operators": len(converted.get_ops())})
 
 
 def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:

@@ -62,6 +62,12 @@ class _Inlined(Model):
         assert isinstance(self._model, OpenVINOModel)
         return openvino_graph.build(self._model, inline=True)
 
+    def read_note(self, key: str) -> str | None:
+        return self._model.read_note(key)
+
+    def write_note(self, key: str, text: str) -> None:  # noqa: ARG002 - it is there to refuse
+        self._refuse()
+
     def clone(self) -> Any:
         self._refuse()
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from graphpass.analysis.attention import Attention, find_attention
 from graphpass.analysis.bodies import inlined
+from graphpass.analysis.declared import apply_declarations
 from graphpass.analysis.operands import attention_operands
 from graphpass.analysis.pairs import find_pairs, is_stateful, may_be_past
 from graphpass.analysis.reads import attention_reads
@@ -26,6 +27,11 @@ def analyze_caches(model: Model) -> Inventory:
     Returns:
         The inventory; a cache for whose kind the evidence is not conclusive has kind ``unknown`` and says what is
         missing.
+
+    Raises:
+        UsageError: GP217, GP219: the model declares a cache (`Model.declare`) that it does not carry, or that is
+            something else.
+        ReadError: GP109, the note with the declarations is damaged.
     """
     return model.analysis(_analyze)
 
@@ -36,7 +42,8 @@ def _analyze(model: Model) -> Inventory:
     reads = whole.analysis(attention_reads)
     operands = whole.analysis(attention_operands)
     pairs = find_pairs(whole)
-    found = [classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs]
+    kinds = {pair: classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs}
+    found = list(apply_declarations(whole, model.declarations, kinds).values())
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):
         if node.index not in paired and may_be_past(node.outputs[0]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
+from pathlib import Path
 
 import numpy
 import onnx
@@ -19,54 +21,17 @@ from graphpass.caches import Axes
 from graphpass.onnx_model import OnnxModel
 from graphpass.openvino_model import OpenVINOModel
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 KV = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 FIXED = Axes(batch=0)
 
-#: Models that each write attention in a way of their own: the export, and how many heads a layer keeps.
-FAMILIES = {
-    **dict.fromkeys(("bloom", "opt", "falcon_alibi", "gptj", "gpt_neo", "gpt2_upcast"), ("onnx", 4)),
-    **dict.fromkeys(("gpt_oss", "gemma2", "mistral_sw8", "phi3"), ("onnx", 2)),
-    "falcon": ("onnx", 1),
-    "xglm": ("ov-stateful", 4),
-    "olmo2": ("ov-stateless", 2),
-}
-
-#: What each layer keeps: a(ttention), c(onvolution), m(amba: convolution and recurrent state), x(cross-attention, too).
-LAYERS = {
-    "llama": "aa",
-    "llama_12l": "a" * 12,
-    "gpt2": "aa",
-    "qwen3": "aa",
-    "qwen3_moe": "aa",
-    "gemma3_text": "aaaa",
-    "deepseek_v3": "aa",
-    "mamba": "mm",
-    "lfm2": "caca",
-    "granitemoehybrid": "mama",
-    "qwen3_next": "mmma",
-    "t5": "xx",
-    "whisper": "xx",
-    **dict.fromkeys(FAMILIES, "aa"),
-    "gemma2": "aaaa",
-}
-
-#: Fixed sizes by model and role; the batch stands first, and the sequence on axis 2 of keys and values.
-SIZES = {
-    "llama": {"key": (2, 16), "value": (2, 16)},
-    "llama_12l": {"key": (2, 8), "value": (2, 8)},
-    "gpt2": {"key": (4, 16), "value": (4, 16)},
-    "qwen3": {"key": (2, 16), "value": (2, 16)},
-    "qwen3_moe": {"key": (2, 16), "value": (2, 16)},
-    "gemma3_text": {"key": (2, 16), "value": (2, 16)},
-    "deepseek_v3": {"key": (4, 24), "value": (4, 16)},
-    "mamba": {"conv": (64, 4), "recurrent": (64, 8)},
-    "lfm2": {"conv": (64, 3), "key": (2, 16), "value": (2, 16)},
-    "granitemoehybrid": {"conv": (160, 4), "recurrent": (8, 16, 16), "key": (2, 16), "value": (2, 16)},
-    "qwen3_next": {"conv": (128, 4), "recurrent": (4, 16, 16), "key": (2, 16), "value": (2, 16)},
-    "t5": dict.fromkeys(("key", "value", "cross_key", "cross_value"), (2, 16)),
-    "whisper": dict.fromkeys(("key", "value", "cross_key", "cross_value"), (2, 16)),
-    **{name: {"key": (heads, 16), "value": (heads, 16)} for name, (_, heads) in FAMILIES.items()},
-}
+#: The table, which says what its entries mean.
+GOLDEN = tomllib.loads((Path(__file__).parents[1] / "golden" / "caches.toml").read_text(encoding="utf-8"))
+OTHERS = GOLDEN.pop("others")
 
 ROLES = {
     "a": ("key", "value"),
@@ -75,55 +40,8 @@ ROLES = {
     "x": ("key", "value", "cross_key", "cross_value"),
 }
 
-#: Ids that optimum's export gave the variables that hold cross-attention caches, by layer.
-CROSS_IDS = {
-    "t5": [("266", "269"), ("Transpose_17147.0", "432")],
-    "whisper": [("200", "202"), ("322", "324")],
-}
-
-DENSE = ["llama", "llama_12l", "gpt2", "qwen3", "qwen3_moe", "gemma3_text", "deepseek_v3"]
-HYBRID = ["mamba", "lfm2", "granitemoehybrid", "qwen3_next"]
-KINDS = (
-    dict.fromkeys([*DENSE, *FAMILIES, "t5", "whisper"], "kv") | dict.fromkeys(HYBRID, "hybrid") | {"mamba": "linear"}
-)
-
-DECODERS = [
-    *(f"{name}/{variant}" for name in DENSE for variant in ("onnx", "ov-stateless", "ov-stateful")),
-    *(f"{name}/{variant}" for name in HYBRID for variant in ("ov-stateless", "ov-stateful")),
-    *(f"{name}/onnx-genai" for name in ("llama", "llama_12l", "qwen3", "lfm2")),
-    *(f"{name}/{variant}" for name, (variant, _) in FAMILIES.items()),
-    "mamba/onnx-raw",
-    "llama/onnx-fp16",
-    "llama/ov-stateful-fp16",
-    "llama/ov-stateful-int8",
-    *(f"{name}/onnx/decoder_with_past_model.onnx" for name in ("t5", "whisper")),
-    *(f"{name}/ov-stateless/openvino_decoder_with_past_model.xml" for name in ("t5", "whisper")),
-    *(f"{name}/ov-stateful/openvino_decoder_model.xml" for name in ("t5", "whisper")),
-]
-
-WITHOUT_CACHES = [
-    "llama/onnx-nocache",
-    "llama/ov-nocache",
-    *(f"{name}/onnx/encoder_model.onnx" for name in ("t5", "whisper")),
-    *(
-        f"{name}/{variant}/openvino_encoder_model.xml"
-        for name in ("t5", "whisper")
-        for variant in ("ov-stateless", "ov-stateful")
-    ),
-    "whisper/onnx-genai/encoder.onnx",
-]
-
-FILLS_ONLY = [
-    *(f"{name}/onnx/decoder_model.onnx" for name in ("t5", "whisper")),
-    *(f"{name}/ov-stateless/openvino_decoder_model.xml" for name in ("t5", "whisper")),
-]
-
-#: In `test_bodies`: a decoder under one If, and cross-attention inside MultiHeadAttention.
-ELSEWHERE = [
-    "t5/onnx/decoder_model_merged.onnx",
-    "whisper/onnx/decoder_model_merged.onnx",
-    "whisper/onnx-genai/decoder.onnx",
-]
+DECODERS = [f"{name}/{export}" for name, entry in GOLDEN.items() for export in entry["exports"]]
+WITHOUT_CACHES, FILLS_ONLY, ELSEWHERE = (OTHERS[key] for key in ("without-caches", "fills-only", "elsewhere"))
 
 
 @functools.cache
@@ -141,12 +59,12 @@ def expected_table(path: str) -> list[tuple]:
     """Rows of (name, kind, role, layer, axes, shape, write) in the inventory's order."""
     name, variant = path.split("/")[:2]
     rows, counts = [], dict.fromkeys(("key", "value", "conv", "recurrent"), 0)
-    for layer, letter in enumerate(LAYERS[name]):
+    for layer, letter in enumerate(GOLDEN[name]["layers"]):
         for role in ROLES[letter]:
             kind = "linear" if role in {"conv", "recurrent"} else "cross" if role.startswith("cross") else "kv"
             past, present = ports(name, variant, role, layer, counts)
             counts[role] = counts.get(role, 0) + 1
-            sizes = SIZES[name][role]
+            sizes = GOLDEN[name]["sizes"][role]
             if variant == "onnx-genai":
                 sizes = (64, 2) if role == "conv" else (sizes[0], None)
             shape = (None, *sizes) if kind == "linear" else (None, sizes[0], None, sizes[1])
@@ -160,11 +78,11 @@ def ports(name: str, variant: str, role: str, layer: int, counts: dict[str, int]
     if role.startswith("cross"):
         key_or_value = role.removeprefix("cross_")
         if variant == "ov-stateful":
-            return CROSS_IDS[name][layer][key_or_value == "value"], None
+            return GOLDEN[name]["ids"][layer][key_or_value == "value"], None
         return f"past_key_values.{layer}.encoder.{key_or_value}", None
     if name in {"t5", "whisper"}:
         past, present = f"past_key_values.{layer}.decoder.{role}", f"present.{layer}.decoder.{role}"
-    elif name in HYBRID and variant != "onnx-genai":
+    elif set(GOLDEN[name]["layers"]) & {"c", "m"} and variant != "onnx-genai":
         past, present = f"cache_params.past.{word}.{counts[role]}", f"cache_params.present.{word}.{counts[role]}"
     elif role == "conv":
         past, present = f"past.{layer}.conv", f"present.{layer}.conv"
@@ -203,7 +121,7 @@ class TestRealExports:
     def test_every_cache_is_what_it_is(self, path):
         inventory = graphpass.analyze_caches(model(path))
         assert table(inventory) == expected_table(path)
-        assert inventory.kind == KINDS[path.split("/")[0]]
+        assert inventory.kind == GOLDEN[path.split("/")[0]]["kind"]
         assert inventory.stateful == ("stateful" in path)
         assert (inventory.unpaired_inputs, inventory.unpaired_outputs) == ((), ())
 

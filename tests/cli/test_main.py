@@ -1,6 +1,7 @@
 import importlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -30,11 +31,12 @@ def test_help_imports_nothing_heavy(arguments):
 
 def test_help_is_quick():
     def once():
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         in_subprocess("--help")
-        return time.perf_counter() - start
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    # The best of a few, since other tests run beside this one.
+    # The processor's time, and the best of a few, since other tests run beside this one.
     assert min(once() for _ in range(5)) < 0.3
 
 
