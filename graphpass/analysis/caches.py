@@ -8,8 +8,9 @@ from graphpass.analysis.attention import Attention, find_attention
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.declared import apply_declarations
 from graphpass.analysis.operands import attention_operands
-from graphpass.analysis.pairs import find_pairs, is_stateful, may_be_past
+from graphpass.analysis.pairs import Pair, find_pairs, is_stateful, may_be_past
 from graphpass.analysis.reads import attention_reads
+from graphpass.analysis.regions import regions
 from graphpass.analysis.unpaired import unpaired_inputs, unpaired_outputs
 from graphpass.analysis.verdicts import Found, classify, read_only
 from graphpass.caches import AttentionBlock, Cache, Inventory
@@ -49,7 +50,7 @@ def _analyze(model: Model) -> Inventory:
         if node.index not in paired and may_be_past(node.outputs[0]):
             entry = read_only(graph, node, reads.get(node.index, ()))
             found += [entry] if entry is not None else []
-    caches = _with_layers(found)
+    caches = _with_layers(found, _regions(whole, kinds))
     linear = {cache.read for cache in caches if cache.kind == "linear"}
     known = tuple(pair for pair in pairs if pair.read.name in linear)
     blocks = tuple(_block(attention, found) for attention in whole.analysis(find_attention))
@@ -62,10 +63,18 @@ def _analyze(model: Model) -> Inventory:
     )
 
 
-def _with_layers(found: list[Found]) -> tuple[Cache, ...]:
+def _regions(model: Model, kinds: dict[Pair, Found]) -> dict[str, int | None]:
+    """Between which places of the residual stream each linear cache is updated, by name."""
+    linear = {pair: entry.cache for pair, entry in kinds.items() if entry.cache.kind == "linear"}
+    known = regions(model) if len(linear) > 1 else {}
+    return {cache.name: known.get(pair.present.node) for pair, cache in linear.items() if pair.present is not None}
+
+
+def _with_layers(found: list[Found], places: dict[str, int | None]) -> tuple[Cache, ...]:
     """Caches in order, numbered by layer: caches of one attention share it, and so do a window and a recurrent state.
 
-    Layers are told apart by depth: all that a layer updates lies deeper in the graph than the layer before.
+    Layers are told apart by depth: all that a layer updates lies deeper in the graph than the layer before. Between a
+    window and a recurrent state of two layers there is also the residual stream.
     """
     order = {"key": 0, "value": 1, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
     layer, layers = -1, []
@@ -76,7 +85,11 @@ def _with_layers(found: list[Found]) -> tuple[Cache, ...]:
             layers.append(entry.cache)
             continue
         identity = (entry.cache.kind, entry.cache.role)
-        joins = previous is not None and _same_layer(previous, entry, repeats=identity in seen)
+        joins = (
+            previous is not None
+            and _same_layer(previous, entry, repeats=identity in seen)
+            and places.get(previous.cache.name) == places.get(entry.cache.name)
+        )
         if not joins:
             layer += 1
             seen = set()

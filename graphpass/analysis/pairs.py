@@ -13,10 +13,10 @@ from graphpass.analysis.operators import INNER_CACHES, STATE_OPERATORS, inner_st
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
-__all__ = ["INNER_CACHES", "Pair", "appended", "find_pairs", "is_stateful", "may_be_past", "same_tensor"]
+__all__ = ["INNER_CACHES", "PRODUCTS", "Pair", "appended", "find_pairs", "is_stateful", "may_be_past", "same_tensor"]
 
 #: Operators that multiply with weights where one of their first two inputs is a weight.
-_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
+PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
 
 #: Operators through which no cache is updated.
 _NO_CACHE_PASSES = frozenset({"ShapeOf", "Constant", "Softmax", "LogSoftmax"})
@@ -183,7 +183,7 @@ def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
         return [source] if source is not None else []
     if node.op in _NO_CACHE_PASSES or node.op in OPERATORS:
         return []
-    if node.op in _PRODUCTS and not all(is_computed(graph, source) for source in node.inputs[:2]):
+    if node.op in PRODUCTS and not all(is_computed(graph, source) for source in node.inputs[:2]):
         return []
     if node.op == "MatMul" and _is_softmax(graph, node.inputs[0]):
         return []

@@ -120,3 +120,39 @@ def test_constants_folded_by_openvino(model, variant):
     passes.run_passes(folded.ov_model)
     folded.mark_edited()
     assert told(graphpass.analyze_caches(folded)) == told(graphpass.analyze_caches(source))
+
+
+def sequence_of(name: str, axis: int, size: int) -> int:
+    """Three tokens after eight: NPU-style sizes of an input."""
+    if axis == 0 or size != -1:
+        return 1 if axis == 0 else size
+    return {"attention_mask": 11, "input_ids": 3, "position_ids": 3, "decoder_input_ids": 3}.get(name, 8)
+
+
+def single_token(name: str, axis: int, size: int) -> int:
+    """All that is free is 1, as in a decode step of a model without a cache that grows."""
+    return 1 if axis == 0 or size == -1 else size
+
+
+@pytest.mark.parametrize(("model", "variant"), [case for case in IR if case[0] not in {"t5", "whisper"}])
+def test_a_static_sequence_in_ir(model, variant):
+    source = graphpass.load(file(model, variant))
+    sizes = single_token if model == "mamba" else sequence_of
+    assert told(graphpass.analyze_caches(with_shapes(source, sizes))) == told(graphpass.analyze_caches(source))
+
+
+@pytest.mark.parametrize(("model", "variant"), ONNX)
+def test_a_static_sequence_in_onnx(model, variant):
+    source = graphpass.load(export(model, variant))
+    kinds = {cache.read: cache for cache in graphpass.analyze_caches(source).of_kind("kv")}
+    changed = onnx.ModelProto()
+    changed.CopyFrom(source.proto)
+    for info in changed.graph.input:
+        for axis, dimension in enumerate(info.type.tensor_type.shape.dim):
+            is_cache = info.name in kinds and axis == kinds[info.name].axes.sequence
+            if dimension.dim_param:
+                dimension.dim_value = 8 if is_cache else sequence_of(info.name, axis, -1)
+    del changed.graph.value_info[:]
+    for info in changed.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    assert told(graphpass.analyze_caches(OnnxModel(changed, source.path))) == told(graphpass.analyze_caches(source))
