@@ -132,10 +132,12 @@ def _in_place(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, 
 
 
 def _cross(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
-    """Keys and values of an encoder, only read."""
+    """Keys and values that grow, and behind them those of an encoder, only read."""
+    made, told = _appended(build, hidden, layer, name)
+    hidden = build.op("Add", hidden, made)
     shape = _sizes(["B", HEADS, "E", SIZE], layer)
-    pasts = [build.input(f"past_{role}_{name}", shape) for role in ("key", "value")]
-    told = [
+    pasts = [build.input(f"past_cross_{role}_{name}", shape) for role in ("key", "value")]
+    told += [
         (past, None, "cross", f"cross_{role}", _axes(LETTERS))
         for past, role in zip(pasts, ("key", "value"), strict=True)
     ]
