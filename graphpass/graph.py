@@ -69,6 +69,11 @@ class Node:
     attributes: Mapping[str, Any] = field(compare=False)
     native: Any = field(compare=False, repr=False)
 
+    @property
+    def called(self) -> str:
+        """Operator and name, as evidence and messages mention it."""
+        return f"{self.attributes.get('loop', self.op)} {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Use:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ class _Scope:
         self.types: ChainMap[str, onnx.TypeProto.Tensor] = (
             outer.types.new_child(own) if outer is not None else ChainMap(own)
         )
-        self.branches = {node.output[0]: bodies(node) for node in graph.node if node.op_type == "If"}
+        self.bodies = {tuple(node.output): bodies(node) for node in graph.node if node.op_type in _INLINED}
 
 
 class _Builder:
@@ -103,13 +103,26 @@ class _Builder:
     def types(self) -> ChainMap[str, onnx.TypeProto.Tensor]:
         return self.scope.types
 
-    def add(self, name: str, op: str, inputs: tuple[Value | None, ...], outputs: list[str], native: Any) -> None:
+    def add(
+        self,
+        name: str,
+        op: str,
+        inputs: tuple[Value | None, ...],
+        outputs: list[str],
+        native: Any,
+        attributes: dict[str, Any] | None = None,
+    ) -> Node:
         index = len(self.nodes)
         made = tuple(self.value(index, port, output) for port, output in enumerate(outputs))
         for value in made:
             if value.name:
                 self.values[value.name] = value
-        self.nodes.append(Node(index, name, op, inputs, made, self.attributes(op, inputs, made, native), native))
+        given = self.attributes(op, inputs, made, native) if attributes is None else attributes
+        self.nodes.append(Node(index, name, op, inputs, made, given, native))
+        return self.nodes[-1]
+
+    def read(self, name: str) -> Value | None:
+        return self.values.get(name) if name else None
 
     def value(self, node: int, port: int, name: str) -> Value:
         if name not in self.types:
@@ -156,9 +169,8 @@ def build(model: OnnxModel, *, inline: bool = False) -> Graph:
 
     Args:
         model: What to look at.
-        inline: Whether the nodes in the branches of an If stand in the view as if there were no If, which then is a
-            node for each of its outputs, with the condition and what the branches give as inputs. Otherwise, and for
-            Loop and Scan always, a node with bodies is one node that also reads what its bodies capture from outside.
+        inline: Whether the nodes in bodies stand beside the others, as `graphpass.analysis.bodies` describes.
+            Otherwise a node with bodies is one node that also reads what its bodies capture from outside.
     """
     folder = str(model.path.parent) if model.path is not None else ""
     scope = _Scope(inferred(model.proto).graph)
@@ -185,19 +197,21 @@ def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
 
 _BRANCHES = ("then_branch", "else_branch")
 
+#: Operators whose bodies can be seen as a part of the graph around them.
+_INLINED = frozenset({"If", "Loop", "Scan"})
+
 
 @dataclass
 class _Frame:
-    """A graph whose nodes are being added, or an If both of whose branches have been."""
+    """A graph whose nodes are being added, and what is to be done when they all are."""
 
     scope: _Scope
     nodes: Iterator[onnx.NodeProto] = field(default_factory=lambda: iter(()))
-    branching: onnx.NodeProto | None = None
-    branches: tuple[_Scope, ...] = ()
+    leave: Callable[[], None] = lambda: None
 
 
-def _frame(graph: onnx.GraphProto, scope: _Scope) -> _Frame:
-    return _Frame(scope, iter(in_order(graph.node, set(scope.values.maps[0]))))
+def _frame(graph: onnx.GraphProto, scope: _Scope, leave: Callable[[], None] = lambda: None) -> _Frame:
+    return _Frame(scope, iter(in_order(graph.node, set(scope.values.maps[0]))), leave)
 
 
 def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> None:
@@ -208,18 +222,22 @@ def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> No
         native = next(frame.nodes, None)
         if native is None:
             stack.pop()
-            if frame.branching is not None:
-                _join(builder, frame.branching, frame.branches)
-        elif inline and set(bodies(native)) == set(_BRANCHES):
-            inner, known = bodies(native), frame.scope.branches[native.output[0]]
-            scopes = tuple(_Scope(known[name], frame.scope) for name in _BRANCHES)
-            stack.append(_Frame(frame.scope, branching=native, branches=scopes))
-            for name, scope in zip(_BRANCHES, scopes, strict=True):
-                builder.scope = scope
-                _add_constants(builder, inner[name])
-                stack.append(_frame(inner[name], scope))
+            frame.leave()
+        elif inline and native.op_type in _INLINED and native.domain in {"", "ai.onnx"}:
+            stack += _branches(builder, native) if native.op_type == "If" else _loop(builder, native)
         else:
             _add_node(builder, native)
+
+
+def _branches(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
+    outer, inner = builder.scope, bodies(native)
+    scopes = {name: _Scope(outer.bodies[tuple(native.output)][name], outer) for name in _BRANCHES}
+    frames = [_Frame(outer, leave=functools.partial(_join, builder, native, tuple(scopes.values())))]
+    for name, scope in scopes.items():
+        builder.scope = scope
+        _add_constants(builder, inner[name])
+        frames.append(_frame(inner[name], scope))
+    return frames
 
 
 def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...]) -> None:
@@ -230,6 +248,54 @@ def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...
             scope.values.get(inner[name].output[port].name) for name, scope in zip(_BRANCHES, branches, strict=True)
         )
         builder.add(native.name or output, "If", (builder.values.get(native.input[0]), *given), [output], native)
+
+
+def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
+    """A node for each input of the body of a Loop or Scan, and a frame that goes on with its nodes."""
+    outer, body = builder.scope, bodies(native)["body"]
+    inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
+    sources = [builder.read(name) for name in native.input]
+    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in native.attribute}
+    name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
+    builder.scope = inside
+    _add_constants(builder, body)
+    inputs = list(body.input)
+    if native.op_type == "Loop":
+        builder.add(name, "Iteration", (), [inputs.pop(0).name], native, loop)
+        builder.add(name, "Carried", (sources[1],), [inputs.pop(0).name], native, loop)
+        sources = sources[2:]
+    count = len(inputs) - given.get("num_scan_inputs", 0)
+    carried = [
+        builder.add(name, "Carried", (source,), [info.name], native, loop)
+        for source, info in zip(sources[:count], inputs[:count], strict=True)
+    ]
+    axes = given.get("scan_input_axes", [0] * (len(inputs) - count))
+    for source, info, axis in zip(sources[count:], inputs[count:], axes, strict=True):
+        rank = source.rank if source is not None else None
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
+        builder.add(name, "Sliced", (source,), [info.name], native, attributes)
+    starts = tuple(node.outputs[0] for node in carried)
+    return [
+        _Frame(outer, leave=functools.partial(_end_loop, builder, native, inside, starts)),
+        _frame(body, inside),
+    ]
+
+
+def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...]) -> None:
+    """A node for each output of a Loop or Scan: what the last iteration leaves, or what all of them give."""
+    results = [info.name for info in bodies(native)["body"].output][1 if native.op_type == "Loop" else 0 :]
+    axes = next((list(given.ints) for given in native.attribute if given.name == "scan_output_axes"), [])
+    name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
+    for port, output in enumerate(native.output):
+        result = inside.values.get(results[port])
+        if port < len(starts):
+            builder.add(name, "Final", (result, starts[port]), [output], native, loop)
+            continue
+        axis = axes[port - len(starts)] if axes else 0
+        inner = result.rank if result is not None else None
+        rank = inner + 1 if inner is not None else None
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
+        builder.add(name, "Stacked", (result,), [output], native, attributes)
 
 
 def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,10 @@ def build(model: OpenVINOModel, *, inline: bool = False) -> Graph:
 
     Args:
         model: What to look at.
-        inline: Whether the operators in the bodies of an If stand in the view as if there were no If, which then is a
-            node for each of its outputs, with the condition and what the bodies give as inputs.
+        inline: Whether the operators in bodies stand beside the others, as `graphpass.analysis.bodies` describes;
+            else an operator with bodies is one node.
     """
-    values: dict[tuple[str, int], Value] = {}
+    values: _Values = {}
     nodes: list[Node] = []
     stack = [_Frame(iter(model.ov_model.get_ordered_ops()))]
     while stack:
@@ -57,36 +58,118 @@ def build(model: OpenVINOModel, *, inline: bool = False) -> Graph:
         op = next(frame.ops, None)
         if op is None:
             stack.pop()
-            if frame.branching is not None:
-                _join(frame.branching, frame.bodies, values, nodes)
+            frame.leave()
         elif (op.get_name(), 0) in values or (frame.is_body and op.get_type_name() == "Result"):
             # What goes into a body or out of it is known under its name outside.
             continue
         elif inline and op.get_type_name() == "If":
-            bodies = (op.get_function(0), op.get_function(1))
-            stack.append(_Frame(iter(()), branching=op, bodies=bodies))
-            for number, body in enumerate(bodies):
-                for entry in op.get_input_descriptions(number):
-                    source = op.input_value(entry.input_index)
-                    parameter = body.get_parameters()[entry.body_parameter_index]
-                    values[parameter.get_name(), 0] = values[source.get_node().get_name(), source.get_index()]
-                stack.append(_Frame(iter(body.get_ordered_ops()), is_body=True))
+            stack += _branches(op, values, nodes)
+        elif inline and op.get_type_name() in {"Loop", "TensorIterator"}:
+            stack += _loop(op, values, nodes)
         else:
             _add(op, values, nodes)
     return Graph(tuple(nodes), _read_constant)
 
 
+#: Values by the name of the operator that makes them, and the port.
+_Values = dict[tuple[str, int], Value]
+
+
 @dataclass
 class _Frame:
-    """A model or body whose operators are being added, or an If both of whose bodies have been."""
+    """A model or body whose operators are being added, and what is to be done when they all are."""
 
     ops: Iterator[openvino.Node]
     is_body: bool = False
-    branching: Any = None
-    bodies: tuple[openvino.Model, ...] = ()
+    leave: Callable[[], None] = lambda: None
 
 
-def _add(op: openvino.Node, values: dict[tuple[str, int], Value], nodes: list[Node]) -> None:
+def _place(source: openvino.Output) -> tuple[str, int]:
+    return source.get_node().get_name(), source.get_index()
+
+
+def _branches(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
+    bodies = (op.get_function(0), op.get_function(1))
+    frames = [_Frame(iter(()), leave=functools.partial(_join, op, bodies, values, nodes))]
+    for number, body in enumerate(bodies):
+        for entry in op.get_input_descriptions(number):
+            parameter = body.get_parameters()[entry.body_parameter_index]
+            values[parameter.get_name(), 0] = values[_place(op.input_value(entry.input_index))]
+        frames.append(_Frame(iter(body.get_ordered_ops()), is_body=True))
+    return frames
+
+
+def _join(branching: Any, bodies: tuple[openvino.Model, ...], values: _Values, nodes: list[Node]) -> None:
+    """A node for each output of an If: one of what its bodies give."""
+    given: dict[int, list[Value]] = {}
+    for number, body in enumerate(bodies):
+        for entry in branching.get_output_descriptions(number):
+            source = body.get_results()[entry.body_value_index].input_value(0)
+            given.setdefault(entry.output_index, []).append(values[_place(source)])
+    for output in branching.outputs():
+        inputs = (values[_place(branching.input_value(0))], *given[output.get_index()])
+        _add_port(branching, "If", inputs, output, values, nodes, {})
+
+
+def _loop(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
+    """A node for each input of the body of a Loop or TensorIterator, and a frame that goes on with its operators."""
+    body, loop = op.get_function(), {"loop": op.get_type_name()}
+    parameters = body.get_parameters()
+    starts: dict[int, Value] = {}
+    for entry in op.get_input_descriptions():
+        parameter = parameters[entry.body_parameter_index]
+        source = values[_place(op.input_value(entry.input_index))]
+        kind = entry.get_type_info().name
+        if kind == "MergedInputDescription":
+            carried = _add_port(op, "Carried", (source,), parameter.output(0), values, nodes, loop)
+            starts[entry.body_value_index] = carried
+        elif kind == "SliceInputDescription":
+            axis = positive_axis(entry.axis, source.rank)
+            attributes = loop | {"axis": axis, "keeps_axis": True}
+            _add_port(op, "Sliced", (source,), parameter.output(0), values, nodes, attributes)
+        else:
+            values[parameter.get_name(), 0] = source
+    for parameter in parameters:
+        if (parameter.get_name(), 0) not in values:
+            _add_port(op, "Iteration", (), parameter.output(0), values, nodes, loop)
+    ending = functools.partial(_end_loop, op, starts, values, nodes)
+    return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
+
+
+def _end_loop(op: Any, starts: dict[int, Value], values: _Values, nodes: list[Node]) -> None:
+    """A node for each output of a Loop or TensorIterator: what an iteration leaves, or what all of them give."""
+    results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
+    for entry in op.get_output_descriptions():
+        result = values[_place(results[entry.body_value_index].input_value(0))]
+        output = op.output(entry.output_index)
+        if entry.get_type_info().name == "ConcatOutputDescription":
+            attributes = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
+            _add_port(op, "Stacked", (result,), output, values, nodes, attributes)
+        else:
+            start = starts.get(entry.body_value_index)
+            inputs = (result,) if start is None else (result, start)
+            _add_port(op, "Final", inputs, output, values, nodes, loop)
+
+
+def _add_port(
+    op: openvino.Node,
+    kind: str,
+    inputs: tuple[Value, ...],
+    output: openvino.Output,
+    values: _Values,
+    nodes: list[Node],
+    attributes: dict[str, Any],
+) -> Value:
+    """A node for one port of ``op``, an operator with bodies; ``output`` is its own, or a Parameter's of its body."""
+    index = len(nodes)
+    made = _value(index, output)
+    value = Value(index, 0, made.name, made.shape, made.element_type)
+    values[_place(output)] = value
+    nodes.append(Node(index, op.get_friendly_name(), kind, inputs, (value,), attributes, op))
+    return value
+
+
+def _add(op: openvino.Node, values: _Values, nodes: list[Node]) -> None:
     index = len(nodes)
     inputs = tuple(values[source.get_node().get_name(), source.get_index()] for source in op.input_values())
     outputs = tuple(_value(index, output) for output in op.outputs())
@@ -95,25 +178,6 @@ def _add(op: openvino.Node, values: dict[tuple[str, int], Value], nodes: list[No
     kind = op.get_type_name()
     name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
     nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
-
-
-def _join(
-    branching: Any, bodies: tuple[openvino.Model, ...], values: dict[tuple[str, int], Value], nodes: list[Node]
-) -> None:
-    """A node for each output of an If: one of what its bodies give."""
-    condition = branching.input_value(0)
-    given: dict[int, list[Value]] = {}
-    for number, body in enumerate(bodies):
-        for entry in branching.get_output_descriptions(number):
-            source = body.get_results()[entry.body_value_index].input_value(0)
-            given.setdefault(entry.output_index, []).append(values[source.get_node().get_name(), source.get_index()])
-    for output in branching.outputs():
-        index = len(nodes)
-        inputs = (values[condition.get_node().get_name(), condition.get_index()], *given[output.get_index()])
-        made = _value(index, output)
-        value = Value(index, 0, made.name, made.shape, made.element_type)
-        values[branching.get_name(), output.get_index()] = value
-        nodes.append(Node(index, branching.get_friendly_name(), "If", inputs, (value,), {}, branching))
 
 
 def _value(node: int, output: openvino.Output) -> Value:

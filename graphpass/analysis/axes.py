@@ -32,7 +32,9 @@ _ARITHMETIC = frozenset({"Add", "Subtract", "Multiply", "Divide", "Maximum", "Mi
 
 _INTEGERS = frozenset({"i8", "u8", "i4", "u4"})
 
-ViaKind = Literal["join", "write", "slice", "part", "weights", "dequantized", "scale", "zero_point", "arithmetic"]
+ViaKind = Literal[
+    "join", "write", "slice", "part", "weights", "dequantized", "scale", "zero_point", "arithmetic", "loop"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,10 @@ class Via:
     """Something worth saying that lies on the way.
 
     Attributes:
-        kind: ``join`` is a Concat, ``write`` one of the scatter operators, ``slice`` a cut, ``part`` a Split or a
-            Gather of one entry, ``weights`` a product with weights, ``dequantized`` that integers become numbers,
-            ``scale`` and ``zero_point`` that the value is one, ``arithmetic`` what is joined by it with another tensor.
+        kind: ``join`` is a Concat, ``write`` one of the scatter operators, ``slice`` a cut, ``part`` a Split, a Gather
+            of one entry or what an iteration of a loop takes, ``weights`` a product with weights, ``dequantized`` that
+            integers become numbers, ``scale`` and ``zero_point`` that the value is one, ``arithmetic`` what is joined
+            by it with another tensor, ``loop`` that the value enters a loop or leaves it.
         node: The operator.
         labels: What the axes mean along which it works; for ``write`` several where it could be any of them.
     """
@@ -71,6 +74,8 @@ def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
         return [Step(source, labels, join) for source in node.inputs if source is not None]
     if node.op == "If":
         return [Step(source, labels) for source in node.inputs[1:] if source is not None and _fits(source, labels)]
+    if node.op in {"Carried", "Final", "Sliced", "Stacked"}:
+        return _around_loop(node, labels)
     if node.op == "DequantizeLinear":
         return _dequantized(node, labels)
     source = node.inputs[0] if node.inputs else None
@@ -111,6 +116,23 @@ def _layout(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, V
     if node.op == "ScatterNDUpdate":
         return labels, Via("write", node, _written(node, labels))
     return None, None
+
+
+def _around_loop(node: Node, labels: Labels) -> list[Step]:
+    """What a loop is given, of what an iteration finds; or what an iteration leaves, of what the loop gives."""
+    source, via = node.inputs[0], Via("loop", node)
+    inside: Labels | None = labels
+    if "axis" in node.attributes:
+        axis, keeps_axis = node.attributes["axis"], node.attributes["keeps_axis"]
+        if node.op == "Stacked":
+            inside = labels if keeps_axis else (*labels[:axis], *labels[axis + 1 :])
+        elif keeps_axis and isinstance(_at(labels, axis), str):
+            # The body knows it as the batch, the heads or the positions.
+            via = Via("slice", node, (labels[axis],))
+        else:
+            inside = (*labels[:axis], PART, *labels[axis + 1 :]) if keeps_axis else _inserted(labels, [axis], PART)
+            via = Via("part", node, (PART,))
+    return [Step(source, inside, via)] if source is not None and inside is not None and _fits(source, inside) else []
 
 
 def _at(labels: Labels, axis: int) -> Label:

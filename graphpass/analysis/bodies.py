@@ -1,4 +1,25 @@
-"""Sees a model whose work is done inside the branches of an If as one flat graph."""
+"""Sees a model whose work is done inside the bodies of If, Loop, Scan and TensorIterator as one flat graph.
+
+The operators of a body stand in the view once, beside those around it. In place of the operator with the bodies stand,
+under its name, nodes for its ports, so that the view has no cycles:
+
+``If``
+    One for each output; reads the condition and what the branches give.
+``Carried``
+    What a loop carries, as an iteration finds it; reads what the first one finds.
+``Sliced``
+    What an iteration takes of a tensor along ``axis``; the axis stays with size 1 where ``keeps_axis``.
+``Iteration``
+    The number of the iteration.
+``Final``
+    An output that holds what the last iteration leaves; reads what an iteration leaves and the ``Carried`` that it is
+    in the next one, where there is one: with no iteration at all, that is what comes out.
+``Stacked``
+    An output that holds what all iterations give, one after the other along ``axis``, which is new unless
+    ``keeps_axis``.
+
+The attribute ``loop`` of all but If says what kind of loop it is.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = ["inlined"]
 
+_WITH_BODIES = ("If", "Loop", "Scan", "TensorIterator")
+
 
 def inlined(model: Model) -> Model:
-    """``model`` as analyses see it: where it branches, with the nodes of the branches beside the others.
+    """``model`` as analyses see it: with the nodes of all bodies beside the others.
 
-    A decoder that an exporter merged with the one that fills the caches has all its nodes in branches.
+    A decoder that an exporter merged with the one that fills the caches has all its nodes in branches; a recurrent
+    state is updated in a loop over the tokens.
 
     Args:
         model: ONNX or OpenVINO. The view is kept until it is edited.
@@ -27,11 +51,11 @@ def inlined(model: Model) -> Model:
 
 
 def _inlined(model: Model) -> Model:
-    return _Inlined(model) if any(True for _ in model.graph.of_op("If")) else model
+    return _Inlined(model) if any(True for _ in model.graph.of_op(*_WITH_BODIES)) else model
 
 
 class _Inlined(Model):
-    """A view of another model in which no node has branches."""
+    """A view of another model in which no node has bodies."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model.path)
@@ -72,4 +96,4 @@ class _Inlined(Model):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise TypeError("a view of a model's branches is there to be analysed only")
+        raise TypeError("a view of a model's bodies is there to be analysed only")

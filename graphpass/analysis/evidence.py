@@ -15,18 +15,19 @@ __all__ = ["names", "notes", "read_by", "update_text"]
 
 def names(nodes: Iterable[Node]) -> str:
     """``MatMul a, MatMul b and MatMul c``."""
-    texts = list(dict.fromkeys(f"{node.op} {node.name}" for node in nodes))
+    texts = list(dict.fromkeys(node.called for node in nodes))
     return " and ".join((", ".join(texts[:-1]), texts[-1]) if len(texts) > 1 else texts)
 
 
 def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
     """How ``update`` changes the cache along ``axis``."""
     node = update.node
+    where = f" in each iteration of {update.loop.called}" if update.loop is not None else ""
     if not update.appends:
         size = pair.past.shape[axis] if pair.past.shape is not None else None
         room = f", which has room for {size} positions" if isinstance(size, int) else ""
-        return f"written in place along axis {axis} by {node.op} {node.name}{room}"
-    text = f"appended along axis {axis} by Concat {node.name}"
+        return f"written in place along axis {axis} by {node.called}{where}{room}"
+    text = f"appended along axis {axis} by {node.called}{where}"
     cut = _window(graph, update)
     if cut is not None:
         return f"{text}; {cut}"

@@ -14,7 +14,7 @@ __all__ = ["entered_state", "inside_operator"]
 #: Operators that lay a state out for the operator that holds it.
 _LAYOUT = frozenset(
     {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Split", "VariadicSplit", "Squeeze", "Unsqueeze"}
-    | {"Transpose", "Reshape"}
+    | {"Transpose", "Reshape", "Carried", "Sliced"}
 )
 
 
@@ -40,8 +40,8 @@ def _alternatives(graph: Graph, value: Value) -> list[Value]:
     while pending:
         current = pending.pop()
         node = graph.producer(current)
-        if node.op in {"Convert", "Identity", "If"}:
-            sources = node.inputs[1:] if node.op == "If" else node.inputs
+        if node.op in {"Convert", "Identity", "If", "Final"}:
+            sources = {"If": node.inputs[1:], "Final": node.inputs[:1]}.get(node.op, node.inputs)
             pending.extend(source for source in sources if source is not None)
         else:
             found.append(current)

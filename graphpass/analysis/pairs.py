@@ -18,11 +18,16 @@ __all__ = ["INNER_CACHES", "PRODUCTS", "Pair", "appended", "find_pairs", "is_sta
 #: Operators that multiply with weights where one of their first two inputs is a weight.
 PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
 
+#: Operators through which hidden states pass between products with weights, in loops and out of them.
+_POSITIONWISE = POSITIONWISE | {"Carried", "Sliced", "Final"}
+
 #: Operators through which no cache is updated.
 _NO_CACHE_PASSES = frozenset({"ShapeOf", "Constant", "Softmax", "LogSoftmax"})
 
 #: Operators that leave what a cache holds as it is, or only move, drop or convert whole positions of it.
-_CARRIERS = frozenset({"Convert", "Identity", "Gather", "ScatterElementsUpdate", "Slice", "StridedSlice"})
+_CARRIERS = frozenset(
+    {"Convert", "Identity", "Gather", "ScatterElementsUpdate", "Slice", "StridedSlice", "Carried", "Final"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def _is_activation(graph: Graph, value: Value) -> bool:
             if use.node.op in {"MatMul", "Gemm", "MatMulNBits"} and use.port == 0:
                 if not is_computed(graph, use.node.inputs[1]):
                     return True
-            elif use.node.op in POSITIONWISE and use.node.index not in seen:
+            elif use.node.op in _POSITIONWISE and use.node.index not in seen:
                 seen.add(use.node.index)
                 pending.extend(use.node.outputs[:1])
     return False
@@ -124,7 +129,7 @@ def _is_residual(model: Model, pair: Pair) -> bool:
         if value == pair.past:
             reached = True
         node = graph.producer(value)
-        if node.op in POSITIONWISE and node.index not in seen:
+        if node.op in _POSITIONWISE and node.index not in seen:
             seen.add(node.index)
             pending.extend(source for source in node.inputs if source is not None)
     if not reached or not seen:
@@ -230,7 +235,7 @@ def appended(graph: Graph, pair: Pair) -> Node | None:
         return None
     value = pair.present
     node = graph.producer(value)
-    while node.op in {"Convert", "Identity"} and node.inputs[0] is not None:
+    while node.op in {"Convert", "Identity", "Final"} and node.inputs[0] is not None:
         value = node.inputs[0]
         node = graph.producer(value)
     if node.op != "Concat" or len(node.inputs) != 2:

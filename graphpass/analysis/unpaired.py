@@ -10,10 +10,12 @@ from graphpass.graph import Graph, Node, Value
 __all__ = ["unpaired_inputs", "unpaired_outputs"]
 
 #: Operators between a past and the Concat that appends to it.
-_BEFORE_APPEND = frozenset({"Convert", "Identity", "Gather", "ScatterElementsUpdate", "Slice", "StridedSlice"})
+_BEFORE_APPEND = frozenset(
+    {"Convert", "Identity", "Gather", "ScatterElementsUpdate", "Slice", "StridedSlice", "Carried", "Sliced"}
+)
 
 #: Operators between what attention reads and an output with the same content.
-_BEFORE_OUTPUT = frozenset({"Convert", "Identity", "Transpose"})
+_BEFORE_OUTPUT = frozenset({"Convert", "Identity", "Transpose", "Final", "Stacked"})
 
 #: Values (node index, port) that attention reads as key or value.
 Places = Collection[tuple[int, int]]

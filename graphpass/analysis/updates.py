@@ -25,6 +25,7 @@ class Update:
         appends: Whether it is a Concat; else it writes in place.
         cut_before: The Slice or Split that drops old positions before it.
         cut_after: The Slice or Split that drops positions of the result before it is written back.
+        loop: Where the cache enters the loop in whose body the operator is.
     """
 
     node: Node
@@ -32,6 +33,7 @@ class Update:
     appends: bool
     cut_before: Node | None = None
     cut_after: Node | None = None
+    loop: Node | None = None
 
 
 def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
@@ -44,7 +46,7 @@ def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
             axes = tuple(label for label in via.labels if isinstance(label, int))
             if via.kind in {"join", "write"} and axes:
                 after, prior = _cut(vias[:place], axes), _cut(vias[place + 1 :], axes)
-                update = Update(via.node, axes, via.kind == "join", prior, after)
+                update = Update(via.node, axes, via.kind == "join", prior, after, _entered(vias[place + 1 :]))
                 found.setdefault((via.node.index, axes), update)
     return tuple(found.values())
 
@@ -52,6 +54,19 @@ def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
 def _cut(vias: tuple[Via, ...], axes: Labels) -> Node | None:
     """The nearest Slice or Split along one of ``axes``."""
     return next((via.node for via in vias if via.kind in {"slice", "part"} and set(via.labels) & set(axes)), None)
+
+
+def _entered(vias: tuple[Via, ...]) -> Node | None:
+    """Where the innermost loop is entered that is entered on the way ``vias`` back to the past, but not left on it."""
+    left = 0
+    for via in vias:
+        if via.node.op in {"Final", "Stacked"}:
+            left += 1
+        elif via.node.op in {"Carried", "Sliced"}:
+            if not left:
+                return via.node
+            left -= 1
+    return None
 
 
 def _ways(graph: Graph, present: Value, past: Value) -> list[tuple[Via, ...]]:

@@ -23,7 +23,7 @@ def is_scalar(value: Value) -> bool:
 
 
 def is_computed(graph: Graph, value: Value | None) -> bool:
-    """Whether ``value`` is not a weight: a constant, as it stands, converted, dequantized or laid out differently."""
+    """Whether ``value`` is not a weight: a constant, as it stands, converted, dequantized, laid out or cut by a loop."""
     pending = [value]
     while pending:
         current = pending.pop()
@@ -32,7 +32,7 @@ def is_computed(graph: Graph, value: Value | None) -> bool:
         node = graph.producer(current)
         if node.op in {"Multiply", "Subtract"}:
             pending += node.inputs
-        elif node.op in SAME_ELEMENTS | {"Transpose", "Reshape", "DequantizeLinear"}:
+        elif node.op in SAME_ELEMENTS | {"Transpose", "Reshape", "DequantizeLinear", "Sliced"}:
             pending.append(node.inputs[0])
         elif node.op != "Constant":
             return True

@@ -9,6 +9,7 @@ from graphpass.analysis.carried import adapter, counter
 from graphpass.analysis.evidence import names, notes, read_by, update_text
 from graphpass.analysis.growth import growth_of, state_batch_axis
 from graphpass.analysis.inner import entered_state, inside_operator
+from graphpass.analysis.loops import carried_through
 from graphpass.analysis.pairs import Pair, appended, same_tensor
 from graphpass.analysis.reads import Read
 from graphpass.analysis.updates import Update, find_updates
@@ -101,7 +102,9 @@ def _kept(graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], r
     readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
     roles = {one.role for one in contents}
     axes = axes_of(read.labels)
-    spans = len(readers) > 1 and any(one.has("part") or _cuts_a_layer(one) for one in contents)
+    spans = any(_is_cut_by_a_loop(one) for one in contents) or (
+        len(readers) > 1 and any(one.has("part") or _cuts_a_layer(one) for one in contents)
+    )
     cache = replace(
         cache,
         kind="kv",
@@ -124,6 +127,11 @@ def _keeps_what_is_read(read: Read, update: Update) -> bool:
 def _cuts_a_layer(read: Read) -> bool:
     """Whether a Slice takes something else than positions or heads on the way to ``read``."""
     return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
+
+
+def _is_cut_by_a_loop(read: Read) -> bool:
+    """Whether each iteration of a loop reads a part of its own."""
+    return any(via.kind == "part" and via.node.op == "Sliced" for via in read.vias)
 
 
 def axes_of(labels: Labels) -> Axes:
@@ -238,7 +246,11 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     graph = model.graph
     producer = graph.producer(pair.present)
     depth = graph.depths[producer.index]
-    evidence = f"replaced each step by the result of {producer.op} {producer.name}"
+    evidence = f"replaced each step by the result of {producer.called}"
+    carried = carried_through(graph, pair)
+    if carried is not None:
+        loop, maker = carried
+        evidence = f"carried through {loop.called}, whose body replaces it in each iteration by {maker.called}"
     entered = entered_state(graph, cache, pair)
     if entered is not None:
         return Found(entered, depth)
@@ -270,6 +282,6 @@ def _window(graph: Graph, past: Value) -> Node | None:
             seen.add(use.node.index)
             if use.node.op in {"Concat", "Roll", "CausalConvWithState"}:
                 return use.node
-            if use.node.op in {"Convert", "Identity", "Gather", "Slice", "StridedSlice"} and use.port == 0:
+            if use.node.op in {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Carried"} and use.port == 0:
                 pending.extend(use.node.outputs)
     return None

@@ -28,5 +28,9 @@ def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
 
 def _ways(model: Model) -> networkx.DiGraph:
     ways = model.graph.edges.copy()
+    # With no iteration a loop gives what it was given, but what is worth to be seen are its iterations.
+    for node in model.graph.of_op("Final"):
+        result, *start = (value.node for value in node.inputs if value is not None)
+        ways.remove_edges_from((index, node.index) for index in start if index != result)
     ways.remove_nodes_from(node.index for node in model.graph.nodes if node.op in _NO_WAY)
     return ways

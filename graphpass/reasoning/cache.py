@@ -89,9 +89,9 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
     pair = next((pair for pair in find_pairs(whole) if pair.read == past), Pair(past.outputs[0], None, past, None))
     readers = [
         Reader(
-            _called(read.attention.node),
+            read.attention.node.called,
             read.role,
-            tuple(dict.fromkeys(_called(via.node) for via in reversed(read.vias))),
+            tuple(dict.fromkeys(via.node.called for via in reversed(read.vias))),
         )
         for read in reads
     ]
@@ -103,7 +103,3 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
     return Reasoning(cache, attempts_at(whole, cache, pair, reads), path, tuple(readers))
-
-
-def _called(node: Node) -> str:
-    return f"{node.op} {node.name}"
