@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import ChainMap
 from typing import Any
 
 import onnx
@@ -19,7 +20,11 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     Operators of domains that onnx has no rules for, and what depends on them, stay without shapes.
     """
-    return onnx.shape_inference.infer_shapes(_without_weights(proto), data_prop=True)
+    known = onnx.shape_inference.infer_shapes(_without_weights(proto), data_prop=True)
+    # Inference says nothing of what a Loop carries, as its size may change; each round tells one level of bodies.
+    while _tell_ranks(known.graph):
+        known = onnx.shape_inference.infer_shapes(known, data_prop=True)
+    return known
 
 
 def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -36,7 +41,50 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
         else:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             light.graph.input.append(onnx.helper.make_value_info(tensor.name, kind))
+    _tell_constants(light.graph)
     return light
+
+
+def _tell_constants(graph: onnx.GraphProto) -> None:
+    """Let bodies hold the small constants of ``graph`` that they read: inference knows no others there."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and [attribute.name for attribute in node.attribute] == ["value"]:
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            constants[tensor.name] = tensor
+    pending = [body for node in graph.node for body in bodies(node).values()]
+    while pending:
+        body = pending.pop()
+        read = {name for node in body.node for name in node.input} & set(constants)
+        body.initializer.extend(constants[name] for name in sorted(read))
+        pending += [inner for node in body.node for inner in bodies(node).values()]
+
+
+def _tell_ranks(graph: onnx.GraphProto) -> bool:
+    """Give what a Loop carries the rank of what it starts with, where no shape is known; whether there was such."""
+    told = False
+    pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
+    while pending:
+        graph, outer = pending.pop()
+        tensors = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+        infos = (*graph.value_info, *graph.output, *graph.input)
+        tensors |= {
+            info.name: len(kind.shape.dim) for info in infos if (kind := info.type.tensor_type).HasField("shape")
+        }
+        ranks = outer.new_child(tensors)
+        for node in graph.node:
+            pending += [(body, ranks) for body in bodies(node).values()]
+            if node.op_type != "Loop":
+                continue
+            for info, source in zip(bodies(node)["body"].input[2:], node.input[2:], strict=True):
+                kind = info.type.tensor_type
+                if not kind.HasField("shape") and source in ranks:
+                    kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(ranks[source]))
+                    kind.shape.SetInParent()
+                    told = True
+    return told
 
 
 def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:

@@ -84,7 +84,8 @@ def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
     if node.op in {"MatMul", "MatMulNBits"}:
         return _product(graph, node, source, labels)
     inside, via = _layout(node, source, labels)
-    return [Step(source, inside, via)] if inside is not None and _fits(source, inside) else []
+    steps = [Step(source, inside, via)] if inside is not None and _fits(source, inside) else []
+    return steps + _overwriting(node, labels)
 
 
 def _layout(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, Via | None]:
@@ -174,6 +175,18 @@ def _written(node: Node, labels: Labels) -> Labels:
     # One dimension of the indices for each axis: those of equal size run over the whole axis.
     partial = [axis for axis in range(depth) if spread[axis] is None or spread[axis] != data.shape[axis]]
     return tuple(labels[axis] for axis in (partial or range(depth)))
+
+
+def _overwriting(node: Node, labels: Labels) -> list[Step]:
+    """What a ScatterND writes: part of the cache itself, perhaps, that was taken out and updated."""
+    if node.op != "ScatterNDUpdate" or len(node.inputs) < 3:
+        return []
+    indices, updates = node.inputs[1:3]
+    depth = indices.shape[-1] if indices is not None and indices.shape else None
+    if indices is None or indices.rank is None or updates is None or not isinstance(depth, int):
+        return []
+    inside: Labels = (*((PART,) * (indices.rank - 1)), *labels[depth:])
+    return [Step(updates, inside)] if _fits(updates, inside) else []
 
 
 def _aligned(source: Value, labels: Labels) -> Labels | None:

@@ -1,4 +1,4 @@
-"""Finds the loop that carries a tensor, and what updates the tensor in the loop's body.
+"""Finds the loop that carries a tensor or takes it apart, and what updates the tensor in the loop's body.
 
 `graphpass.analysis.bodies` says how a loop looks in the view that analyses work on.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from graphpass.analysis.axes import Via
 from graphpass.analysis.pairs import Pair
 from graphpass.graph import Graph, Node, Value
 
-__all__ = ["carried_through"]
+__all__ = ["sliced_axes", "takes_part_in_turn", "updated_in_loop"]
 
 #: Operators that only lay out, cut or join what enters a loop or leaves it.
 _LAYOUT = frozenset(
@@ -19,29 +20,61 @@ _LAYOUT = frozenset(
 )
 
 #: Operators that do not say how a state is updated: what matters is what they are given.
-_SILENT = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Final"})
+_SILENT = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose"} | {"Final", "Stacked"})
 
 
-def carried_through(graph: Graph, pair: Pair) -> tuple[Node, Node] | None:
-    """The innermost loop that carries ``pair`` from its past to its present, and what updates it there.
+def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
+    """How the body of a loop updates ``pair``, in words; of the innermost loop, where there are several.
 
     Args:
         graph: As `graphpass.analysis.bodies.inlined` shows it.
         pair: What the model carries.
 
     Returns:
-        The ``Carried`` by which it enters the loop, and the operator of the body that makes what the next iteration
-        finds; ``None`` where no loop carries it.
+        ``None`` where no loop carries it from its past to its present, or slices and stacks it.
     """
     if pair.present is None:
         return None
     entered = _reached(graph, pair.past)
-    found: list[tuple[Node, Node]] = []
-    for final in _leading_to(graph, pair.present):
-        start = final.inputs[1] if final.op == "Final" and len(final.inputs) == 2 else None
-        if start is not None and start.node in entered and final.inputs[0] not in {None, start}:
-            found.append((graph.producer(start), _maker(graph, final)))
-    return max(found, key=lambda pair: pair[0].index, default=None)
+    found: list[tuple[int, str]] = []
+    for node in _leading_to(graph, pair.present):
+        start = node.inputs[1] if node.op == "Final" and len(node.inputs) == 2 else None
+        if start is not None and start.node in entered and node.inputs[0] not in {None, start}:
+            words = f"carried through {node.called}, whose body replaces it in each iteration by"
+            found.append((start.node, f"{words} {_maker(graph, node).called}"))
+        elif node.op == "Stacked":
+            slices = [index for index in entered if _slices(graph.nodes[index], node)]
+            words = f"taken apart by {node.called}, whose body replaces a part in each iteration by"
+            found += [(index, f"{words} {_maker(graph, node).called}") for index in slices[:1]]
+    return max(found, default=(0, None))[1]
+
+
+def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
+    """The axes of the past along which a loop takes it apart and makes the present again, and where it enters it."""
+    if pair.present is None:
+        return {}
+    stacked = [node for node in _leading_to(graph, pair.present) if node.op == "Stacked"]
+    uses = graph.uses(pair.past)
+    return {use.node.attributes["axis"]: use.node for use in uses if any(_slices(use.node, node) for node in stacked)}
+
+
+def takes_part_in_turn(graph: Graph, via: Via) -> bool:
+    """Whether each iteration of a loop takes a part of its own."""
+    if via.kind != "part" or via.node.op == "Sliced":
+        return via.kind == "part"
+    index = via.node.inputs[1] if via.node.op == "Gather" else None
+    while index is not None:
+        node = graph.producer(index)
+        if node.op in {"Iteration", "Carried"}:
+            return True
+        index = node.inputs[0] if node.op in _SILENT and node.inputs else None
+    return False
+
+
+def _slices(node: Node, stacked: Node) -> bool:
+    """Whether ``node`` is where the loop of ``stacked`` takes a tensor apart along the axis along which it stacks."""
+    same = node.op == "Sliced" and node.called == stacked.called
+    return same and node.attributes["axis"] == stacked.attributes["axis"]
 
 
 def _reached(graph: Graph, value: Value) -> set[int]:

@@ -131,7 +131,9 @@ def _is_residual(model: Model, pair: Pair) -> bool:
         node = graph.producer(value)
         if node.op in _POSITIONWISE and node.index not in seen:
             seen.add(node.index)
-            pending.extend(source for source in node.inputs if source is not None)
+            # What a loop gives without any iteration says nothing of what an iteration does.
+            sources = node.inputs[:1] if node.op == "Final" else node.inputs
+            pending.extend(source for source in sources if source is not None)
     if not reached or not seen:
         return False
     # A state that decays is only added to and scaled, too, but keeps its size however many tokens come.

@@ -23,7 +23,7 @@ def is_scalar(value: Value) -> bool:
 
 
 def is_computed(graph: Graph, value: Value | None) -> bool:
-    """Whether ``value`` is not a weight: a constant, as it stands, converted, dequantized, laid out or cut by a loop."""
+    """Whether ``value`` is no weight: a constant, as it stands, converted, dequantized, laid out or cut by a loop."""
     pending = [value]
     while pending:
         current = pending.pop()

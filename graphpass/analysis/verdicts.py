@@ -9,7 +9,7 @@ from graphpass.analysis.carried import adapter, counter
 from graphpass.analysis.evidence import names, notes, read_by, update_text
 from graphpass.analysis.growth import growth_of, state_batch_axis
 from graphpass.analysis.inner import entered_state, inside_operator
-from graphpass.analysis.loops import carried_through
+from graphpass.analysis.loops import sliced_axes, takes_part_in_turn, updated_in_loop
 from graphpass.analysis.pairs import Pair, appended, same_tensor
 from graphpass.analysis.reads import Read
 from graphpass.analysis.updates import Update, find_updates
@@ -102,7 +102,7 @@ def _kept(graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], r
     readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
     roles = {one.role for one in contents}
     axes = axes_of(read.labels)
-    spans = any(_is_cut_by_a_loop(one) for one in contents) or (
+    spans = any(takes_part_in_turn(graph, via) for one in contents for via in one.vias) or (
         len(readers) > 1 and any(one.has("part") or _cuts_a_layer(one) for one in contents)
     )
     cache = replace(
@@ -127,11 +127,6 @@ def _keeps_what_is_read(read: Read, update: Update) -> bool:
 def _cuts_a_layer(read: Read) -> bool:
     """Whether a Slice takes something else than positions or heads on the way to ``read``."""
     return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
-
-
-def _is_cut_by_a_loop(read: Read) -> bool:
-    """Whether each iteration of a loop reads a part of its own."""
-    return any(via.kind == "part" and via.node.op == "Sliced" for via in read.vias)
 
 
 def axes_of(labels: Labels) -> Axes:
@@ -247,16 +242,17 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     producer = graph.producer(pair.present)
     depth = graph.depths[producer.index]
     evidence = f"replaced each step by the result of {producer.called}"
-    carried = carried_through(graph, pair)
-    if carried is not None:
-        loop, maker = carried
-        evidence = f"carried through {loop.called}, whose body replaces it in each iteration by {maker.called}"
+    evidence = updated_in_loop(graph, pair) or evidence
     entered = entered_state(graph, cache, pair)
     if entered is not None:
         return Found(entered, depth)
+    layers = sliced_axes(graph, pair)
     batch = state_batch_axis(model, pair.past, pair.present)
+    if batch in layers:
+        batch = min(axis for axis in range(len(cache.shape or ())) if axis not in layers)
     growth = growth_of(model, pair.past, pair.present)
-    free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis != batch]
+    known = {batch, *layers}
+    free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis not in known]
     if free or not growth:
         where = f"axis {free[0]}" if free else "any axis"
         missing = f"nothing fixes its size along {where}, which may depend on the sequence"
@@ -266,10 +262,11 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     use = (
         f"a window: {window.op} {window.name} shifts new columns in" if window is not None else "updated by arithmetic"
     )
-    size = "its size depends on the batch alone"
-    return Found(
-        replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=(evidence, use, size)), depth
-    )
+    facts = (evidence, use, "its size depends on the batch alone")
+    if layers:
+        facts += (f"several layers in one tensor: {names(layers.values())} takes each layer's part",)
+    cache = replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
+    return Found(cache, depth, spans_layers=bool(layers))
 
 
 def _window(graph: Graph, past: Value) -> Node | None:
@@ -282,6 +279,9 @@ def _window(graph: Graph, past: Value) -> Node | None:
             seen.add(use.node.index)
             if use.node.op in {"Concat", "Roll", "CausalConvWithState"}:
                 return use.node
-            if use.node.op in {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Carried"} and use.port == 0:
+            if (
+                use.node.op in {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Carried", "Sliced"}
+                and use.port == 0
+            ):
                 pending.extend(use.node.outputs)
     return None

@@ -16,12 +16,19 @@ BATCH, HEADS, SIZE, PAST, NEW, ROOM, HIDDEN = 2, 3, 8, 5, 1, 9, 12
 SIZES = {"B": BATCH, "P": PAST, "N": NEW, "T": PAST + NEW, "C": ROOM}
 
 _TYPES = {"f32": TensorProto.FLOAT, "i64": TensorProto.INT64, "i32": TensorProto.INT32, "i8": TensorProto.INT8}
+_TYPES |= {"bool": TensorProto.BOOL}
 
 Shape = list[Any]
 
 
 class Build:
     """An ONNX graph in the making; values are called by their names."""
+
+    #: What the names of operators begin with.
+    prefix = ""
+
+    #: The prefix of the graph that holds the constants.
+    holder = ""
 
     def __init__(self, opset: int = 21, contrib: bool = False) -> None:
         self._random = numpy.random.default_rng(3)
@@ -58,13 +65,13 @@ class Build:
 
     def constant(self, value: Any) -> str:
         """A constant."""
-        name = f"const_{len(self._tensors)}"
+        name = f"{self.holder}const_{len(self._tensors)}"
         self._tensors.append(numpy_helper.from_array(numpy.asarray(value), name))
         return name
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
         """An operator; its only output, or all."""
-        name = f"{kind}_{len(self._nodes)}"
+        name = f"{self.prefix}{kind}_{len(self._nodes)}"
         made = [f"{name}_{port}" for port in range(outputs)]
         self._nodes.append(helper.make_node(kind, list(inputs), made, name, domain=domain, **attributes))
         return made[0] if outputs == 1 else made
@@ -90,6 +97,28 @@ class Build:
         """The logits, of what attention gave."""
         total = self.op("Add", *values) if len(values) == 2 else values[0]
         self.output(total, "logits", ["B", HEADS, "N", SIZE])
+
+    def body(self, name: str) -> Build:
+        """The body of an operator of this graph, whose values it knows.
+
+        Its constants are the model's; but a body in a body has its own, as OpenVINO's frontend finds no others there.
+        """
+        inside = Build()
+        inside.prefix, inside._random = f"{self.prefix}{name}_", self._random
+        if self.prefix:
+            inside.holder = inside.prefix
+        else:
+            inside._tensors = self._tensors
+        return inside
+
+    def gives(self, *values: str) -> None:
+        """What the body gives, of shapes that are not said."""
+        self._outputs += [helper.make_tensor_value_info(value, TensorProto.FLOAT, None) for value in values]
+
+    def graph(self) -> onnx.GraphProto:
+        """The body as what an operator takes as attribute."""
+        own = self._tensors if self.holder == self.prefix else []
+        return helper.make_graph(self._nodes, self.prefix, self._inputs, self._outputs, own)
 
     def model(self) -> OnnxModel:
         """The model, checked."""
@@ -125,6 +154,7 @@ def step(model: OnnxModel, **feeds: Any) -> dict[str, numpy.ndarray]:
     random = numpy.random.default_rng(5)
     given = dict(feeds)
     kinds = {"tensor(float)": numpy.float32, "tensor(int8)": numpy.int8, "tensor(int32)": numpy.int32}
+    kinds |= {"tensor(bool)": numpy.bool_}
     for port in session.get_inputs():
         shape = [SIZES.get(size, size) for size in port.shape]
         if port.name not in given:

@@ -1,0 +1,293 @@
+"""Caches that a Loop or Scan carries, slices or stacks, built with ONNX; each runs in ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+from onnx import TensorProto, helper
+
+from graphpass.onnx_model import OnnxModel
+from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build, started
+
+LAYERS, WIDTH = 2, 4
+
+ROLES = ("key", "value")
+
+STATE = ["B", HEADS, SIZE, SIZE]
+
+
+def recurrent(loop: str = "Scan", shapes: bool = True) -> OnnxModel:
+    """A matrix a head, decayed and added to at each token of a step."""
+    build = started()
+    state = build.input("past", STATE)
+    key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
+    final, out = _over_tokens(build, loop, state, [key, value, query], _remember, shapes=shapes)
+    build.present(final, "present", STATE)
+    build.output(out, "logits", ["B", "N", HEADS, SIZE])
+    return build.model()
+
+
+def _remember(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    """What one token leaves in ``state``, and what is read from it; the token's tensors are [batch, heads, size]."""
+    key, value, query = token
+    added = body.op("Mul", body.op("Unsqueeze", key, body.ints(3)), body.op("Unsqueeze", value, body.ints(2)))
+    state = body.op("Add", body.op("Mul", state, body.constant(numpy.float32(0.9))), added)
+    read = body.op("Mul", state, body.op("Unsqueeze", query, body.ints(3)))
+    return state, body.op("ReduceSum", read, body.ints(2), keepdims=0)
+
+
+def convolved(loop: str = "Scan") -> OnnxModel:
+    """A window of the last columns, into which each token of a step shifts its own."""
+    build = started()
+    window = build.input("past", ["B", HIDDEN, WIDTH])
+    columns = build.op("MatMul", "hidden", build.weight(HIDDEN, HIDDEN))
+    final, out = _over_tokens(build, loop, window, [columns], _shift)
+    build.present(final, "present", ["B", HIDDEN, WIDTH])
+    build.output(out, "logits", ["B", "N", HIDDEN])
+    return build.model()
+
+
+def _shift(body: Build, window: str, token: list[str]) -> tuple[str, str]:
+    kept = body.op("Slice", window, body.ints(1), body.ints(WIDTH), body.ints(2))
+    window = body.op("Concat", kept, body.op("Unsqueeze", token[0], body.ints(2)), axis=2)
+    return window, body.op("ReduceSum", body.op("Mul", window, body.weight(HIDDEN, WIDTH)), body.ints(2), keepdims=0)
+
+
+def _over_tokens(build: Build, loop: str, state: str, tokens: list[str], work: Any, shapes: bool = True) -> Any:
+    """``work`` over axis 1 of ``tokens``: what it leaves in ``state``, and what it gives, stacked on axis 1."""
+    shape = next(_sizes(info) for info in build._inputs if info.name == state)
+    if loop == "Loop":
+
+        def turn(body: Build, number: str, held: list[str]) -> list[str]:
+            return list(work(body, held[0], [body.op("Gather", token, number, axis=1) for token in tokens]))
+
+        final, stacked = looped(build, _length(build), [(state, shape if shapes else None)], turn, 1)
+        return final, build.op("Transpose", stacked, perm=[1, 0, *range(2, 4 if len(tokens) > 1 else 3)])
+    body = build.body("scan")
+    held = body.input(f"{body.prefix}state", shape)
+    token = ["B", HEADS, SIZE] if len(tokens) > 1 else ["B", HIDDEN]
+    parts = [body.input(f"{body.prefix}part_{port}", token) for port in range(len(tokens))]
+    body.gives(*work(body, held, parts))
+    axes = {"scan_input_axes": [1] * len(tokens), "scan_output_axes": [1]}
+    return build.op("Scan", state, *tokens, outputs=2, body=body.graph(), num_scan_inputs=len(tokens), **axes)
+
+
+def looped(build: Build, count: str, states: list[tuple[str, Any]], turn: Any, stacked: int) -> list[str]:
+    """A Loop of ``count`` iterations that carries ``states`` (value, shape in the body) and stacks further results.
+
+    ``turn(body, number, held)`` gives what is carried on and what is stacked.
+    """
+    body = build.body("loop")
+    number, go = f"{body.prefix}number", f"{body.prefix}go"
+    body._inputs.append(helper.make_tensor_value_info(number, TensorProto.INT64, []))
+    body._inputs.append(helper.make_tensor_value_info(go, TensorProto.BOOL, []))
+    held = [body.input(f"{body.prefix}state_{port}", shape) for port, (_, shape) in enumerate(states)]
+    go_on = body.op("Identity", go)
+    body._outputs.append(helper.make_tensor_value_info(go_on, TensorProto.BOOL, []))
+    body.gives(*turn(body, number, held))
+    initial = [value for value, _ in states]
+    made = build.op("Loop", count, "", *initial, outputs=len(states) + stacked, body=body.graph())
+    return [made] if isinstance(made, str) else made
+
+
+def _length(build: Build) -> str:
+    """How many tokens a step has."""
+    return build.op("Gather", build.op("Shape", "ids"), build.constant(numpy.int64(1)), axis=0)
+
+
+def _sizes(info: Any) -> list[Any]:
+    return [size.dim_param or size.dim_value for size in info.type.tensor_type.shape.dim]
+
+
+def appended(shapes: bool = True) -> OnnxModel:
+    """Keys and values to which each token of a step appends its own, and over which it attends."""
+    build = started()
+    pasts = [build.input(f"past_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
+    tokens = [build.heads() for _ in range(3)]
+
+    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+        first = body.op("Unsqueeze", number, body.ints(0))
+        key, value, query = (body.op("Gather", token, first, axis=2) for token in tokens)
+        whole = [body.op("Concat", past, new, axis=2) for past, new in zip(held, (key, value), strict=True)]
+        return [*whole, body.op("Squeeze", body.attend(*whole, query=query), body.ints(2))]
+
+    shape = ["B", HEADS, None, SIZE] if shapes else None
+    *presents, rows = looped(build, _length(build), [(past, shape) for past in pasts], turn, 1)
+    for role, present in zip(ROLES, presents, strict=True):
+        build.present(present, f"present_{role}", ["B", HEADS, "T", SIZE])
+    build.result(build.op("Transpose", rows, perm=[1, 2, 0, 3]))
+    return build.model()
+
+
+def _parted(body: Build, hidden: str, weight: str) -> str:
+    parted = body.op("Reshape", body.op("MatMul", hidden, weight), body.ints(0, 0, HEADS, SIZE))
+    return body.op("Transpose", parted, perm=[0, 2, 1, 3])
+
+
+def _mixed(body: Build, hidden: str, out: str, weight: str) -> str:
+    """The residual stream behind a layer."""
+    rows = body.op("Reshape", body.op("Transpose", out, perm=[0, 2, 1, 3]), body.ints(0, 0, HEADS * SIZE))
+    return body.op("Add", hidden, body.op("MatMul", rows, weight))
+
+
+def over_layers() -> OnnxModel:
+    """All layers' keys and values in one tensor each, which a Scan over the layers takes apart with their weights."""
+    build = started()
+    pasts = [build.input(f"past_{role}", [LAYERS, "B", HEADS, "P", SIZE]) for role in ROLES]
+    weights = [build.weight(LAYERS, HIDDEN, HEADS * SIZE) for _ in range(3)]
+    weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
+    body = build.body("scan")
+    hidden = body.input("layer_hidden", ["B", "N", HIDDEN])
+    held = [body.input(f"layer_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
+    mine = [body.input(f"layer_weight_{port}", [HIDDEN, HEADS * SIZE]) for port in range(3)]
+    last = body.input("layer_weight_out", [HEADS * SIZE, HIDDEN])
+    key, value, query = (_parted(body, hidden, weight) for weight in mine)
+    whole = [body.op("Concat", past, new, axis=2) for past, new in zip(held, (key, value), strict=True)]
+    body.gives(_mixed(body, hidden, body.attend(*whole, query=query), last), *whole)
+    made = build.op("Scan", "hidden", *pasts, *weights, outputs=3, body=body.graph(), num_scan_inputs=6)
+    for role, present in zip(ROLES, made[1:], strict=True):
+        build.present(present, f"present_{role}", [LAYERS, "B", HEADS, "T", SIZE])
+    build.output(made[0], "logits", ["B", "N", HIDDEN])
+    return build.model()
+
+
+def layers_in_place() -> OnnxModel:
+    """All layers' keys and values in buffers of a fixed capacity, which a Loop over the layers carries and writes."""
+    build = started()
+    place = build.input("place", ["N"], "i64")
+    whole = [LAYERS, "B", HEADS, ROOM, SIZE]
+    pasts = [build.input(f"past_{role}", whole) for role in ROLES]
+    weights = [build.weight(LAYERS, HIDDEN, HEADS * SIZE) for _ in range(3)]
+    weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
+
+    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+        hidden, *buffers = held
+        *mine, last = (body.op("Gather", weight, number, axis=0) for weight in weights)
+        new = [_parted(body, hidden, weight) for weight in mine]
+        layers = []
+        for buffer, tokens in zip(buffers, new, strict=False):
+            layer = body.op("Gather", buffer, number, axis=0)
+            where = body.op("Reshape", place, body.ints(1, 1, -1, 1))
+            where = body.op("Expand", where, body.op("Shape", tokens))
+            layers.append(body.op("ScatterElements", layer, where, tokens, axis=2))
+        which = body.op("Reshape", number, body.ints(1, 1))
+        written = [
+            body.op("ScatterND", buffer, which, body.op("Unsqueeze", layer, body.ints(0)))
+            for buffer, layer in zip(buffers, layers, strict=True)
+        ]
+        return [_mixed(body, hidden, body.attend(*layers, query=new[2]), last), *written]
+
+    count = build.constant(numpy.int64(LAYERS))
+    states = [("hidden", ["B", "N", HIDDEN]), *((past, whole) for past in pasts)]
+    out, *presents = looped(build, count, states, turn, 0)
+    for role, present in zip(ROLES, presents, strict=True):
+        build.present(present, f"present_{role}", whole)
+    build.output(out, "logits", ["B", "N", HIDDEN])
+    return build.model()
+
+
+def states_of_layers() -> OnnxModel:
+    """All layers' matrices in one tensor, which a Scan over the layers takes apart; in it, a Scan over the tokens."""
+    build = started()
+    past = build.input("past", [LAYERS, *STATE])
+    decays = build.weight(LAYERS, 1)
+    tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
+    body = build.body("layers")
+    state, decay = body.input("layer_state", STATE), body.input("layer_decay", [1])
+    final, out = _over_tokens(body, "Scan", state, [body.op("Mul", tokens[0], decay), *tokens[1:]], _remember)
+    body.gives(final, out)
+    present, outs = build.op("Scan", past, decays, outputs=2, body=body.graph(), num_scan_inputs=2)
+    build.present(present, "present", [LAYERS, *STATE])
+    build.output(build.op("ReduceSum", outs, build.ints(0), keepdims=0), "logits", ["B", "N", HEADS, SIZE])
+    return build.model()
+
+
+def _branching(build: Build, flag: str, then: Any, otherwise: Any, outputs: int) -> list[str]:
+    branches = {}
+    for name, work in (("then_branch", then), ("else_branch", otherwise)):
+        body = build.body(name)
+        body.gives(*work(body))
+        branches[name] = body.graph()
+    made = build.op("If", flag, outputs=outputs, **branches)
+    return [made] if isinstance(made, str) else made
+
+
+def _attending(body: Build, pasts: list[str], tokens: list[str]) -> list[str]:
+    key, value, query = tokens
+    whole = [body.op("Concat", past, new, axis=2) for past, new in zip(pasts, (key, value), strict=True)]
+    return [*whole, body.attend(*whole, query=query)]
+
+
+def if_in_loop() -> OnnxModel:
+    """A decoder whose step is done in a Loop of one iteration, in a branch: with the past, or from the beginning."""
+    build = started()
+    flag = build.input("flag", [], "bool")
+    pasts = [build.input(f"past_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
+    tokens = [build.heads() for _ in range(3)]
+
+    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+        return _branching(
+            body,
+            flag,
+            lambda inner: _attending(inner, held, tokens),
+            lambda inner: [*(inner.op("Identity", new) for new in tokens[:2]), inner.attend(*tokens[:2], query=tokens[2])],
+            3,
+        )
+
+    shape = ["B", HEADS, None, SIZE]
+    states = [(past, shape) for past in pasts]
+    *presents, rows = looped(build, build.constant(numpy.int64(1)), states, turn, 1)
+    for role, present in zip(ROLES, presents, strict=True):
+        build.present(present, f"present_{role}", ["B", HEADS, "T", SIZE])
+    build.result(build.op("Squeeze", rows, build.ints(0)))
+    return build.model()
+
+
+def loop_in_if() -> OnnxModel:
+    """A matrix a head that is kept up by a Loop in a branch, and by the step's last token alone in the other."""
+    build = started()
+    flag = build.input("flag", [], "bool")
+    state = build.input("past", STATE)
+    tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
+
+    def many(body: Build) -> list[str]:
+        body._inputs = build._inputs
+        final, out = _over_tokens(body, "Loop", state, tokens, _remember)
+        body._inputs = []
+        return [final, out]
+
+    def one(body: Build) -> list[str]:
+        last = [body.op("Gather", token, body.constant(numpy.int64(-1)), axis=1) for token in tokens]
+        final, out = _remember(body, state, last)
+        return [final, body.op("Unsqueeze", out, body.ints(1))]
+
+    final, out = _branching(build, flag, many, one, 2)
+    build.present(final, "present", STATE)
+    build.output(out, "logits", ["B", "N", HEADS, SIZE])
+    return build.model()
+
+
+def no_caches() -> OnnxModel:
+    """What a Loop over layers carries besides caches: the hidden states, a counter, a sum and rows from nothing."""
+    build = started()
+    inputs = build.input("embeddings", ["B", "N", HIDDEN])
+    weights = build.weight(LAYERS, HIDDEN, HIDDEN)
+    zeros = build.op("Mul", inputs, build.constant(numpy.float32(0)))
+    counter = build.constant(numpy.float32(0))
+
+    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+        hidden, total, rows, count = held
+        made = body.op("MatMul", body.op("Tanh", hidden), body.op("Gather", weights, number, axis=0))
+        hidden = body.op("Add", hidden, made)
+        counted = body.op("Add", count, body.constant(numpy.float32(1)))
+        return [hidden, body.op("Add", total, hidden), body.op("Concat", rows, made, axis=1), counted]
+
+    states: list[tuple[str, Any]] = [(inputs, ["B", "N", HIDDEN]), (zeros, ["B", "N", HIDDEN])]
+    states += [(zeros, ["B", None, HIDDEN]), (counter, [])]
+    final, total, rows, count = looped(build, build.constant(numpy.int64(LAYERS)), states, turn, 0)
+    build.output(build.op("Add", build.op("ReduceSum", "hidden", keepdims=0), final), "logits", ["B", "N", HIDDEN])
+    for value, name in ((final, "hidden_states"), (total, "total"), (rows, "rows")):
+        build.present(value, name, ["B", "N" if name != "rows" else "R", HIDDEN])
+    build.output(count, "count", [])
+    return build.model()
