@@ -43,38 +43,44 @@ def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
             words = f"carried through {node.called}, whose body replaces it in each iteration by"
             found.append((start.node, f"{words} {_maker(graph, node).called}"))
         elif node.op == "Stacked":
-            slices = [index for index in entered if _slices(graph.nodes[index], node)]
+            parts = [index for index in entered if _takes_in_turn(graph, graph.nodes[index], node)]
             words = f"taken apart by {node.called}, whose body replaces a part in each iteration by"
-            found += [(index, f"{words} {_maker(graph, node).called}") for index in slices[:1]]
+            found += [(index, f"{words} {_maker(graph, node).called}") for index in parts[:1]]
     return max(found, default=(0, None))[1]
 
 
 def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
-    """The axes of the past along which a loop takes it apart and makes the present again, and where it enters it."""
+    """The axes of the past along which a loop takes it apart and makes the present again, and what takes the parts."""
     if pair.present is None:
         return {}
     stacked = [node for node in _leading_to(graph, pair.present) if node.op == "Stacked"]
-    uses = graph.uses(pair.past)
-    return {use.node.attributes["axis"]: use.node for use in uses if any(_slices(use.node, node) for node in stacked)}
+    users = [use.node for use in graph.uses(pair.past) if use.port == 0]
+    return {
+        user.attributes["axis"]: user for user in users if any(_takes_in_turn(graph, user, node) for node in stacked)
+    }
 
 
 def takes_part_in_turn(graph: Graph, via: Via) -> bool:
     """Whether each iteration of a loop takes a part of its own."""
-    if via.kind != "part" or via.node.op == "Sliced":
-        return via.kind == "part"
-    index = via.node.inputs[1] if via.node.op == "Gather" else None
+    return via.kind == "part" and (via.node.op == "Sliced" or _counted(graph, via.node) is not None)
+
+
+def _counted(graph: Graph, gather: Node) -> Node | None:
+    """The number of the iteration, or another one that a loop carries, by which a Gather takes a part."""
+    index = gather.inputs[1] if gather.op == "Gather" else None
     while index is not None:
         node = graph.producer(index)
         if node.op in {"Iteration", "Carried"}:
-            return True
+            return node
         index = node.inputs[0] if node.op in _SILENT and node.inputs else None
-    return False
+    return None
 
 
-def _slices(node: Node, stacked: Node) -> bool:
-    """Whether ``node`` is where the loop of ``stacked`` takes a tensor apart along the axis along which it stacks."""
-    same = node.op == "Sliced" and node.called == stacked.called
-    return same and node.attributes["axis"] == stacked.attributes["axis"]
+def _takes_in_turn(graph: Graph, node: Node, stacked: Node) -> bool:
+    """Whether ``node`` takes parts in the loop of ``stacked``, along the axis along which that one stacks."""
+    loop = node if node.op == "Sliced" else _counted(graph, node)
+    same = loop is not None and loop.called == stacked.called
+    return same and node.attributes.get("axis") == stacked.attributes["axis"]
 
 
 def _reached(graph: Graph, value: Value) -> set[int]:

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphpass.onnx_model import OnnxModel
 
-BATCH, HEADS, SIZE, PAST, NEW, ROOM, HIDDEN = 2, 3, 8, 5, 1, 9, 12
+BATCH, HEADS, SIZE, PAST, NEW, ROOM, HIDDEN, VOCABULARY = 2, 3, 8, 5, 1, 9, 12, 7
 
 #: What the symbols of the graphs stand for in a real step.
 SIZES = {"B": BATCH, "P": PAST, "N": NEW, "T": PAST + NEW, "C": ROOM}
@@ -131,12 +131,12 @@ class Build:
         return OnnxModel(proto)
 
 
-def started(**options: Any) -> Build:
+def started(tokens: str = "ids", **options: Any) -> Build:
     """A graph with the step's hidden states as input; an Identity keeps them from being weighed right at the input."""
     build = Build(**options)
-    build.input("ids", ["B", "N"], "i64")
-    table = build.weight(7, HIDDEN)
-    lookup = build.op("Gather", table, "ids", axis=0)
+    build.input(tokens, ["B", "N"], "i64")
+    table = build.weight(VOCABULARY, HIDDEN)
+    lookup = build.op("Gather", table, tokens, axis=0)
     build._nodes[-1].output[:] = ["hidden"]
     del lookup
     return build

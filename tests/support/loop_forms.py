@@ -8,7 +8,7 @@ import numpy
 from onnx import TensorProto, helper
 
 from graphpass.onnx_model import OnnxModel
-from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build, started
+from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, VOCABULARY, Build, started
 
 LAYERS, WIDTH = 2, 4
 
@@ -17,14 +17,18 @@ ROLES = ("key", "value")
 STATE = ["B", HEADS, SIZE, SIZE]
 
 
+def _logits(build: Build, rows: str, size: int) -> None:
+    build.output(build.op("MatMul", rows, build.weight(size, VOCABULARY)), "logits", ["B", "N", VOCABULARY])
+
+
 def recurrent(loop: str = "Scan", shapes: bool = True) -> OnnxModel:
     """A matrix a head, decayed and added to at each token of a step."""
-    build = started()
+    build = started("input_ids")
     state = build.input("past", STATE)
     key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
-    final, out = _over_tokens(build, loop, state, [key, value, query], _remember, shapes=shapes)
+    final, out = _over_tokens(build, loop, state, STATE if shapes else None, [key, value, query], _remember)
     build.present(final, "present", STATE)
-    build.output(out, "logits", ["B", "N", HEADS, SIZE])
+    _logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
@@ -39,12 +43,12 @@ def _remember(body: Build, state: str, token: list[str]) -> tuple[str, str]:
 
 def convolved(loop: str = "Scan") -> OnnxModel:
     """A window of the last columns, into which each token of a step shifts its own."""
-    build = started()
+    build = started("input_ids")
     window = build.input("past", ["B", HIDDEN, WIDTH])
     columns = build.op("MatMul", "hidden", build.weight(HIDDEN, HIDDEN))
-    final, out = _over_tokens(build, loop, window, [columns], _shift)
+    final, out = _over_tokens(build, loop, window, ["B", HIDDEN, WIDTH], [columns], _shift)
     build.present(final, "present", ["B", HIDDEN, WIDTH])
-    build.output(out, "logits", ["B", "N", HIDDEN])
+    _logits(build, out, HIDDEN)
     return build.model()
 
 
@@ -54,15 +58,14 @@ def _shift(body: Build, window: str, token: list[str]) -> tuple[str, str]:
     return window, body.op("ReduceSum", body.op("Mul", window, body.weight(HIDDEN, WIDTH)), body.ints(2), keepdims=0)
 
 
-def _over_tokens(build: Build, loop: str, state: str, tokens: list[str], work: Any, shapes: bool = True) -> Any:
+def _over_tokens(build: Build, loop: str, state: str, shape: list[Any] | None, tokens: list[str], work: Any) -> Any:
     """``work`` over axis 1 of ``tokens``: what it leaves in ``state``, and what it gives, stacked on axis 1."""
-    shape = next(_sizes(info) for info in build._inputs if info.name == state)
     if loop == "Loop":
 
         def turn(body: Build, number: str, held: list[str]) -> list[str]:
             return list(work(body, held[0], [body.op("Gather", token, number, axis=1) for token in tokens]))
 
-        final, stacked = looped(build, _length(build), [(state, shape if shapes else None)], turn, 1)
+        final, stacked = looped(build, _length(build), [(state, shape)], turn, 1)
         return final, build.op("Transpose", stacked, perm=[1, 0, *range(2, 4 if len(tokens) > 1 else 3)])
     body = build.body("scan")
     held = body.input(f"{body.prefix}state", shape)
@@ -93,16 +96,12 @@ def looped(build: Build, count: str, states: list[tuple[str, Any]], turn: Any, s
 
 def _length(build: Build) -> str:
     """How many tokens a step has."""
-    return build.op("Gather", build.op("Shape", "ids"), build.constant(numpy.int64(1)), axis=0)
-
-
-def _sizes(info: Any) -> list[Any]:
-    return [size.dim_param or size.dim_value for size in info.type.tensor_type.shape.dim]
+    return build.op("Gather", build.op("Shape", "input_ids"), build.constant(numpy.int64(1)), axis=0)
 
 
 def appended(shapes: bool = True) -> OnnxModel:
     """Keys and values to which each token of a step appends its own, and over which it attends."""
-    build = started()
+    build = started("input_ids")
     pasts = [build.input(f"past_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
     tokens = [build.heads() for _ in range(3)]
 
@@ -116,7 +115,8 @@ def appended(shapes: bool = True) -> OnnxModel:
     *presents, rows = looped(build, _length(build), [(past, shape) for past in pasts], turn, 1)
     for role, present in zip(ROLES, presents, strict=True):
         build.present(present, f"present_{role}", ["B", HEADS, "T", SIZE])
-    build.result(build.op("Transpose", rows, perm=[1, 2, 0, 3]))
+    rows = build.op("Transpose", rows, perm=[1, 0, 2, 3])
+    _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
@@ -133,7 +133,7 @@ def _mixed(body: Build, hidden: str, out: str, weight: str) -> str:
 
 def over_layers() -> OnnxModel:
     """All layers' keys and values in one tensor each, which a Scan over the layers takes apart with their weights."""
-    build = started()
+    build = started("input_ids")
     pasts = [build.input(f"past_{role}", [LAYERS, "B", HEADS, "P", SIZE]) for role in ROLES]
     weights = [build.weight(LAYERS, HIDDEN, HEADS * SIZE) for _ in range(3)]
     weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
@@ -148,13 +148,13 @@ def over_layers() -> OnnxModel:
     made = build.op("Scan", "hidden", *pasts, *weights, outputs=3, body=body.graph(), num_scan_inputs=6)
     for role, present in zip(ROLES, made[1:], strict=True):
         build.present(present, f"present_{role}", [LAYERS, "B", HEADS, "T", SIZE])
-    build.output(made[0], "logits", ["B", "N", HIDDEN])
+    _logits(build, made[0], HIDDEN)
     return build.model()
 
 
 def layers_in_place() -> OnnxModel:
     """All layers' keys and values in buffers of a fixed capacity, which a Loop over the layers carries and writes."""
-    build = started()
+    build = started("input_ids")
     place = build.input("place", ["N"], "i64")
     whole = [LAYERS, "B", HEADS, ROOM, SIZE]
     pasts = [build.input(f"past_{role}", whole) for role in ROLES]
@@ -183,23 +183,34 @@ def layers_in_place() -> OnnxModel:
     out, *presents = looped(build, count, states, turn, 0)
     for role, present in zip(ROLES, presents, strict=True):
         build.present(present, f"present_{role}", whole)
-    build.output(out, "logits", ["B", "N", HIDDEN])
+    _logits(build, out, HIDDEN)
     return build.model()
 
 
-def states_of_layers() -> OnnxModel:
-    """All layers' matrices in one tensor, which a Scan over the layers takes apart; in it, a Scan over the tokens."""
-    build = started()
+def states_of_layers(loop: str = "Scan") -> OnnxModel:
+    """All layers' matrices in one tensor, taken apart by a loop over the layers; in it, a loop over the tokens."""
+    build = started("input_ids")
     past = build.input("past", [LAYERS, *STATE])
     decays = build.weight(LAYERS, 1)
     tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
-    body = build.body("layers")
-    state, decay = body.input("layer_state", STATE), body.input("layer_decay", [1])
-    final, out = _over_tokens(body, "Scan", state, [body.op("Mul", tokens[0], decay), *tokens[1:]], _remember)
-    body.gives(final, out)
-    present, outs = build.op("Scan", past, decays, outputs=2, body=body.graph(), num_scan_inputs=2)
+
+    def layer(body: Build, state: str, decay: str) -> Any:
+        return _over_tokens(body, loop, state, STATE, [body.op("Mul", tokens[0], decay), *tokens[1:]], _remember)
+
+    if loop == "Scan":
+        body = build.body("layers")
+        body.gives(*layer(body, body.input("layer_state", STATE), body.input("layer_decay", [1])))
+        present, outs = build.op("Scan", past, decays, outputs=2, body=body.graph(), num_scan_inputs=2)
+    else:
+
+        def turn(body: Build, number: str, held: list[str]) -> list[str]:
+            del held
+            return list(layer(body, *(body.op("Gather", whole, number, axis=0) for whole in (past, decays))))
+
+        present, outs = looped(build, build.constant(numpy.int64(LAYERS)), [], turn, 2)
     build.present(present, "present", [LAYERS, *STATE])
-    build.output(build.op("ReduceSum", outs, build.ints(0), keepdims=0), "logits", ["B", "N", HEADS, SIZE])
+    total = build.op("ReduceSum", outs, build.ints(0), keepdims=0)
+    _logits(build, build.op("Reshape", total, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
@@ -221,7 +232,7 @@ def _attending(body: Build, pasts: list[str], tokens: list[str]) -> list[str]:
 
 def if_in_loop() -> OnnxModel:
     """A decoder whose step is done in a Loop of one iteration, in a branch: with the past, or from the beginning."""
-    build = started()
+    build = started("input_ids")
     flag = build.input("flag", [], "bool")
     pasts = [build.input(f"past_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
     tokens = [build.heads() for _ in range(3)]
@@ -231,7 +242,10 @@ def if_in_loop() -> OnnxModel:
             body,
             flag,
             lambda inner: _attending(inner, held, tokens),
-            lambda inner: [*(inner.op("Identity", new) for new in tokens[:2]), inner.attend(*tokens[:2], query=tokens[2])],
+            lambda inner: [
+                *(inner.op("Identity", new) for new in tokens[:2]),
+                inner.attend(*tokens[:2], query=tokens[2]),
+            ],
             3,
         )
 
@@ -240,22 +254,20 @@ def if_in_loop() -> OnnxModel:
     *presents, rows = looped(build, build.constant(numpy.int64(1)), states, turn, 1)
     for role, present in zip(ROLES, presents, strict=True):
         build.present(present, f"present_{role}", ["B", HEADS, "T", SIZE])
-    build.result(build.op("Squeeze", rows, build.ints(0)))
+    rows = build.op("Transpose", build.op("Squeeze", rows, build.ints(0)), perm=[0, 2, 1, 3])
+    _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
 def loop_in_if() -> OnnxModel:
     """A matrix a head that is kept up by a Loop in a branch, and by the step's last token alone in the other."""
-    build = started()
+    build = started("input_ids")
     flag = build.input("flag", [], "bool")
     state = build.input("past", STATE)
     tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
 
     def many(body: Build) -> list[str]:
-        body._inputs = build._inputs
-        final, out = _over_tokens(body, "Loop", state, tokens, _remember)
-        body._inputs = []
-        return [final, out]
+        return list(_over_tokens(body, "Loop", state, STATE, tokens, _remember))
 
     def one(body: Build) -> list[str]:
         last = [body.op("Gather", token, body.constant(numpy.int64(-1)), axis=1) for token in tokens]
@@ -264,13 +276,13 @@ def loop_in_if() -> OnnxModel:
 
     final, out = _branching(build, flag, many, one, 2)
     build.present(final, "present", STATE)
-    build.output(out, "logits", ["B", "N", HEADS, SIZE])
+    _logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
 def no_caches() -> OnnxModel:
     """What a Loop over layers carries besides caches: the hidden states, a counter, a sum and rows from nothing."""
-    build = started()
+    build = started("input_ids")
     inputs = build.input("embeddings", ["B", "N", HIDDEN])
     weights = build.weight(LAYERS, HIDDEN, HIDDEN)
     zeros = build.op("Mul", inputs, build.constant(numpy.float32(0)))
@@ -286,7 +298,7 @@ def no_caches() -> OnnxModel:
     states: list[tuple[str, Any]] = [(inputs, ["B", "N", HIDDEN]), (zeros, ["B", "N", HIDDEN])]
     states += [(zeros, ["B", None, HIDDEN]), (counter, [])]
     final, total, rows, count = looped(build, build.constant(numpy.int64(LAYERS)), states, turn, 0)
-    build.output(build.op("Add", build.op("ReduceSum", "hidden", keepdims=0), final), "logits", ["B", "N", HIDDEN])
+    _logits(build, build.op("Add", "hidden", final), HIDDEN)
     for value, name in ((final, "hidden_states"), (total, "total"), (rows, "rows")):
         build.present(value, name, ["B", "N" if name != "rows" else "R", HIDDEN])
     build.output(count, "count", [])
