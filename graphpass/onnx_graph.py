@@ -223,10 +223,17 @@ def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> No
         if native is None:
             stack.pop()
             frame.leave()
-        elif inline and native.op_type in _INLINED and native.domain in {"", "ai.onnx"}:
+        elif inline and _can_be_inlined(native):
             stack += _branches(builder, native) if native.op_type == "If" else _loop(builder, native)
         else:
             _add_node(builder, native)
+
+
+def _can_be_inlined(native: onnx.NodeProto) -> bool:
+    """Whether bodies of ``native`` can be seen as a part of the graph around; not of opset 8's Scan, over a batch."""
+    if native.op_type not in _INLINED or native.domain not in {"", "ai.onnx"}:
+        return False
+    return native.op_type != "Scan" or len(native.input) == len(bodies(native)["body"].input)
 
 
 def _branches(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
