@@ -54,10 +54,22 @@ def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
     if pair.present is None:
         return {}
     stacked = [node for node in _leading_to(graph, pair.present) if node.op == "Stacked"]
-    users = [use.node for use in graph.uses(pair.past) if use.port == 0]
-    return {
-        user.attributes["axis"]: user for user in users if any(_takes_in_turn(graph, user, node) for node in stacked)
-    }
+    found: dict[int, Node] = {}
+    pending = [pair.past] if stacked else []
+    while pending:
+        for use in graph.uses(pending.pop()):
+            if any(_takes_in_turn(graph, use.node, node) for node in stacked):
+                found[use.node.attributes["axis"]] = use.node
+            elif use.port == 0 and _keeps_axes(use.node):
+                pending += use.node.outputs
+    return found
+
+
+def _keeps_axes(node: Node) -> bool:
+    """Whether ``node`` converts what it reads or picks entries by a list, as the beams of a batch are."""
+    if node.op == "Gather":
+        return node.inputs[1] is not None and node.inputs[1].rank == 1
+    return node.op in {"Convert", "Identity"}
 
 
 def takes_part_in_turn(graph: Graph, via: Via) -> bool:

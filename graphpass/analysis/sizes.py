@@ -52,6 +52,8 @@ class Sizes:
         self._classes = Classes()
         self._shapes: dict[tuple[int, int], Shape] = {}
         self._contents: dict[tuple[int, int], Shape] = {}
+        #: How many iterations a loop has.
+        self._turns: dict[str, Size] = {}
         for node in graph.nodes:
             for value in node.outputs:
                 if value.rank is not None:
@@ -201,6 +203,42 @@ class Sizes:
             for axis, sizes in enumerate(zip(*shapes, strict=True))
         )
 
+    def carried(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+        """What a loop carries: as large as it starts."""
+        return self.shape(node.inputs[0])
+
+    def final(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+        """What a loop leaves: of the sizes that no iteration changes; others grow by nobody knows how much."""
+        result, *start = (self.shape(source) for source in node.inputs)
+        if result is None or not start or start[0] is None or len(start[0]) != len(result):
+            return None
+        sizes = []
+        for axis, (before, after) in enumerate(zip(start[0], result, strict=True)):
+            change, grown = after - before, Size.of((node.index, 0, axis))
+            rises = before.plain is None and change.number >= 0 and all(count > 0 for _, count in change.dimensions)
+            sizes.append(before if before == after else before + grown if rises else grown)
+        return tuple(sizes)
+
+    def sliced(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+        """What an iteration takes."""
+        shape, axis = self.shape(node.inputs[0]), node.attributes["axis"]
+        if shape is None:
+            return None
+        self._turns.setdefault(node.called, shape[axis])
+        kept = (Size(1),) if node.attributes["keeps_axis"] else ()
+        return (*shape[:axis], *kept, *shape[axis + 1 :])
+
+    def stacked(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+        """What all iterations give, as many as there are parts of what the loop takes apart."""
+        shape, axis = self.shape(node.inputs[0]), node.attributes["axis"]
+        turns = self._turns.setdefault(node.called, Size.of((node.called, "turns")))
+        if shape is None:
+            return None
+        if not node.attributes["keeps_axis"]:
+            return (*shape[:axis], turns, *shape[axis:])
+        total = turns if shape[axis].plain == 1 else Size.of((node.index, 0, axis))
+        return (*shape[:axis], total, *shape[axis + 1 :])
+
     def _note_content(self, node: Node) -> None:
         """Note the integers that ``node`` computes, where they are a shape or a part of one."""
         if not node.outputs:
@@ -282,4 +320,8 @@ _RULES: dict[str, Callable[[Sizes, Node, Value], Shape | None]] = {
     "Broadcast": Sizes.broadcast,
     "MatMul": Sizes.matmul,
     "If": Sizes.choice,
+    "Carried": Sizes.carried,
+    "Final": Sizes.final,
+    "Sliced": Sizes.sliced,
+    "Stacked": Sizes.stacked,
 }

@@ -48,7 +48,7 @@ def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
     """What ``pair`` is.
 
     Args:
-        model: The model, without If.
+        model: The model, as `graphpass.analysis.bodies.inlined` shows it.
         pair: What it carries.
         reads: The attention that reads its past.
     """
@@ -249,7 +249,7 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     layers = sliced_axes(graph, pair)
     batch = state_batch_axis(model, pair.past, pair.present)
     if batch in layers:
-        batch = min(axis for axis in range(len(cache.shape or ())) if axis not in layers)
+        batch = min((axis for axis in range(len(cache.shape or ())) if axis not in layers), default=batch)
     growth = growth_of(model, pair.past, pair.present)
     known = {batch, *layers}
     free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis not in known]

@@ -42,7 +42,7 @@ class Case:
     """What rules look at.
 
     Attributes:
-        model: The model, without If.
+        model: The model, as `graphpass.analysis.bodies.inlined` shows it.
         cache: What the inventory says.
         pair: What is carried.
         reads: The attention that reads the past.
