@@ -9,6 +9,7 @@ import numpy
 
 from graphpass.analysis.attention import Attention, Mask, Scale, find_attention
 from graphpass.analysis.bare_operands import is_wider
+from graphpass.analysis.bodies import inlined
 from graphpass.graph import Graph, Node, Value
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
@@ -71,6 +72,9 @@ class FuseAttention(Pass[OpenVINOModel]):
         reasons = [block.reason or _obstacle(block) for block in blocks]
         pairs = list(zip(blocks, reasons, strict=True))
         notes = tuple(f"attention at {block.node.name} stays as it is: {reason}" for block, reason in pairs if reason)
+        notes += tuple(
+            f"attention at {name} stays as it is: it is in the body of a loop or branch" for name in _inside(model)
+        )
         fused = [block for block, reason in pairs if not reason]
         if not fused:
             return Unchanged(notes)
@@ -84,6 +88,13 @@ class FuseAttention(Pass[OpenVINOModel]):
             _read_shapes_at_source(model.graph, block.value, block.value_forms)
         model.ov_model.validate_nodes_and_infer_types()
         return Changed(model, {"attention fused": len(fused), "attention left": len(notes)}, notes)
+
+
+def _inside(model: OpenVINOModel) -> list[str]:
+    """The attention in bodies, whose operands may come from outside them."""
+    outside = {op.get_name() for op in model.ov_model.get_ops()}
+    blocks = inlined(model).analysis(find_attention)
+    return [block.node.name for block in blocks if not block.is_fused and block.node.native.get_name() not in outside]
 
 
 def _obstacle(block: Attention) -> str | None:

@@ -262,9 +262,8 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     use = (
         f"a window: {window.op} {window.name} shifts new columns in" if window is not None else "updated by arithmetic"
     )
-    facts = (evidence, use, "its size depends on the batch alone")
-    if layers:
-        facts += (f"several layers in one tensor: {names(layers.values())} takes each layer's part",)
+    spanned = (f"several layers in one tensor: {names(layers.values())} takes each layer's part",) if layers else ()
+    facts = (evidence, use, "its size depends on the batch alone", *spanned)
     cache = replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
     return Found(cache, depth, spans_layers=bool(layers))
 
