@@ -199,6 +199,19 @@ def test_one_position_of_all_layers_is_written_in_a_real_step():
         assert changed.tolist() == [[[position == 4 for position in range(ROOM)]] * BATCH] * forms.LAYERS
 
 
+@pytest.mark.parametrize("loop", ["Loop", "Scan"])
+def test_every_layer_has_a_loop_of_its_own(loop):
+    model = forms.deep(3, loop)
+    expected = [
+        (f"past_{layer}", "linear", "recurrent", layer, Axes(batch=0), f"present_{layer}") for layer in range(3)
+    ]
+    assert rows(graphpass.analyze_caches(model)) == expected
+    assert rows(graphpass.analyze_caches(in_openvino(model))) == expected
+    rename = Renaming(3)
+    found = graphpass.analyze_caches(shuffled(renamed(model, rename), 6))
+    assert rows(found) == [(rename(row[0]), *row[1:5], rename(row[5])) for row in expected]
+
+
 class TestView:
     def test_it_has_no_cycles_and_no_loops(self):
         graph = inlined(FORMS["Loop in Loop"][0]()).graph

@@ -32,6 +32,29 @@ def recurrent(loop: str = "Scan", shapes: bool = True) -> OnnxModel:
     return build.model()
 
 
+def deep(layers: int, loop: str = "Loop") -> OnnxModel:
+    """Layers with a matrix a head each, kept up in a loop over the tokens, and products with weights between them."""
+    build = started("input_ids")
+    hidden = "hidden"
+    presents = []
+    for layer in range(layers):
+        parts = [
+            build.op(
+                "Reshape", build.op("MatMul", hidden, build.weight(HIDDEN, HEADS * SIZE)), build.ints(0, 0, HEADS, SIZE)
+            )
+            for _ in range(3)
+        ]
+        state = build.input(f"past_{layer}", STATE)
+        final, out = _over_tokens(build, loop, state, STATE, parts, _remember, f"{loop.lower()}_{layer}")
+        presents.append(final)
+        rows = build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE))
+        hidden = build.op("Add", hidden, build.op("MatMul", rows, build.weight(HEADS * SIZE, HIDDEN)))
+    _logits(build, hidden, HIDDEN)
+    for layer, present in enumerate(presents):
+        build.present(present, f"present_{layer}", STATE)
+    return build.model()
+
+
 def _remember(body: Build, state: str, token: list[str]) -> tuple[str, str]:
     """What one token leaves in ``state``, and what is read from it; the token's tensors are [batch, heads, size]."""
     key, value, query = token
@@ -58,16 +81,16 @@ def _shift(body: Build, window: str, token: list[str]) -> tuple[str, str]:
     return window, body.op("ReduceSum", body.op("Mul", window, body.weight(HIDDEN, WIDTH)), body.ints(2), keepdims=0)
 
 
-def _over_tokens(build: Build, loop: str, state: str, shape: list[Any] | None, tokens: list[str], work: Any) -> Any:
+def _over_tokens(build: Build, loop: str, state: str, shape: Any, tokens: list[str], work: Any, name: str = "") -> Any:
     """``work`` over axis 1 of ``tokens``: what it leaves in ``state``, and what it gives, stacked on axis 1."""
     if loop == "Loop":
 
         def turn(body: Build, number: str, held: list[str]) -> list[str]:
             return list(work(body, held[0], [body.op("Gather", token, number, axis=1) for token in tokens]))
 
-        final, stacked = looped(build, _length(build), [(state, shape)], turn, 1)
+        final, stacked = looped(build, _length(build), [(state, shape)], turn, 1, name or "loop")
         return final, build.op("Transpose", stacked, perm=[1, 0, *range(2, 4 if len(tokens) > 1 else 3)])
-    body = build.body("scan")
+    body = build.body(name or "scan")
     held = body.input(f"{body.prefix}state", shape)
     token = ["B", HEADS, SIZE] if len(tokens) > 1 else ["B", HIDDEN]
     parts = [body.input(f"{body.prefix}part_{port}", token) for port in range(len(tokens))]
@@ -76,12 +99,14 @@ def _over_tokens(build: Build, loop: str, state: str, shape: list[Any] | None, t
     return build.op("Scan", state, *tokens, outputs=2, body=body.graph(), num_scan_inputs=len(tokens), **axes)
 
 
-def looped(build: Build, count: str, states: list[tuple[str, Any]], turn: Any, stacked: int) -> list[str]:
+def looped(
+    build: Build, count: str, states: list[tuple[str, Any]], turn: Any, stacked: int, name: str = "loop"
+) -> list[str]:
     """A Loop of ``count`` iterations that carries ``states`` (value, shape in the body) and stacks further results.
 
     ``turn(body, number, held)`` gives what is carried on and what is stacked.
     """
-    body = build.body("loop")
+    body = build.body(name)
     number, go = f"{body.prefix}number", f"{body.prefix}go"
     body._inputs.append(helper.make_tensor_value_info(number, TensorProto.INT64, []))
     body._inputs.append(helper.make_tensor_value_info(go, TensorProto.BOOL, []))
