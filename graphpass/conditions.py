@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.bodies import inlined
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.pairs import is_stateful
 from graphpass.manager import Condition
@@ -11,11 +12,15 @@ __all__ = ["HAS_CACHES", "OPENVINO", "STATEFUL", "STATELESS"]
 
 
 def _needs_stateless(model: Model) -> str | None:
-    return "the model is stateful already" if is_stateful(model) else None
+    return "the model is stateful already" if is_stateful(inlined(model)) else None
 
 
 def _needs_stateful(model: Model) -> str | None:
-    return None if is_stateful(model) else "the model holds no variables"
+    reads, outside = (list(one.graph.of_op("ReadValue")) for one in (inlined(model), model))
+    if not reads:
+        return "the model holds no variables"
+    inside = {node.attributes["variable"] for node in reads} - {node.attributes["variable"] for node in outside}
+    return f"variable {min(inside)} lives in the body of a loop or branch" if inside else None
 
 
 def _needs_caches(model: Model) -> str | None:

@@ -87,7 +87,7 @@ def maker(graph: Graph, value: Value) -> Node:
 def _made_by(case: Case) -> str:
     assert case.pair.present is not None
     node = maker(case.graph, case.pair.present)
-    return f"the present is made by {node.op} {node.name}"
+    return f"the present is made by {node.called}"
 
 
 def _adapter(case: Case) -> Attempt:
@@ -141,14 +141,14 @@ def _kept(case: Case) -> Attempt:
         return Attempt(rule, False, "no Concat and no scatter operator makes the present from the past")
     update = case.updates[0]
     word = "appends" if update.appends else "writes"
-    along = f"{update.node.op} {update.node.name} {word} along axis {' or '.join(map(str, update.axes))}"
+    along = f"{update.node.called} {word} along axis {' or '.join(map(str, update.axes))}"
     if not positions:
         return Attempt(rule, False, f"{along}, but no attention that could be recognised reads it by position")
     axis = positions[0].labels.index("sequence")
     reader = positions[0].attention.node
     if not any(read.labels.index("sequence") in one.axes for one in case.updates for read in positions):
-        return Attempt(rule, False, f"{along}, but {reader.op} {reader.name} reads positions along axis {axis}")
-    return Attempt(rule, True, f"{along}, along which {reader.op} {reader.name} reads positions")
+        return Attempt(rule, False, f"{along}, but {reader.called} reads positions along axis {axis}")
+    return Attempt(rule, True, f"{along}, along which {reader.called} reads positions")
 
 
 def _appended(case: Case) -> Attempt:
@@ -162,7 +162,7 @@ def _appended(case: Case) -> Attempt:
         return Attempt(rule, False, "nothing is written back")
     node = maker(case.graph, case.pair.present)
     if node.op != "Concat":
-        return Attempt(rule, False, f"the present is made by {node.op} {node.name}, not by a Concat")
+        return Attempt(rule, False, f"the present is made by {node.called}, not by a Concat")
     return Attempt(rule, False, f"Concat {node.name}, which makes the present, does not join the past and one new part")
 
 

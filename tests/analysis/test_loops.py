@@ -7,9 +7,7 @@ import onnx
 import openvino
 import pytest
 from onnx import TensorProto, helper
-from openvino import opset6, opset13
 from openvino._offline_transformations import apply_make_stateful_transformation
-from openvino.op.util import Variable, VariableInfo
 from support import loop_forms as forms
 from support.cache_forms import BATCH, NEW, PAST, ROOM, step
 from support.cache_graphs import Renaming, renamed, shuffled
@@ -268,21 +266,10 @@ def within_loops(depth):
 
 def test_a_variable_in_a_body():
     """OpenVINO's CPU plugin runs a ReadValue and an Assign in a body; the state lasts over iterations and steps."""
-    tokens, token = opset13.parameter([-1, 4], numpy.float32), opset13.parameter([1, 4], numpy.float32)
-    info = VariableInfo()
-    info.data_shape, info.data_type, info.variable_id = openvino.PartialShape([1, 4]), openvino.Type.f32, "state"
-    variable = Variable(info)
-    read = opset6.read_value(opset13.constant(numpy.zeros((1, 4), numpy.float32)), variable)
-    total = opset13.add(read, token)
-    body = openvino.Model([opset13.result(total)], [opset6.assign(total, variable)], [token], "body")
-    loop = opset13.tensor_iterator()
-    loop.set_body(body)
-    loop.set_sliced_input(token, tokens.output(0), 0, 1, 1, -1, 0)
-    sums = loop.get_concatenated_slices(body.get_results()[0].output(0), 0, 1, 1, -1, 0)
-    native = openvino.Model([opset13.result(sums)], [tokens], "main")
-    request = openvino.compile_model(native, "CPU").create_infer_request()
+    model = forms.variable_in_a_body()
+    request = openvino.compile_model(model.ov_model, "CPU").create_infer_request()
     ones = numpy.ones((2, 4), numpy.float32)
     assert [next(iter(request.infer({0: ones}).values()))[:, 0].tolist() for _ in range(2)] == [[1, 2], [3, 4]]
-    inventory = graphpass.analyze_caches(OpenVINOModel(native))
+    inventory = graphpass.analyze_caches(model)
     assert inventory.stateful
     assert [(cache.name, cache.kind, cache.role) for cache in inventory.caches] == [("state", "linear", "recurrent")]

@@ -8,7 +8,7 @@ from support import loop_forms as forms
 from support.commands import in_process
 
 import graphpass
-from graphpass.errors import UnsupportedError
+from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.manager import PassManager
 from graphpass.passes.fuse_attention import FuseAttention
 from graphpass.passes.insert_reorder import InsertReorder
@@ -68,6 +68,12 @@ def test_attention_in_a_body_is_left_with_a_word():
 def test_slots_that_cannot_be_counted_are_refused(form):
     with pytest.raises(UnsupportedError, match="length does not follow from the inputs"):
         PassManager([ToOpenVINO(), MakeStateful(beam_index=False), InsertReorder(form="gpu")]).run(form())
+
+
+@pytest.mark.parametrize("step", [MakeStateless(), InsertReorder(form="gpu")])
+def test_variables_in_bodies_are_refused(step):
+    with pytest.raises(PreconditionError, match="variable state lives in the body of a loop or branch"):
+        PassManager([step]).run(forms.variable_in_a_body())
 
 
 def test_what_the_plugin_computes_wrong_is_not_written(tmp_path, capfd):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
+import openvino
 from onnx import TensorProto, helper
+from openvino import opset6, opset13
+from openvino.op.util import Variable, VariableInfo
 
 from graphpass.onnx_model import OnnxModel
+from graphpass.openvino_model import OpenVINOModel
 from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, VOCABULARY, Build, started
 
 LAYERS, WIDTH = 2, 4
@@ -328,3 +332,19 @@ def no_caches() -> OnnxModel:
         build.present(value, name, ["B", "N" if name != "rows" else "R", HIDDEN])
     build.output(count, "count", [])
     return build.model()
+
+
+def variable_in_a_body() -> OpenVINOModel:
+    """The sum of all rows so far, a variable whose ReadValue and Assign are in the body of a TensorIterator."""
+    tokens, token = opset13.parameter([-1, 4], numpy.float32), opset13.parameter([1, 4], numpy.float32)
+    info = VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = openvino.PartialShape([1, 4]), openvino.Type.f32, "state"
+    variable = Variable(info)
+    read = opset6.read_value(opset13.constant(numpy.zeros((1, 4), numpy.float32)), variable)
+    total = opset13.add(read, token)
+    body = openvino.Model([opset13.result(total)], [opset6.assign(total, variable)], [token], "body")
+    loop = opset13.tensor_iterator()
+    loop.set_body(body)
+    loop.set_sliced_input(token, tokens.output(0), 0, 1, 1, -1, 0)
+    sums = loop.get_concatenated_slices(body.get_results()[0].output(0), 0, 1, 1, -1, 0)
+    return OpenVINOModel(openvino.Model([opset13.result(sums)], [tokens], "main"))
