@@ -15,6 +15,9 @@ __all__ = ["regions"]
 #: Operators whose results are sizes or weights, so that no data of the tokens passes through them.
 _NO_DATA = frozenset({"Constant", "ShapeOf"})
 
+#: Operators that add two tensors.
+_SUMS = frozenset({"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+
 
 def regions(model: Model) -> dict[int, int]:
     """For each node that data of the tokens reaches, by index, the last such place before it."""
@@ -31,7 +34,8 @@ def regions(model: Model) -> dict[int, int]:
         # Masks and positions come in behind the first products with weights, or lead around the layers.
         merit = (sum(graph.nodes[index].op in PRODUCTS for index in dominators), len(places))
         if merit > best:
-            best, found = merit, _by_place(dominators, set(places))
+            best = merit
+            found = _by_place(dominators, {place for place in places if _adds_up(graph.nodes[place], dominators)})
     return found
 
 
@@ -62,8 +66,14 @@ def _chain(dominators: dict[int, int], end: int) -> list[int]:
     return places
 
 
+def _adds_up(node: Node, dominators: dict[int, int]) -> bool:
+    """Whether ``node`` is where what a layer computes is added to what leads around it."""
+    reached = [value for value in node.inputs if value is not None and value.node in dominators]
+    return node.op in _SUMS and len(reached) > 1
+
+
 def _by_place(dominators: dict[int, int], places: set[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for node, before in dominators.items():
-        found[node] = node if node in places else found[before]
+        found[node] = node if node in places or node == before else found[before]
     return found
