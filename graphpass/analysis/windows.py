@@ -1,0 +1,105 @@
+"""Comparisons of positions, of which causal masks and sliding windows are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.graph import Graph, Value
+
+__all__ = ["Comparison", "compared_positions", "one_number"]
+
+#: Comparisons: which operand is the lesser one, and whether they may be equal. ONNX and OpenVINO differ in a word.
+_COMPARISONS = {
+    "Less": (0, 0),
+    "LessEqual": (0, 1),
+    "LessOrEqual": (0, 1),
+    "Greater": (1, 0),
+    "GreaterEqual": (1, 1),
+    "GreaterOrEqual": (1, 1),
+}
+
+_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``key_position - query_position > bound``, however it is written.
+
+    A bound of 0 tells the keys behind the query from those up to it: the causal condition. One of ``-n`` tells the last
+    ``n`` positions, the query's own included, from those before them: a window.
+
+    Attributes:
+        keys: Positions of the keys, along the last axis.
+        queries: Positions of the queries, along the axis before it.
+        bound: Positions.
+        is_negated: Whether the condition is that the difference is not greater.
+    """
+
+    keys: Value
+    queries: Value
+    bound: int
+    is_negated: bool
+
+
+def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) -> Comparison | None:
+    """What ``condition``, or its negation where not ``holds``, says of positions; ``None`` where it is something else.
+
+    Args:
+        graph: Where it is.
+        condition: Of whole numbers, which a comparison shifts by constants alone.
+        holds: Whether the condition itself is meant.
+    """
+    node = graph.producer(condition)
+    if node.op not in _COMPARISONS:
+        return None
+    first, slack = _COMPARISONS[node.op]
+    lesser, greater = node.inputs[first], node.inputs[1 - first]
+    if lesser is None or greater is None or greater.element_type not in _INTEGERS:
+        return None
+    if not holds:
+        lesser, greater, slack = greater, lesser, 1 - slack
+    # Whole numbers: lesser <= greater is 0 < greater - lesser + 1.
+    added, subtracted, constant = _difference(graph, greater, lesser)
+    if len(added) != 1 or len(subtracted) != 1:
+        return None
+    constant += slack
+    if _varies(added[0], -1) and _varies(subtracted[0], -2):
+        return Comparison(added[0], subtracted[0], -constant, is_negated=False)
+    if _varies(subtracted[0], -1) and _varies(added[0], -2):
+        return Comparison(subtracted[0], added[0], constant - 1, is_negated=True)
+    return None
+
+
+def one_number(graph: Graph, value: Value | None) -> float | None:
+    """The value of a constant with one element."""
+    constant = graph.constant(value)
+    return float(constant.item()) if constant is not None and constant.size == 1 else None
+
+
+def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value], list[Value], int]:
+    """``greater - lesser`` as what is added, what is subtracted, and a constant."""
+    added: list[Value] = []
+    subtracted: list[Value] = []
+    constant = 0
+    pending = [(greater, 1), (lesser, -1)]
+    while pending:
+        value, sign = pending.pop()
+        node = graph.producer(value)
+        operands = [operand for operand in node.inputs if operand is not None]
+        if (number := one_number(graph, value)) is not None:
+            constant += sign * int(number)
+        elif node.op == "Subtract" or (
+            node.op == "Add" and any(one_number(graph, operand) is not None for operand in operands)
+        ):
+            pending += [(operands[0], sign), (operands[1], -sign if node.op == "Subtract" else sign)]
+        else:
+            (added if sign > 0 else subtracted).append(value)
+    return added, subtracted, constant
+
+
+def _varies(positions: Value, axis: int) -> bool:
+    """Whether ``positions`` differ along ``axis`` of the last two alone: keys along the last one, queries before it."""
+    if not positions.shape:
+        return False
+    last = (1, *positions.shape)[-2:]
+    return (last[0] if axis == -1 else last[1]) == 1
