@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from graphpass.report.layers import ranges
+from graphpass.report.attention import attention_in_words, form_in_words, group_attention
+from graphpass.report.layers import layers_in_words
 
 from .console import columns
 from .sizes import sizes_of, totals_of
@@ -13,7 +14,7 @@ from .sizes import sizes_of, totals_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from graphpass.caches import AttentionBlock, Axes, Cache, Inventory
+    from graphpass.caches import Axes, Cache, Inventory
     from graphpass.model import Dimension, Model
     from graphpass.views import View
 
@@ -44,7 +45,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
     lines += _unfolded_caches(inventory.caches) if unfolded else _folded_caches(inventory.caches)
     lines += [f"  {line}" for line in totals_of(inventory)]
     lines += ["", f"attention ({len(inventory.attention)})"]
-    lines += [f"  {text}" for text in _folded_attention(inventory.attention)]
+    lines += _unfolded_attention(inventory) if unfolded else _folded_attention(inventory)
     if inventory.caches:
         lines += ["", "as others see it", *(_unfolded_views(views) if unfolded else _folded_views(views))]
     warnings = warnings_of(inventory, views)
@@ -58,7 +59,8 @@ def in_short(model: Model, inventory: Inventory) -> str:
     state = "stateful" if inventory.stateful else "stateless"
     kinds = _counts(cache.kind for cache in inventory.caches)
     caches = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no"
-    attention = "; ".join(_folded_attention(inventory.attention)) or "no attention"
+    forms = _counts(map(form_in_words, inventory.attention))
+    attention = "; ".join(f"{count} {form}" for form, count in forms.items()) or "no attention"
     return f"{_FORMATS[model.dialect]}, {state}, kind {inventory.kind}, {caches} caches, {attention}"
 
 
@@ -74,7 +76,7 @@ def _folded_caches(caches: tuple[Cache, ...]) -> list[str]:
         groups.setdefault(alike, []).append(cache)
     lines: dict[tuple[str, ...], list[Cache]] = {}
     for (_, *words), group in groups.items():
-        lines.setdefault((_layers(group), *words), []).extend(group)
+        lines.setdefault((layers_in_words(cache.layer for cache in group), *words), []).extend(group)
     rows = []
     for (layers, *words), group in lines.items():
         roles = ", ".join(dict.fromkeys(cache.role for cache in group))
@@ -85,20 +87,17 @@ def _folded_caches(caches: tuple[Cache, ...]) -> list[str]:
 def _unfolded_caches(caches: tuple[Cache, ...]) -> list[str]:
     lines = []
     for cache in caches:
-        told = (_layers([cache]), cache.role, cache.kind, cache.element_type, _shape(cache.shape, cache.axes))
+        told = (
+            layers_in_words([cache.layer]),
+            cache.role,
+            cache.kind,
+            cache.element_type,
+            _shape(cache.shape, cache.axes),
+        )
         size = sizes_of([cache])
         lines += ["", f"  {cache.name}", f"    {'  '.join((*told, size) if size else told)}"]
         lines += [f"    {cache.read} -> {cache.write or 'only read'}", *(f"    {fact}" for fact in cache.evidence)]
     return [*lines, ""] if lines else []
-
-
-def _layers(caches: list[Cache]) -> str:
-    """``layers 0-3, 5``."""
-    known = sorted({cache.layer for cache in caches if cache.layer is not None})
-    if not known:
-        return "no layer"
-    told = ranges(known)
-    return f"layer {told}" if len(known) == 1 else f"layers {told}"
 
 
 def _shape(shape: tuple[Dimension, ...] | None, axes: Axes | None = None) -> str:
@@ -124,14 +123,30 @@ def _unfolded_views(views: Sequence[View]) -> list[str]:
     ]
 
 
-def _folded_attention(blocks: tuple[AttentionBlock, ...]) -> list[str]:
-    return [f"{count} {text}" for text, count in _counts(map(_attention, blocks)).items()]
+def _folded_attention(inventory: Inventory) -> list[str]:
+    """A line for all layers whose attention is alike."""
+    return columns(
+        [
+            (group.layers, attention_in_words(group.blocks[0], is_cross=group.is_cross), form_in_words(group.blocks[0]))
+            for group in group_attention(inventory)
+        ]
+    )
 
 
-def _attention(block: AttentionBlock) -> str:
-    if block.form != "decomposed":
-        return block.form
-    return "decomposed, fusable" if block.fusable else f"decomposed, not fusable: {block.reason}"
+def _unfolded_attention(inventory: Inventory) -> list[str]:
+    lines = []
+    for group in group_attention(inventory):
+        for block in group.blocks:
+            caches = ", ".join(dict.fromkeys(name for name in (block.key, block.value) if name is not None))
+            sizes = f"head_dim {_or_unknown(block.head_dim)}, value head_dim {_or_unknown(block.value_head_dim)}"
+            lines += ["", f"  {block.node}", f"    {layers_in_words([block.layer])}  {form_in_words(block)}"]
+            lines += [f"    {attention_in_words(block, is_cross=group.is_cross)}", f"    {sizes}"]
+            lines += [f"    reads {caches or 'no cache'}"]
+    return [*lines, ""] if lines else []
+
+
+def _or_unknown(size: int | None) -> str:
+    return "unknown" if size is None else str(size)
 
 
 def _counts(words: Iterable[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from graphpass.model import Dimension
 
-__all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Inventory", "ModelKind"]
+__all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Inventory", "MaskPart", "ModelKind"]
 
 CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
 CacheRole = Literal[
@@ -25,6 +25,9 @@ CacheRole = Literal[
     "unknown",
 ]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
+
+#: What hides or weighs positions; see `AttentionBlock`.
+MaskPart = Literal["causal", "input", "lengths", "alibi", "bias"]
 
 #: Bytes of one element.
 _SIZES: dict[str, float] = {
@@ -109,9 +112,31 @@ class AttentionBlock:
         node: Name of the node that stands for it: the fused operator, or the Softmax.
         form: ``"decomposed"``, or the operator's type (``"ScaledDotProductAttention"``, ``"GroupQueryAttention"``).
         key: Name of the cache it reads keys from; ``None`` where it reads none.
-        value: Name of the cache it reads values from.
+        value: Name of the cache it reads values from; the same where one cache holds both.
         fusable: Whether `fuse-attention` can express it; true of an operator that is fused already.
         reason: Why it is not fusable.
+        layer: Layer of the caches that it reads; ``None`` where it reads none, or their layer is not known.
+        heads: Number of query heads; ``None``, as for all numbers below, where it cannot be told.
+        key_heads: Number of key and value heads in the cache, or before they are copied for the product; ``heads`` is a
+            multiple of it.
+        head_dim: Size of a head of query and key.
+        value_head_dim: Size of a head of value.
+        scale: What the products of query and key are multiplied with in the end, be it before them, behind them or in
+            the operator, whose default counts; 1 where nothing is. ``None`` where it is computed from what the model is
+            given, or cannot be told.
+        factors: What ``scale`` is the product of, where there are several factors; empty otherwise.
+        mask: What hides or weighs positions, empty where nothing does. ``causal``: keys behind the query are hidden, by
+            the operator or by comparing positions. ``input``: computed from an input of the model such as
+            ``attention_mask``. ``lengths``: the operator is told how many positions there are. ``alibi``: the positions
+            times a slope for each head are added. ``bias``: other numbers are added, learned ones mostly. ``None``
+            where it cannot be told whether these are all.
+        softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` where they are not capped, or that
+            cannot be told (``mask`` is ``None`` then, too).
+        sinks: Whether something takes a share of the Softmax that is no position; ``None`` where it cannot be told.
+        window: How many positions a query sees, itself included, where it does not see all before it.
+        window_in: ``"state"`` where the cache itself keeps no more than the window, whose size may be unknown then;
+            ``"mask"`` where it keeps all positions and only the mask or the operator hides those before the window;
+            ``None`` where there is no window.
     """
 
     node: str
@@ -120,6 +145,18 @@ class AttentionBlock:
     value: str | None = None
     fusable: bool = True
     reason: str | None = None
+    layer: int | None = None
+    heads: int | None = None
+    key_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+    scale: float | None = None
+    factors: tuple[float, ...] = ()
+    mask: tuple[MaskPart, ...] | None = None
+    softcap: float | None = None
+    sinks: bool | None = None
+    window: int | None = None
+    window_in: Literal["state", "mask"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

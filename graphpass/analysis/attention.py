@@ -21,13 +21,18 @@ from graphpass.model import Model
 
 __all__ = ["OPERATORS", "Attention", "Mask", "Scale", "find_attention", "is_computed", "is_scalar"]
 
-#: Operators that compute attention as a whole: operator -> ports of query, key, value.
-OPERATORS = {
+#: Operators that compute attention as a whole: operator -> ports of query, key, value; none for those that compute all
+#: three themselves.
+OPERATORS: dict[str, tuple[int, ...]] = {
     "ScaledDotProductAttention": (0, 1, 2),
     "Attention": (0, 1, 2),
     "GroupQueryAttention": (0, 1, 2),
+    "SparseAttention": (0, 1, 2),
     "MultiHeadAttention": (0, 1, 2),
     "DecoderMaskedMultiHeadAttention": (0, 1, 2),
+    "com.microsoft.Attention": (),
+    "DecoderMaskedSelfAttention": (),
+    "QAttention": (),
 }
 
 
@@ -82,7 +87,8 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
     found: list[Attention] = []
     for node in graph.nodes:
         if node.op in OPERATORS:
-            query, key, value = (node.inputs[port] if port < len(node.inputs) else None for port in OPERATORS[node.op])
+            operands = [node.inputs[port] for port in OPERATORS[node.op] if port < len(node.inputs)]
+            query, key, value = (*operands, None, None, None)[:3]
             found.append(Attention(node, node.outputs[0], query, key, value))
         elif node.op == "Softmax" and is_attention(graph, node):
             found.append(_decomposed(graph, node))

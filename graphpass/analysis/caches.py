@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphpass.analysis.attention import Attention, find_attention
+from graphpass.analysis.blocks import attention_blocks, with_windows
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.declared import apply_declarations
 from graphpass.analysis.operands import attention_operands
@@ -13,7 +13,7 @@ from graphpass.analysis.reads import attention_reads
 from graphpass.analysis.regions import regions
 from graphpass.analysis.unpaired import unpaired_inputs, unpaired_outputs
 from graphpass.analysis.verdicts import Found, classify, read_only
-from graphpass.caches import AttentionBlock, Cache, Inventory
+from graphpass.caches import Cache, Inventory
 from graphpass.model import Model
 
 __all__ = ["analyze_caches"]
@@ -53,10 +53,11 @@ def _analyze(model: Model) -> Inventory:
     caches = _with_layers(found, _regions(whole, kinds))
     linear = {cache.read for cache in caches if cache.kind == "linear"}
     known = tuple(pair for pair in pairs if pair.read.name in linear)
-    blocks = tuple(_block(attention, found) for attention in whole.analysis(find_attention))
+    readers = {entry.cache.read: entry.readers for entry in found}
+    blocks = attention_blocks(whole, caches, readers, pairs)
     return Inventory(
         stateful=is_stateful(whole),
-        caches=caches,
+        caches=with_windows(caches, blocks),
         attention=blocks,
         unpaired_inputs=unpaired_inputs(graph, pairs, known, operands),
         unpaired_outputs=unpaired_outputs(graph, pairs, known, operands),
@@ -107,15 +108,3 @@ def _same_layer(first: Found, second: Found, *, repeats: bool) -> bool:
             return True
         return not repeats and first.cache.kind == "kv" and second.cache.kind == "cross"
     return not repeats and first.cache.kind == second.cache.kind
-
-
-def _block(attention: Attention, found: list[Found]) -> AttentionBlock:
-    mine = [entry.cache for entry in found if attention.node.index in entry.readers]
-    return AttentionBlock(
-        node=attention.node.name,
-        form=attention.node.op if attention.is_fused else "decomposed",
-        key=next((cache.name for cache in mine if cache.role in {"key", "cross_key"}), None),
-        value=next((cache.name for cache in mine if cache.role in {"value", "cross_value"}), None),
-        fusable=attention.reason is None,
-        reason=attention.reason,
-    )

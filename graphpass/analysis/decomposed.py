@@ -11,7 +11,7 @@ from graphpass.analysis.sinks import COLUMN_DROPS, Column, dropped_column, sink_
 from graphpass.analysis.values import held_constant, keeps_elements
 from graphpass.graph import Graph, Node, Use, Value
 
-__all__ = ["match"]
+__all__ = ["Scores", "match", "read_scores"]
 
 #: Below this, ``exp`` of a score is 0 beside any other score.
 _MASKED_BELOW = -1e3
@@ -30,14 +30,26 @@ class _Weights:
 
 
 @dataclass(slots=True)
-class _Scores:
-    """What happened to the scores of ``product`` on the way to the Softmax; ``masks`` from the Softmax backwards."""
+class Scores:
+    """What happens to the scores on the way to the Softmax.
+
+    Attributes:
+        product: What multiplies query and key.
+        scales: Factors, from the Softmax backwards; where there is a soft cap, those before it.
+        masks: From the Softmax backwards.
+        sink: One more column; see `graphpass.analysis.attention.Attention`.
+        column: At which end the sink stands.
+        cap: The Tanh of a soft cap.
+        cap_scales: Factors behind the soft cap, from the Softmax backwards.
+    """
 
     product: Node | None = None
     scales: list[Scale] = field(default_factory=list)
     masks: list[Mask] = field(default_factory=list)
     sink: Value | None = None
     column: Column | None = None
+    cap: Node | None = None
+    cap_scales: list[Scale] = field(default_factory=list)
 
 
 def match(graph: Graph, softmax: Node) -> Decomposed:
@@ -47,7 +59,9 @@ def match(graph: Graph, softmax: Node) -> Decomposed:
         NoMatchError: It is not plain scaled dot-product attention.
     """
     weights = _after(graph, softmax)
-    scores = _before(graph, softmax)
+    scores = read_scores(graph, softmax)
+    if scores.cap is not None:
+        raise NoMatchError(f"its scores are soft-capped by Tanh {scores.cap.name}")
     product, weighing = scores.product, weights.product
     assert product is not None
     _check_sink(scores, weights)
@@ -75,7 +89,7 @@ def match(graph: Graph, softmax: Node) -> Decomposed:
     )
 
 
-def _check_sink(scores: _Scores, weights: _Weights) -> None:
+def _check_sink(scores: Scores, weights: _Weights) -> None:
     """That the column which a sink adds is the one that is dropped."""
     if scores.column == weights.dropped:
         return
@@ -122,9 +136,13 @@ def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
     return select
 
 
-def _before(graph: Graph, softmax: Node) -> _Scores:
-    """From the Softmax back to the product of query and key."""
-    found = _Scores()
+def read_scores(graph: Graph, softmax: Node) -> Scores:
+    """From the Softmax back to the product of query and key.
+
+    Raises:
+        NoMatchError: Something else lies between the two.
+    """
+    found = Scores()
     value = softmax.inputs[0]
     while True:
         assert value is not None
@@ -138,13 +156,16 @@ def _before(graph: Graph, softmax: Node) -> _Scores:
             if found.sink is not None:
                 raise NoMatchError("an attention sink beside scores whose maximum was subtracted")
             value = node.inputs[0]
+        elif node.op == "Tanh" and found.cap is None:
+            found.cap, found.cap_scales, found.scales = node, found.scales, []
+            value = node.inputs[0]
         elif node.op == "Concat":
             value = _scores_beside_sink(graph, node, found)
         else:
             value = _scores_before(graph, node, found)
 
 
-def _scores_beside_sink(graph: Graph, concat: Node, found: _Scores) -> Value:
+def _scores_beside_sink(graph: Graph, concat: Node, found: Scores) -> Value:
     """The scores to which ``concat`` adds a sink, which is noted in ``found``."""
     if found.sink is not None:
         raise NoMatchError("an attention sink beside another one")
@@ -154,7 +175,7 @@ def _scores_beside_sink(graph: Graph, concat: Node, found: _Scores) -> Value:
     return value
 
 
-def _scores_before(graph: Graph, node: Node, found: _Scores) -> Value:
+def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
     """The scores before ``node`` scaled or masked them, which is noted in ``found``."""
     if node.op in {"Multiply", "Divide"} and (scale := scale_of(graph, node)) is not None:
         value, factor = scale
@@ -170,8 +191,6 @@ def _scores_before(graph: Graph, node: Node, found: _Scores) -> Value:
         value, mask = _selected_mask(graph, node, bool(found.scales))
         found.masks.append(mask)
         return value
-    if node.op == "Tanh":
-        raise NoMatchError(f"its scores are soft-capped by Tanh {node.name}")
     raise NoMatchError(f"{node.op} {node.name} lies between its scores and its Softmax")
 
 

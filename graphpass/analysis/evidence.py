@@ -10,7 +10,7 @@ from graphpass.analysis.reads import Read
 from graphpass.analysis.updates import Update
 from graphpass.graph import Graph, Node
 
-__all__ = ["names", "notes", "read_by", "update_text"]
+__all__ = ["kept_positions", "names", "notes", "read_by", "update_text"]
 
 
 def names(nodes: Iterable[Node]) -> str:
@@ -36,19 +36,26 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
 
 def _window(graph: Graph, update: Update) -> str | None:
     """How old positions are dropped, where they are."""
+    kept = kept_positions(graph, update)
+    if kept is None:
+        return None
+    cut, count = kept
+    if count is not None:
+        return f"{cut.op} {cut.name} keeps the last {count}: a window of {count} in the state"
+    before = " before it" if cut == update.cut_before else ""
+    return f"{cut.op} {cut.name} drops old positions{before}: a window in the state"
+
+
+def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | None:
+    """What drops old positions, and how many it keeps where that is known; ``None`` where none are dropped."""
     if update.cut_after is not None:
         start = _start(graph, update.cut_after)
-        if start is not None and start < 0:
-            kept = f"{update.cut_after.op} {update.cut_after.name} keeps the last {-start}"
-            return f"{kept}: a window of {-start} in the state"
         if start != 0:
-            return f"{update.cut_after.op} {update.cut_after.name} drops old positions: a window in the state"
+            return update.cut_after, -start if start is not None and start < 0 else None
     if update.cut_before is not None:
         start = _start(graph, update.cut_before)
         if start is not None and start != 0:
-            return (
-                f"{update.cut_before.op} {update.cut_before.name} drops old positions before it: a window in the state"
-            )
+            return update.cut_before, None
     return None
 
 

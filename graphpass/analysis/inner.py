@@ -60,10 +60,8 @@ def _axes(node: Node, state: InnerState) -> Axes:
 def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
     given = node.attributes
     remarks = []
-    window = given.get("local_window_size", given.get("left_window_size", -1))
-    if state.kind == "kv" and window > 0:
-        kept = "the cache keeps no more" if given.get("sliding_window_cache") else "the cache keeps all positions"
-        remarks.append(f"attends to the last {window} positions; {kept}")
+    if state.kind == "kv" and given.get("sliding_window_cache"):
+        remarks.append("the operator keeps no more than its window: a window in the state")
     if given.get("past_present_share_buffer"):
         remarks.append("past and present share one buffer of a fixed capacity")
         if state.role != "value" and node.op.startswith("DecoderMasked"):

@@ -12,7 +12,7 @@ from graphpass.analysis.sinks import COLUMN_DROPS
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
-__all__ = ["Operand", "attention_operands"]
+__all__ = ["Operand", "attention_operands", "scores_product", "weighted_value"]
 
 Label = Literal["batch", "heads", "rows", "sequence", "head_dim"] | None
 
@@ -81,15 +81,15 @@ def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
     key, value, transposed = attention.key, attention.value, attention.key_is_transposed
     if attention.reason is not None and not attention.is_fused:
         # A soft cap, a sink or the like: no plain attention, but its products still read caches.
-        product = _scores(graph, attention.node)
+        product = scores_product(graph, attention.node)
         key = product.inputs[1] if product is not None else None
         transposed = product is not None and not product.attributes["transpose_b"]
-        value = _weighted(graph, attention.node)
+        value = weighted_value(graph, attention.node)
     key_labels: tuple[Label, ...] = ("batch", "heads", "head_dim", "sequence") if transposed else _KEY_OR_VALUE
     return [("key", key, key_labels), ("value", value, _KEY_OR_VALUE)]
 
 
-def _scores(graph: Graph, softmax: Node) -> Node | None:
+def scores_product(graph: Graph, softmax: Node) -> Node | None:
     """The nearest product of two computed tensors that leads to ``softmax`` through arithmetic."""
     pending, seen = deque(softmax.inputs[:1]), set()
     while pending:
@@ -105,7 +105,7 @@ def _scores(graph: Graph, softmax: Node) -> Node | None:
     return None
 
 
-def _weighted(graph: Graph, softmax: Node) -> Value | None:
+def weighted_value(graph: Graph, softmax: Node) -> Value | None:
     """What the probabilities of ``softmax`` are multiplied with."""
     pending, seen = deque(softmax.outputs), set()
     while pending:

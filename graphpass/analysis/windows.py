@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphpass.graph import Graph, Value
 
-__all__ = ["Comparison", "compared_positions", "one_number"]
+__all__ = ["Comparison", "bound_of_positions", "compared_positions", "one_number"]
 
 #: Comparisons: which operand is the lesser one, and whether they may be equal. ONNX and OpenVINO differ in a word.
 _COMPARISONS = {
@@ -17,6 +17,9 @@ _COMPARISONS = {
     "GreaterEqual": (1, 1),
     "GreaterOrEqual": (1, 1),
 }
+
+#: Operators that lay positions out.
+_LAYOUT = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
 
@@ -68,6 +71,36 @@ def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) ->
     if _varies(subtracted[0], -1) and _varies(added[0], -2):
         return Comparison(subtracted[0], added[0], constant - 1, is_negated=True)
     return None
+
+
+def bound_of_positions(graph: Graph, comparison: Comparison) -> int:
+    """The bound of ``comparison`` between the positions themselves, which may be shifted before they are laid out.
+
+    A range that starts at a constant is one of a step without a past: shifted positions, too.
+    """
+    return comparison.bound - _shift(graph, comparison.keys) + _shift(graph, comparison.queries)
+
+
+def _shift(graph: Graph, positions: Value) -> int:
+    """The constants that were added to ``positions``."""
+    shift = 0
+    value: Value | None = positions
+    while value is not None:
+        node = graph.producer(value)
+        if node.op == "Range":
+            return shift + int(one_number(graph, node.inputs[0]) or 0)
+        if node.op in _LAYOUT:
+            value = node.inputs[0]
+            continue
+        numbers = [one_number(graph, operand) for operand in node.inputs]
+        if node.op not in {"Add", "Subtract"} or sum(number is not None for number in numbers) != 1:
+            return shift
+        port = 1 if numbers[1] is not None else 0
+        if node.op == "Subtract" and port == 0:
+            return shift
+        shift += int(numbers[port] or 0) * (-1 if node.op == "Subtract" else 1)
+        value = node.inputs[1 - port]
+    return shift
 
 
 def one_number(graph: Graph, value: Value | None) -> float | None:

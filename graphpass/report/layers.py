@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphpass.model import Model
     from graphpass.report.flow import Flow
 
-__all__ = ["LayerGroup", "group_layers", "ranges"]
+__all__ = ["LayerGroup", "group_layers", "layers_in_words", "ranges"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,11 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def layers_in_words(layers: Iterable[int | None]) -> str:
+    """``layers 0-3, 5``; ``no layer`` where none is known."""
+    known = sorted({layer for layer in layers if layer is not None})
+    if not known:
+        return "no layer"
+    return f"layer {known[0]}" if len(known) == 1 else f"layers {ranges(known)}"

@@ -6,6 +6,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from graphpass.report.attention import AttentionGroup, attention_in_words, form_in_words, group_attention
 from graphpass.report.layers import LayerGroup, group_layers, ranges
 from graphpass.views import total_bytes
 
@@ -143,11 +144,18 @@ def _attention(inventory: Inventory) -> str:
     if not inventory.attention:
         return ""
     rows = [
-        f"<tr><td>{escape(block.node)}</td><td>{escape(block.form)}</td><td>{escape(block.reason or '')}</td></tr>"
-        for block in inventory.attention
+        f"<tr><td>{group.layers}</td><td>{escape(attention_in_words(block, is_cross=group.is_cross))}</td>"
+        f"<td>{escape(form_in_words(block))}</td><td>{_nodes(group)}</td></tr>"
+        for group in group_attention(inventory)
+        for block in group.blocks[:1]
     ]
-    head = "<tr><th>node</th><th>form</th><th>not fusable because</th></tr>"
-    return f"<details><summary>Attention ({len(rows)})</summary><table>{head}{''.join(rows)}</table></details>"
+    head = "<tr><th>layers</th><th>like</th><th>form</th><th>nodes</th></tr>"
+    count = len(inventory.attention)
+    return f"<details><summary>Attention ({count})</summary><table>{head}{''.join(rows)}</table></details>"
+
+
+def _nodes(group: AttentionGroup) -> str:
+    return "<br>".join(escape(block.node) for block in group.blocks)
 
 
 def _evidence(cache: Cache, number: int) -> str:

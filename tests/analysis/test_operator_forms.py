@@ -75,7 +75,7 @@ def test_what_is_said_of_a_shared_buffer():
 
 def test_a_window_in_the_operator_is_none_in_the_state():
     evidence = graphpass.analyze_caches(forms.grouped_query(window=4)).cache("past_key").evidence
-    assert evidence[1] == "attends to the last 4 positions; the cache keeps all positions"
+    assert evidence[-1] == "a window of 4 in the mask only; the cache keeps all positions"
 
 
 def test_cross_attention():

@@ -20,6 +20,8 @@ KEYS = ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"
 KEYS += ["totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
 CACHE_KEYS = ["name", "kind", "role", "layer", "axes", "shape", "element_type", "read", "write", "evidence"]
 CACHE_KEYS += ["index", "bytes_per_token", "fixed_bytes"]
+ATTENTION_KEYS = ["node", "form", "key", "value", "fusable", "reason", "layer", "heads", "key_heads", "head_dim"]
+ATTENTION_KEYS += ["value_head_dim", "scale", "factors", "mask", "softcap", "sinks", "window", "window_in"]
 
 
 def inspected(capfd, model, variant):
@@ -59,7 +61,7 @@ def test_json_is_one_object_with_the_documented_keys(capfd, variant):
     assert found["warnings"] == found["unpaired_inputs"] == found["unpaired_outputs"] == []
     assert len(found["attention"]) == 2
     for block in found["attention"]:
-        assert list(block) == ["node", "form", "key", "value", "fusable", "reason"]
+        assert list(block) == ATTENTION_KEYS
     for port in [*found["inputs"], *found["outputs"]]:
         assert list(port) == ["name", "shape", "element_type"]
         assert all(size is None or isinstance(size, int) for size in port["shape"])
@@ -77,9 +79,13 @@ def test_text_folds_layers_that_are_alike(capfd):
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].endswith("model.onnx: ONNX, stateless, kind kv")
-    assert [line.split()[:5] for line in lines if "layers" in line] == [["layers", "0-11", "key,", "value", "kv"]]
+    assert [line.split()[:5] for line in lines if "layers" in line] == [
+        ["layers", "0-11", "key,", "value", "kv"],
+        ["layers", "0-11", "4", "heads", "over"],
+    ]
     assert "  in all, for a batch of 1: 1.54 KB per token, 1.54 MB per 1k tokens" in lines
-    assert "  12 decomposed, fusable" in lines
+    scale = "scale 0.353553 (0.594604 * 0.594604)"
+    assert f"  layers 0-11  4 heads over 2, {scale}, mask causal+input  decomposed, fusable" in lines
     assert len(lines) < 25
 
 
@@ -93,10 +99,47 @@ def test_text_folds_layers_that_are_alike(capfd):
 )
 def test_text_folds_hybrids_by_kind_of_layer(capfd, model, lines):
     done = in_process(capfd, "inspect", export(model, "ov-stateful"))
-    folded = [" ".join(line.split()) for line in done.out.splitlines() if line.startswith("  layer")]
+    caches, _ = done.out.split("\nattention (")
+    folded = [" ".join(line.split()) for line in caches.splitlines() if line.startswith("  layer")]
     assert len(folded) == len(lines)
     for line, start in zip(folded, lines, strict=True):
         assert line.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "lines"),
+    [
+        (
+            "gemma3_text",
+            "ov-stateful",
+            [
+                "layers 0-2 4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask",
+                "layer 3 4 heads over 2, scale 0.25, mask causal+input",
+            ],
+        ),
+        (
+            "gpt_oss",
+            "onnx",
+            [
+                "layer 0 4 heads over 2, scale 0.25, mask causal+input, sinks, window 8 in the mask",
+                "layer 1 4 heads over 2, scale 0.25, mask causal+input, sinks",
+            ],
+        ),
+        ("llama", "onnx-genai", ["layers 0-1 4 heads over 2, scale 0.25, mask causal+lengths"]),
+    ],
+)
+def test_text_tells_what_attention_is_like(capfd, model, variant, lines):
+    form = {"onnx": "decomposed, fusable", "onnx-genai": "fused GroupQueryAttention"}
+    out = in_process(capfd, "inspect", export(model, variant)).out
+    told = out.split("\nattention (")[1].split("\n\n")[0].splitlines()[1:]
+    expected = [f"{line} {form.get(variant, 'fused ScaledDotProductAttention')}" for line in lines]
+    assert [" ".join(line.split()) for line in told] == expected
+
+
+def test_unfolded_text_tells_attention_and_where_a_window_is(capfd):
+    out = in_process(capfd, "inspect", "--all", export("gemma3_text", "ov-stateful")).out
+    assert out.count("    a window of 8 in the mask only; the cache keeps all positions\n") == 6
+    assert out.count("    head_dim 16, value head_dim 16\n    reads past_key_values.") == 4
 
 
 def test_text_tells_fixed_sizes_and_sizes_per_token(capfd):

@@ -1,0 +1,214 @@
+"""What a mask is made of: conditions on positions, inputs of the model, biases.
+
+A mask is followed back through what lays it out and joins it, up to what its numbers come from. Something on the way
+that is not known makes the whole answer unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.windows import bound_of_positions, compared_positions, one_number
+from graphpass.caches import MaskPart
+from graphpass.graph import Graph, Node, Value
+
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ["MASK_PARTS", "MaskFacts", "mask_facts"]
+
+#: In the order in which they are told.
+MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
+
+#: Operators whose first input is laid out differently, or some of it taken; the others say how.
+_LAYOUT = frozenset(
+    {"Broadcast", "Convert", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Slice"}
+    | {"Split", "Squeeze", "StridedSlice", "Tile", "Transpose", "Unsqueeze", "VariadicSplit", "ReverseSequence"}
+)
+
+#: Operators all of whose inputs their result is made of.
+_JOINS = frozenset(
+    {"Add", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "Concat", "Divide", "Equal", "Greater", "GreaterEqual", "If"}
+    | {"GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessEqual", "LessOrEqual", "LogicalAnd", "LogicalNot", "LogicalOr"}
+    | {"LogicalXor", "Maximum", "Max", "Minimum", "Min", "Multiply", "Negative", "NotEqual", "Select", "Subtract"}
+)
+
+#: Operators that write one tensor into another: the ports of both.
+_WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUpdate": (0, 2)}
+
+#: Operators whose results hold no positions: sizes, and tensors filled with one number.
+_PLAIN = frozenset({"ConstantOfShape", "ShapeOf"})
+
+#: Below this, ``exp`` of a score is 0 beside any other score.
+_MASKED_BELOW = -1e3
+
+#: Constants of more elements are not read.
+_LARGEST_CONSTANT = 1 << 24
+
+
+@dataclass(slots=True)
+class MaskFacts:
+    """What is known of a mask.
+
+    Attributes:
+        parts: What hides or weighs positions.
+        windows: How many positions a query sees, itself included; one for each window found.
+        unknown: Name of the first thing on the way that is not known; the parts are not all then.
+    """
+
+    parts: set[MaskPart] = field(default_factory=set)
+    windows: set[int] = field(default_factory=set)
+    unknown: str | None = None
+
+    def add(self, other: MaskFacts) -> None:
+        """Notes what is known of a further mask of the same attention."""
+        self.parts |= other.parts
+        self.windows |= other.windows
+        self.unknown = self.unknown or other.unknown
+
+    def add_bound(self, bound: int, name: str) -> None:
+        """Notes that keys more than ``bound`` positions behind the query are told from the others."""
+        if bound == 0:
+            self.parts.add("causal")
+        elif bound < -1:
+            self.windows.add(-bound)
+        else:
+            # Only the query itself, or what lies behind it by some positions: no form that masks have.
+            self.unknown = self.unknown or name
+
+
+def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
+    """What ``mask`` is made of: a condition, or what is added to the scores."""
+    facts = MaskFacts()
+    pending, seen = [mask], set()
+    while pending:
+        value = pending.pop()
+        if (value.node, value.port) in seen:
+            continue
+        seen.add((value.node, value.port))
+        node = graph.producer(value)
+        if node.op == "Trilu":
+            _add_trilu(graph, node, facts)
+        elif node.op == "Parameter":
+            facts.parts.add("input")
+        elif node.op == "Constant":
+            _add_constant(graph, value, facts)
+        elif (comparison := compared_positions(graph, value)) is not None:
+            facts.add_bound(bound_of_positions(graph, comparison), node.name)
+        elif node.op == "Multiply" and _is_alibi(graph, node):
+            facts.parts.add("alibi")
+        elif node.op == "Gather" and _is_table(graph, node):
+            facts.parts.add("bias")
+        elif node.op in _LAYOUT:
+            pending.extend(source for source in node.inputs[:1] if source is not None)
+        elif node.op in _JOINS:
+            sources = node.inputs[1:] if node.op == "If" else node.inputs
+            pending.extend(source for source in sources if source is not None)
+        elif node.op in _WRITES:
+            pending.extend(source for port in _WRITES[node.op] if (source := node.inputs[port]) is not None)
+        elif node.op not in _PLAIN:
+            facts.unknown = facts.unknown or node.name
+    return facts
+
+
+def _add_trilu(graph: Graph, node: Node, facts: MaskFacts) -> None:
+    """A triangle of ONNX's Trilu: of ones, or of what is added."""
+    upper = next((attribute.i for attribute in node.native.attribute if attribute.name == "upper"), 1)
+    offset = one_number(graph, node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0.0
+    if offset is None:
+        facts.unknown = facts.unknown or node.name
+    else:
+        facts.add_bound(int(offset) - 1 if upper else int(offset), node.name)
+
+
+def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
+    """A mask or a bias that is computed already; one number is what masked scores are set to."""
+    sizes = [size for size in value.shape or () if size != 1]
+    if value.shape is not None and not sizes:
+        return
+    constant = graph.constant(value, _LARGEST_CONSTANT)
+    if constant is None:
+        facts.unknown = facts.unknown or value.name
+    elif constant.dtype.kind == "f" and ((constant != 0) & (constant > _MASKED_BELOW)).any():
+        # Ones, which are turned into what is added later on, are a mask, too.
+        if set(_distinct(constant)) <= {0.0, 1.0}:
+            _add_pattern(constant != 0, value.name, facts)
+        else:
+            facts.parts.add("bias")
+    else:
+        _add_pattern(constant == 0 if constant.dtype.kind == "f" else constant != 0, value.name, facts)
+
+
+def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
+    """A constant mask: all seen or nothing, the causal triangle, or the band of a window."""
+    import numpy
+
+    if seen.all() or not seen.any():
+        return
+    rows, columns = seen.shape[-2:] if seen.ndim > 1 else (0, 1)
+    plane = seen.reshape(-1, rows, columns)[0] if rows == columns else None
+    if plane is None or not (seen.reshape(-1, rows, columns) == plane).all():
+        facts.unknown = facts.unknown or name
+        return
+    behind = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
+    for candidate in (plane, ~plane):
+        last = int(candidate[-1].sum())
+        if (candidate == ((behind <= 0) & (behind > -last))).all() and last > 1:
+            facts.parts.add("causal")
+            facts.windows |= {last} if last < columns else set()
+            return
+    facts.unknown = facts.unknown or name
+
+
+def _is_alibi(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` multiplies positions with a slope for each head."""
+    for port in (0, 1):
+        slopes, positions = node.inputs[port], node.inputs[1 - port]
+        if slopes is None or positions is None:
+            continue
+        while graph.producer(slopes).op in _LAYOUT and graph.producer(slopes).inputs[0] is not None:
+            slopes = graph.producer(slopes).inputs[0]
+            assert slopes is not None
+        constant = graph.constant(slopes)
+        if constant is not None and constant.size > 1 and max(constant.shape) == constant.size:
+            falls = (abs(constant).reshape(-1) > 0).all() and len(set(_distinct(constant))) == constant.size
+            if falls and _holds_positions(graph, positions):
+                return True
+    return False
+
+
+def _holds_positions(graph: Graph, value: Value) -> bool:
+    """Whether ``value`` counts positions: a range, or the running sum of an input's ones."""
+    pending, seen = [value], set()
+    while pending:
+        node = graph.producer(pending.pop())
+        if node.index in seen:
+            continue
+        seen.add(node.index)
+        if node.op in {"Range", "CumSum"}:
+            return True
+        if node.op in _LAYOUT:
+            pending.extend(source for source in node.inputs[:1] if source is not None)
+        elif node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs"}:
+            pending.extend(source for source in node.inputs if source is not None)
+    return False
+
+
+def _is_table(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` looks numbers up in a table of weights, as learned relative position biases are."""
+    table = node.inputs[0]
+    while table is not None and graph.producer(table).op in {"Convert", "Identity", "Transpose", "Reshape"}:
+        table = graph.producer(table).inputs[0]
+    if table is None or graph.producer(table).op != "Constant" or len(node.inputs) < 2:
+        return False
+    index = node.inputs[1]
+    return index is not None and graph.producer(index).op != "Constant" and table.element_type in {"f16", "bf16", "f32"}
+
+
+def _distinct(constant: numpy.ndarray) -> list[float]:
+    """The numbers that ``constant`` holds."""
+    import numpy
+
+    found: list[float] = numpy.unique(constant).tolist()
+    return found
