@@ -114,7 +114,11 @@ class Graph:
         return (node for node in self.nodes if node.op in ops)
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """What ``value`` holds, where it is a constant of at most ``limit`` elements; else ``None``."""
+        """What ``value`` holds, where it is a constant of at most ``limit`` elements; else ``None``.
+
+        Raises:
+            FileNotFoundError: It lies in a file that is not there.
+        """
         if value is None or value.shape is None:
             return None
         node = self.producer(value)

@@ -354,5 +354,8 @@ def _element_type(code: int) -> str:
 
 
 def _read_constant(node: Node, folder: str) -> numpy.ndarray:
-    array: numpy.ndarray = numpy_helper.to_array(node.native, folder)
+    try:
+        array: numpy.ndarray = numpy_helper.to_array(node.native, folder)
+    except onnx.checker.ValidationError as error:
+        raise FileNotFoundError(str(error)) from error
     return array

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.windows import bound_of_positions, compared_positions, one_number
+from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions, one_number
 from graphpass.caches import MaskPart
 from graphpass.graph import Graph, Node, Value
 
@@ -95,7 +95,7 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
         elif node.op == "Constant":
             _add_constant(graph, value, facts)
         elif (comparison := compared_positions(graph, value)) is not None:
-            facts.add_bound(bound_of_positions(graph, comparison), node.name)
+            _add_comparison(graph, comparison, node.name, facts)
         elif node.op == "Multiply" and _is_alibi(graph, node):
             facts.parts.add("alibi")
         elif node.op == "Gather" and _is_table(graph, node):
@@ -110,6 +110,20 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
         elif node.op not in _PLAIN:
             facts.unknown = facts.unknown or node.name
     return facts
+
+
+def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: MaskFacts) -> None:
+    """Keys compared with the queries' positions, or with how many positions a sequence has."""
+    queries = comparison.queries
+    if _holds_positions(graph, queries):
+        facts.add_bound(bound_of_positions(graph, comparison), name)
+    elif queries.shape is None or len(queries.shape) < 3:
+        # Positions of the queries, and lengths of the sequences of a batch, may both be [n, 1].
+        facts.unknown = facts.unknown or name
+    elif queries.shape[-2] == 1:
+        facts.parts.add("lengths")
+    else:
+        facts.add_bound(bound_of_positions(graph, comparison), name)
 
 
 def _add_trilu(graph: Graph, node: Node, facts: MaskFacts) -> None:
@@ -127,7 +141,11 @@ def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
     sizes = [size for size in value.shape or () if size != 1]
     if value.shape is not None and not sizes:
         return
-    constant = graph.constant(value, _LARGEST_CONSTANT)
+    try:
+        constant = graph.constant(value, _LARGEST_CONSTANT)
+    except FileNotFoundError:
+        # A graph may be looked at without its weights.
+        constant = None
     if constant is None:
         facts.unknown = facts.unknown or value.name
     elif constant.dtype.kind == "f" and ((constant != 0) & (constant > _MASKED_BELOW)).any():
@@ -190,19 +208,24 @@ def _holds_positions(graph: Graph, value: Value) -> bool:
             return True
         if node.op in _LAYOUT:
             pending.extend(source for source in node.inputs[:1] if source is not None)
-        elif node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs"}:
+        elif node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs", "Select"}:
             pending.extend(source for source in node.inputs if source is not None)
     return False
 
 
 def _is_table(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` looks numbers up in a table of weights, as learned relative position biases are."""
+    """Whether ``node`` looks numbers up in a table of weights, as learned relative position biases are.
+
+    A square may hold what a mask adds, row by row, so that its numbers have to tell.
+    """
     table = node.inputs[0]
     while table is not None and graph.producer(table).op in {"Convert", "Identity", "Transpose", "Reshape"}:
         table = graph.producer(table).inputs[0]
     if table is None or graph.producer(table).op != "Constant" or len(node.inputs) < 2:
         return False
-    index = node.inputs[1]
+    index, sizes = node.inputs[1], table.shape or ()
+    if len(sizes) > 1 and sizes[-1] == sizes[-2]:
+        return False
     return index is not None and graph.producer(index).op != "Constant" and table.element_type in {"f16", "bf16", "f32"}
 
 

@@ -244,6 +244,24 @@ def test_conditions(condition, mask, window):
 
 
 @pytest.mark.parametrize(
+    ("shape", "mask"),
+    [([-1, 1, 1, 1], ("lengths",)), ([1, 1, -1, 1], ("causal",)), ([-1, 1], None)],
+    ids=["lengths", "positions", "either"],
+)
+def test_positions_and_lengths_that_are_given(shape, mask):
+    class Given(Attending):
+        def __init__(self):
+            super().__init__()
+            self.mask = ops.parameter(shape, numpy.int64)
+
+        def scores(self, product):
+            seen = ops.less_equal(KEYS, self.mask)
+            return ops.add(product, ops.select(seen, number(0.0), number(-numpy.inf)))
+
+    assert details(Given()).mask == mask
+
+
+@pytest.mark.parametrize(
     ("added", "mask"),
     [
         (lambda block: block.mask, ("input",)),
