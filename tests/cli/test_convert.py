@@ -39,7 +39,7 @@ def test_convert_writes_the_model_and_what_belongs_to_it(capfd, tmp_path):
 def test_convert_reports_what_it_did(capfd, tmp_path):
     out = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu").out
     assert re.search(r"^before    ONNX, stateless, kind kv, 4 kv caches, 2 decomposed, fusable$", out, re.MULTILINE)
-    assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 ScaledDot.*$", out, re.MULTILINE)
+    assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 fused ScaledDot.*$", out, re.MULTILINE)
     assert re.search(r"^pipeline  to-openvino,compute-in-f32,fuse-attention,.*make-stateful", out, re.MULTILINE)
     assert re.search(r"^  make-stateful +\d+\.\d{3} s  4 variables", out, re.MULTILINE)
     assert re.search(r"^verified  same: ", out, re.MULTILINE)
