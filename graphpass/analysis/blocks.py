@@ -15,7 +15,7 @@ from graphpass.caches import AttentionBlock, Cache
 from graphpass.graph import Graph
 from graphpass.model import Model
 
-__all__ = ["attention_blocks", "with_windows"]
+__all__ = ["attention_blocks", "beyond_reach", "with_windows"]
 
 #: For each cache (by the name of its read), the attentions (by node index) that read it.
 Readers = dict[str, tuple[int, ...]]
@@ -47,6 +47,18 @@ def attention_blocks(
     return tuple(
         _block(attention, details, of_node.get(attention.node.index, []), windows)
         for attention, details in zip(model.analysis(find_attention), model.analysis(attention_details), strict=True)
+    )
+
+
+def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[AttentionBlock, ...]:
+    """``blocks``, of which those in bodies of loops and branches, which passes do not reach, are not fusable."""
+    reached = {attention.node.name for attention in model.analysis(find_attention)}
+    reason = "it is in the body of a loop or branch"
+    return tuple(
+        block
+        if block.node in reached or block.form != "decomposed" or not block.fusable
+        else replace(block, fusable=False, reason=reason)
+        for block in blocks
     )
 
 

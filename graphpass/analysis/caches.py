@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphpass.analysis.blocks import attention_blocks, with_windows
+from graphpass.analysis.blocks import attention_blocks, beyond_reach, with_windows
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.declared import apply_declarations
 from graphpass.analysis.operands import attention_operands
@@ -58,7 +58,7 @@ def _analyze(model: Model) -> Inventory:
     return Inventory(
         stateful=is_stateful(whole),
         caches=with_windows(caches, blocks),
-        attention=blocks,
+        attention=beyond_reach(blocks, model) if whole is not model else blocks,
         unpaired_inputs=unpaired_inputs(graph, pairs, known, operands),
         unpaired_outputs=unpaired_outputs(graph, pairs, known, operands),
     )

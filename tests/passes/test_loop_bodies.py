@@ -64,6 +64,11 @@ def test_attention_in_a_body_is_left_with_a_word():
     assert note == "attention at loop_Softmax_10 stays as it is: it is in the body of a loop or branch"
 
 
+def test_the_inventory_calls_it_not_fusable():
+    (block,) = graphpass.analyze_caches(PassManager([ToOpenVINO()]).run(forms.appended()).model).attention
+    assert (block.fusable, block.reason) == (False, "it is in the body of a loop or branch")
+
+
 @pytest.mark.parametrize("form", [forms.appended, forms.over_layers])
 def test_slots_that_cannot_be_counted_are_refused(form):
     with pytest.raises(UnsupportedError, match="length does not follow from the inputs"):
