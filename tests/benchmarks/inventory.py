@@ -1,7 +1,7 @@
-"""How long the cache inventory takes, by depth: `python tests/benchmarks/inventory.py`.
+"""What the cache inventory takes, by depth, in time and memory: `python tests/benchmarks/inventory.py`.
 
-Layers are those of a real export (llama_12l, about 290 nodes a layer); weights are external and absent. The goals are
-under 2 s for 80 layers, and linear growth: the last column stays level. Then the same with a Loop in each layer.
+Layers are those of a real export (llama, about 230 nodes a layer); weights are external and absent. The goals are under
+2 s for 80 layers, and linear growth: what a node takes stays level. Then the same with a Loop in each layer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ REPEATS = 3
 
 
 def main() -> None:
-    source = graphpass.load(export("llama_12l", "onnx"))
+    source = graphpass.load(export("llama", "onnx"))
     measure(lambda layers: deepened(source, layers, weights="absent.data"))
     print("a state in a Loop over the tokens in each layer:")
     measure(loop_forms.deep)
@@ -34,8 +35,8 @@ def main() -> None:
 
 def measure(build: Callable[[int], OnnxModel]) -> None:
     """Print a row for each depth."""
-    print("layers   nodes   caches   seconds   us a node")
-    for layers in (12, 20, 40, 80, 160):
+    print("layers   nodes   caches   seconds   us a node   peak MB   KB a node")
+    for layers in (10, 20, 40, 80, 160):
         seconds = []
         for _ in range(REPEATS):
             model = build(layers)
@@ -45,7 +46,21 @@ def measure(build: Callable[[int], OnnxModel]) -> None:
         # Bodies count: the view has all their nodes.
         nodes, median = len(inlined(model).graph.nodes), statistics.median(seconds)
         caches = len(inventory.of_kind("kv", "linear"))
-        print(f"{layers:6}  {nodes:6}  {caches:7}  {median:8.2f}  {median / nodes * 1e6:10.1f}")
+        peak = peak_of(build(layers))
+        print(
+            f"{layers:6}  {nodes:6}  {caches:7}  {median:8.2f}  {median / nodes * 1e6:10.1f}"
+            f"  {peak / 1e6:8.1f}  {peak / nodes / 1e3:9.1f}"
+        )
+
+
+def peak_of(model: OnnxModel) -> int:
+    """The most bytes that Python's objects took at a time, beyond the model itself."""
+    tracemalloc.start()
+    try:
+        graphpass.analyze_caches(model)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ def deepened(model: OnnxModel, layers: int, weights: str | None = None) -> OnnxM
     mine = [node for node in graph.node if node.name.startswith(f"/model/layers.{last}/")]
     made = {name for node in mine for name in node.output}
     ports = [port for port in (*graph.input, *graph.output) if f".{last}." in port.name]
-    entrance = _previous_output(mine, made, last)
     position = list(graph.node).index(mine[-1]) + 1
     (exit_name,) = {name for node in graph.node[position:] for name in node.input if name in made}
+    entrance = _renamed(exit_name, last, last - 1)
     rest = list(graph.node[position:])
     del graph.node[position:]
     arrival = exit_name
@@ -50,13 +50,6 @@ def deepened(model: OnnxModel, layers: int, weights: str | None = None) -> OnnxM
     if weights is not None:
         _put_outside(graph, weights)
     return OnnxModel(proto)
-
-
-def _previous_output(mine: list[onnx.NodeProto], made: set[str], last: int) -> str:
-    """The value that comes from the layer before."""
-    before = f"/model/layers.{last - 1}/"
-    (name,) = {name for node in mine for name in node.input if name.startswith(before) and name not in made}
-    return name
 
 
 def _renamed(name: str, last: int, layer: int) -> str:
