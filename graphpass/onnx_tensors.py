@@ -18,6 +18,7 @@ __all__ = [
     "SMALL",
     "ExternalData",
     "check_external_data",
+    "element_code",
     "element_type",
     "external_data",
     "external_files",
@@ -71,6 +72,11 @@ _ELEMENT_TYPES: dict[int, tuple[str, int]] = {
 def element_type(code: int) -> str:
     """OpenVINO's short name of ONNX element type ``code``; ``"dynamic"`` where unknown."""
     return _ELEMENT_TYPES[code][0] if code in _ELEMENT_TYPES else "dynamic"
+
+
+def element_code(name: str) -> int:
+    """ONNX's number of the element type that `element_type` calls ``name``."""
+    return next(code for code, (known, _) in _ELEMENT_TYPES.items() if known == name)
 
 
 def nbytes(tensor: onnx.TensorProto) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx
 
+from graphpass.onnx_stand_ins import stand_ins
+
 __all__ = ["bodies", "captured", "in_order", "inferred"]
 
 #: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
@@ -18,7 +20,8 @@ _SMALL = 64
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without its weights and with the shapes that inference can tell.
 
-    Operators of domains that onnx has no rules for, and what depends on them, stay without shapes.
+    Operators that onnx has no rules for, and what depends on them, stay without shapes, but for those that have
+    stand-ins.
     """
     known = onnx.shape_inference.infer_shapes(_without_weights(proto), data_prop=True)
     # Inference says nothing of what a Loop carries, as its size may change; each round tells one level of bodies.
@@ -34,7 +37,8 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.output.extend(proto.graph.output)
     light.graph.value_info.extend(proto.graph.value_info)
     # Inference goes through the nodes once, in the file's order.
-    light.graph.node.extend(in_order(proto.graph.node, set()))
+    opset = next((entry.version for entry in proto.opset_import if entry.domain in {"", "ai.onnx"}), 0)
+    light.graph.node.extend(stand_ins(in_order(proto.graph.node, set()), opset))
     for tensor in proto.graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SMALL:
             light.graph.initializer.append(tensor)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CPU", "Target"]
 
+#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones.
+_LOWERINGS = ("lower-group-query-attention",)
+
 
 @dataclass(frozen=True)
 class Target(ABC):
@@ -78,7 +81,7 @@ class CPU(Target):
         from graphpass.analysis.caches import analyze_caches
         from graphpass.registry import get_pass
 
-        names = [] if model.dialect == "openvino" else ["to-openvino"]
+        names = [] if model.dialect == "openvino" else [*_LOWERINGS, "to-openvino"]
         names += ["compute-in-f32", "fuse-attention"]
         inventory = analyze_caches(model)
         if inventory.kind == "kv" and not inventory.of_kind("cross"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from graphpass.analysis.operators import STATE_OPERATORS, InnerState, inner_state
 from graphpass.analysis.pairs import Pair, same_tensor
 from graphpass.caches import Axes, Cache
 from graphpass.graph import Graph, Node, Value
+from graphpass.model import Dimension
 
 __all__ = ["entered_state", "inside_operator"]
 
@@ -16,6 +18,9 @@ _LAYOUT = frozenset(
     {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Split", "VariadicSplit", "Squeeze", "Unsqueeze"}
     | {"Transpose", "Reshape", "Carried", "Sliced"}
 )
+
+
+Shape: TypeAlias = tuple[Dimension, ...] | None
 
 
 def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node] | None:
@@ -30,8 +35,19 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
             ports = f"(input {state.past} to output {state.present})"
             evidence = (f"{state.update} {node.op} {node.name} {ports}", *_remarks(node, state))
             axes = _axes(node, state)
-            return replace(cache, kind=state.kind, role=state.role, axes=axes, evidence=evidence), node
+            shape = _shape(cache.shape, value.shape, axes)
+            return replace(cache, kind=state.kind, role=state.role, axes=axes, shape=shape, evidence=evidence), node
     return None
+
+
+def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
+    """The shape of ``past`` with sizes that only ``present`` tells: ONNX Runtime GenAI leaves a head's size open."""
+    if past is None or present is None or len(past) != len(present):
+        return past
+    return tuple(
+        new if isinstance(new, int) and not isinstance(old, int) and axis not in {axes.batch, axes.sequence} else old
+        for axis, (old, new) in enumerate(zip(past, present, strict=True))
+    )
 
 
 def _alternatives(graph: Graph, value: Value) -> list[Value]:

@@ -11,6 +11,7 @@ from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import Tolerance, difference
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, rectangular
+from graphpass.verify.rows import RowByRow, misreads_left_padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +40,8 @@ def compare(
     another one, longer, so that what a reset leaves behind shows; two prompts of unlike length as one batch, padded on
     the left. What a model computes at a padding position is unspecified (a query there sees no key at all), so only
     positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen. Where
-    that happens to the reference itself, the batch is run without padding, and the result says so.
+    that happens to the reference itself, the batch is run without padding, and the result says so. A reference with
+    operators that take padding in front for tokens (GroupQueryAttention) runs each row of that batch alone.
 
     Values agree where ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate
     that lacks an output, gives another shape, or fails to run where the reference runs, diverges.
@@ -64,12 +66,17 @@ def compare(
         raise UsageError("GP250", f"there cannot be {steps} steps")
     usual = Tolerance.for_models(reference, candidate)
     tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
-    return _Lockstep(open_session(reference), open_session(candidate), tolerance).run(steps, prompt_ids)
+    sessions = open_session(reference), open_session(candidate)
+    lockstep = _Lockstep(*sessions, tolerance, alone=misreads_left_padding(reference))
+    return lockstep.run(steps, prompt_ids)
 
 
 class _Lockstep:
-    def __init__(self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance) -> None:
+    def __init__(
+        self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance, *, alone: bool
+    ) -> None:
         self._reference = reference
+        self._alone = RowByRow(reference) if alone else None
         self._candidate = candidate
         self._tolerance = tolerance
         self._largest = 0.0
@@ -110,7 +117,7 @@ class _Lockstep:
             prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
         else:
             unlike = padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)])
-            if self._reference_gives_nan(unlike):
+            if self._alone is None and self._reference_gives_nan(unlike):
                 self._skipped["left padding: the reference gives NaN behind it"] = None
                 unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
             prompts.append(unlike)
@@ -127,21 +134,22 @@ class _Lockstep:
         return ("reference", self._reference), ("candidate", self._candidate)
 
     def _follow(self, sequence: int, prompt: Prompt, steps: int) -> tuple[SequenceRun, Divergence | None]:
-        self._reference.reset()
+        reference = self._alone if self._alone is not None and not prompt.mask.all() else self._reference
+        reference.reset()
         self._candidate.reset()
         ids, mask = prompt.ids, prompt.mask
         reference_ids: list[list[int]] = [[] for _ in ids]
         candidate_ids: list[list[int]] = [[] for _ in ids]
         for step in range(steps + 1):
             place = sequence, step
-            expected = self._reference.forward(ids, mask)
-            chosen = _greedy(self._reference.logits, reference_ids)
+            expected = reference.forward(ids, mask)
+            chosen = _greedy(reference.logits, reference_ids)
             got = self._try_candidate(ids, mask)
             if isinstance(got, str):
                 divergence: Divergence | None = Divergence(*place, None, (), None, None, got)
                 break
             logits = got.get(self._reference.logits_output)
-            if logits is not None and logits.shape == self._reference.logits.shape:
+            if logits is not None and logits.shape == reference.logits.shape:
                 _greedy(logits, candidate_ids)
             divergence = self._first_divergence(place, expected, got, mask[:, -ids.shape[1] :] != 0)
             if divergence is not None:

@@ -1,0 +1,100 @@
+"""Stand-ins for operators of ONNX Runtime, by which onnx's shape inference tells the shapes of their results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import helper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["stand_ins"]
+
+
+def stand_ins(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
+    """``nodes`` with others in place of those that onnx has no rules for: results of the same shapes, not values.
+
+    Args:
+        nodes: In topological order.
+        opset: The version of ONNX's own operators that the model imports; before 13 nothing is replaced.
+    """
+    found: list[onnx.NodeProto] = []
+    for node in nodes:
+        make = _STAND_INS.get(node.op_type) if opset >= 13 else None
+        if make is None or (not node.domain and onnx.defs.has(node.op_type, opset, "")):
+            found.append(node)
+        else:
+            found += make(node)
+    return found
+
+
+def _same_as_first(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    return [helper.make_node("Identity", [node.input[0]], [node.output[0]])]
+
+
+def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The norm and the sum have the shape of the input; mean and deviation nothing reads."""
+    return [helper.make_node("Identity", [node.input[0]], [name]) for name in (node.output[0], *node.output[3:4]) if name]
+
+
+def _matmul_n_bits(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """``[.., K]`` becomes ``[.., N]``: what is left of the last axis, copied N times."""
+    name, made = node.output[0], _Made(node)
+    one = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
+    made.op("Expand", one, made.integers([_attributes(node)["N"]]), output=name)
+    return made.nodes
+
+
+def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    given, made = _attributes(node), _Made(node)
+    inputs = [*node.input, "", "", "", "", ""]
+    heads, kv_heads = given["num_heads"], given["kv_num_heads"]
+    outputs = [*node.output, "", ""]
+    if inputs[1]:
+        made.op("Identity", inputs[0], output=outputs[0])
+        split = [made.op("Reshape", name, made.integers([0, 0, kv_heads, -1])) for name in inputs[1:3]]
+    else:
+        whole = made.op("Reshape", inputs[0], made.integers([0, 0, heads + 2 * kv_heads, -1]))
+        bounds = ((0, heads), (heads, heads + kv_heads), (heads + kv_heads, heads + 2 * kv_heads))
+        query, *split = (
+            made.op("Slice", whole, *(made.integers([number]) for number in (*bound, 2))) for bound in bounds
+        )
+        made.op("Reshape", query, made.integers([0, 0, -1]), output=outputs[0])
+    for part, past, present in zip(split, inputs[3:5], outputs[1:3], strict=True):
+        if present:
+            moved = made.op("Transpose", part, perm=[0, 2, 1, 3])
+            made.op("Concat", *([past] if past else []), moved, output=present, axis=2)
+    return made.nodes
+
+
+class _Made:
+    """Nodes that stand in for one."""
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._prefix = next(name for name in node.output if name)
+
+    def op(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        name = output or f"{self._prefix}/stand_in_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
+        return name
+
+    def integers(self, values: list[int]) -> str:
+        return self.op("Constant", value_ints=values)
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+_STAND_INS: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
+    "GroupQueryAttention": _grouped,
+    "MatMulNBits": _matmul_n_bits,
+    "RotaryEmbedding": _same_as_first,
+    "SimplifiedLayerNormalization": _same_as_first,
+    "SkipLayerNormalization": _skip,
+    "SkipSimplifiedLayerNormalization": _skip,
+    "CausalConvWithState": _same_as_first,
+}
