@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["CPU", "Target"]
 
 #: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones.
-_LOWERINGS = ("lower-group-query-attention",)
+_LOWERINGS = ("lower-causal-conv", "lower-group-query-attention")
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,8 @@ class CPU(Target):
         names = [] if model.dialect == "openvino" else [*_LOWERINGS, "to-openvino"]
         names += ["compute-in-f32", "fuse-attention"]
         inventory = analyze_caches(model)
-        if inventory.kind == "kv" and not inventory.of_kind("cross"):
-            # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results; and
-            # the runtimes of encoder-decoder models feed no positions.
+        if inventory.of_kind("kv") and not inventory.of_kind("cross"):
+            # The runtimes of encoder-decoder models feed no positions.
             names.append("expose-position-ids")
         names.append("expose-window")
         if not inventory.stateful:

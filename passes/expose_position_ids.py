@@ -26,17 +26,23 @@ _TOWARDS_ANGLES = frozenset(
 
 @dataclass(frozen=True)
 class ExposePositionIds(Pass[OpenVINOModel]):
-    """Take positions from an input instead of the cache's length, where a model counts them itself.
+    """Take positions from an input instead of the cache's length or the mask, where a model counts them itself.
 
     Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
     a cache renumber positions: both need the input ``position_ids``. Only what computes rotary or learned embeddings
-    reads the input; masks go on comparing physical positions.
+    reads the input; masks go on comparing physical positions. In a hybrid, padding leaks into the linear states, so that
+    even the positions of padding are results: there, positions that are counted from the cache's length stay.
 
     Shapes:
         position_ids i64 ``[batch, length]``
 
     Before:
         Range(past length, past length + length) -> Unsqueeze(0) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+
+    Before:
+        CumSum(attention_mask) - 1 -> Maximum(., 0) -> Slice(last columns) -> rotary embedding
     After:
         position_ids (Parameter) -> rotary embedding
     """
@@ -49,11 +55,7 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         if has_input(model.ov_model, "position_ids"):
             return Skipped("the model has an input position_ids")
         graph = model.graph
-        pasts = _pasts(model)
-        uses: list[Use] = []
-        for positions in graph.of_op("Range"):
-            if _is_past_length(graph, positions.inputs[0], pasts):
-                uses += _embedding_uses(graph, positions)
+        uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
         if not uses:
             return Unchanged()
         parameter = add_input(model.ov_model, "position_ids", "i64", [-1, -1])
@@ -68,6 +70,52 @@ class ExposePositionIds(Pass[OpenVINOModel]):
             port.replace_source_output(sources[wanted].output(0))
         model.ov_model.validate_nodes_and_infer_types()
         return Changed(model, {"uses of positions": len(uses)})
+
+
+def _counted_rows(model: Model) -> list[Value]:
+    """Positions ``[1, length]`` that are counted from the cache's length, or ``[batch, length]``, from the mask."""
+    graph = model.graph
+    found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
+    if analyze_caches(model).kind == "kv":
+        pasts = _pasts(model)
+        for node in graph.of_op("Range"):
+            if _is_past_length(graph, node.inputs[0], pasts):
+                readers = [use.node for use in graph.uses(node.outputs[0])]
+                found += [reader.outputs[0] for reader in readers if _makes_row(reader)]
+    return found
+
+
+def _last_columns(graph: Graph, counted: Node) -> list[Value]:
+    """Where the columns of the new tokens are cut out of a running sum, less 1, of the attention mask."""
+    source = counted.inputs[0]
+    while source is not None and graph.producer(source).op == "Convert":
+        source = graph.producer(source).inputs[0]
+    if source is None or graph.producer(source).op != "Parameter" or source.rank != 2:
+        return []
+    found: list[Value] = []
+    pending = [(counted.outputs[0], 0)]
+    while pending:
+        value, offset = pending.pop()
+        for use in graph.uses(value):
+            node = use.node
+            if node.op in {"Add", "Subtract"} and use.port == 0 and (number := _number(graph, node.inputs[1])) is not None:
+                pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
+            elif node.op == "Convert" or (node.op == "Maximum" and _number(graph, node.inputs[1]) == 0):
+                pending.append((node.outputs[0], offset))
+            elif node.op == "Slice" and use.port == 0 and offset == -1 and _ends_last(graph, node):
+                found.append(node.outputs[0])
+    return found
+
+
+def _ends_last(graph: Graph, node: Node) -> bool:
+    """Whether a Slice keeps columns up to the last one."""
+    stop, axis = _number(graph, node.inputs[2]), _number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
+    return stop is not None and stop >= 2**31 - 1 and axis in {1, -1}
+
+
+def _number(graph: Graph, value: Value | None) -> int | None:
+    constant = graph.constant(value)
+    return int(constant.item()) if constant is not None and constant.size == 1 else None
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:
@@ -92,10 +140,10 @@ def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int
     return False
 
 
-def _embedding_uses(graph: Graph, positions: Node) -> list[Use]:
-    """Where ``[1, length]`` positions are read by what computes an embedding of them."""
+def _embedding_uses(graph: Graph, positions: Value) -> list[Use]:
+    """Where ``positions`` are read by what computes an embedding of them."""
     found: list[Use] = []
-    pending = [use.node.outputs[0] for use in graph.uses(positions.outputs[0]) if _makes_row(use.node)]
+    pending = [positions]
     while pending:
         for use in graph.uses(pending.pop()):
             # A Convert may feed a mask, too, which goes on comparing physical positions.

@@ -9,14 +9,14 @@ from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.onnx_model import OnnxModel
+from graphpass.onnx_masks import summed_mask
 from graphpass.onnx_rewrite import NodeWriter, attributes, input_at, node_name, rewrite_nodes
-
-from .rotary import angles, rotated
+from graphpass.onnx_rotary import angles, rotated
 
 if TYPE_CHECKING:
     import onnx
 
-    from graphpass.graph import Graph, Node, Value
+    from graphpass.graph import Graph, Node
 
 __all__ = ["LowerGroupQueryAttention"]
 
@@ -261,7 +261,7 @@ class _Block:
 
     def _mask(self) -> str | None:
         """The attention mask of which ``seqlens_k`` is the sum; ``None`` where a batch of 1 has no padding to hide."""
-        found = _summed_mask(self._graph, self._node.inputs[_LENGTHS])
+        found = summed_mask(self._graph, self._node.inputs[_LENGTHS])
         if found is not None:
             return found
         query = self._node.inputs[0]
@@ -349,30 +349,3 @@ class _Block:
         copies = writer.op("Unsqueeze", value, writer.integers([2]))
         copies = writer.op("Expand", copies, writer.integers([1, 1, groups, 1, 1]))
         return writer.op("Reshape", copies, writer.integers([0, self._heads, -1, self.head_dim]))
-
-
-def _summed_mask(graph: Graph, lengths: Value | None) -> str | None:
-    """The name of the mask of which ``lengths`` is the sum over its columns, less 1."""
-    value = lengths
-    less = 0
-    while value is not None:
-        node = graph.producer(value)
-        if node.op in {"Convert", "Reshape", "Squeeze", "Identity"}:
-            value = node.inputs[0]
-        elif node.op in {"Subtract", "Add"}:
-            number = graph.constant(node.inputs[1])
-            if number is None or number.size != 1:
-                return None
-            less += int(number.item()) * (1 if node.op == "Subtract" else -1)
-            value = node.inputs[0]
-        elif node.op == "ReduceSum" and less == 1:
-            source = node.inputs[0]
-            while source is not None and graph.producer(source).op in {"Convert", "Identity"}:
-                source = graph.producer(source).inputs[0]
-            over = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None
-            if source is None or source.rank != 2 or over is None or over.reshape(-1).tolist() not in ([1], [-1]):
-                return None
-            return source.name
-        else:
-            return None
-    return None
