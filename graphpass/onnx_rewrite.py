@@ -22,6 +22,9 @@ __all__ = ["NodeWriter", "attributes", "input_at", "node_name", "rewrite_nodes"]
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze, Split and ReduceSum, as they are written here.
 _FIRST_OPSET = 13
 
+#: What slices are told to stop at when they should not stop.
+_END = 2**63 - 1
+
 
 class NodeWriter:
     """Writes nodes whose names start with the name of the node that they replace.
@@ -90,14 +93,25 @@ class NodeWriter:
 
     def size(self, value: str, axis: int, label: str = "") -> str:
         """One dimension of ``value``, i64 [1]."""
-        start = self.integers([axis])
-        stop = self.integers([axis + 1])
-        return self.op("Slice", self.op("Shape", value), start, stop, label=label or "Size")
+        return self.slice(self.op("Shape", value), axis, axis + 1, 0, label=label or "Size")
 
-    def slice(self, value: str, start: int, stop: int, axis: int) -> str:
-        """``value[start:stop]`` along ``axis``."""
-        bounds = (self.integers([number]) for number in (start, stop, axis))
-        return self.op("Slice", value, *bounds)
+    def slice(
+        self, value: str, start: int | str, stop: int | None, axis: int, *, label: str = "", output: str = ""
+    ) -> str:
+        """``value[start:stop]`` along ``axis``.
+
+        Args:
+            value: What to cut.
+            start: A number, or the name of one, i64 [1].
+            stop: Where to stop; ``None`` where to keep all that follows.
+            axis: Along which axis.
+            label: As in `op`.
+            output: As in `op`.
+        """
+        # OpenVINO's frontend computes steps that are left out, and its fusions want constants.
+        first = start if isinstance(start, str) else self.integers([start])
+        bounds = (self.integers([number]) for number in (_END if stop is None else stop, axis, 1))
+        return self.op("Slice", value, first, *bounds, label=label, output=output)
 
     def _name(self, label: str) -> str:
         count = self._used[label] = self._used.get(label, -1) + 1

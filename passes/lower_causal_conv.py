@@ -108,8 +108,7 @@ def _write(node: Node | None, native: onnx.NodeProto, writer: NodeWriter, mask: 
 def _kept(writer: NodeWriter, new: str, mask: str, axis: int) -> str:
     """The columns of ``mask`` that belong to ``new``, as they align with it."""
     start = writer.op("Neg", writer.size(new, axis))
-    columns = writer.op("Slice", mask, start, writer.integers([2**31 - 1]), writer.integers([1]))
-    return writer.op("Unsqueeze", columns, writer.integers([3 - axis]))
+    return writer.op("Unsqueeze", writer.slice(mask, start, None, 1), writer.integers([3 - axis]))
 
 
 def _joined(writer: NodeWriter, past: str, new: str, state: int, *, swaps: bool) -> str:
@@ -124,9 +123,8 @@ def _joined(writer: NodeWriter, past: str, new: str, state: int, *, swaps: bool)
 
 def _write_present(writer: NodeWriter, whole: str, state: int, output: str, *, swaps: bool) -> None:
     # The last none of the columns are those behind the end.
-    start = writer.integers([-state if state else 2**31 - 1])
-    bounds = start, writer.integers([2**31 - 1]), writer.integers([2])
-    if not swaps:
-        writer.op("Slice", whole, *bounds, output=output)
-        return
-    writer.op("Transpose", writer.op("Slice", whole, *bounds), perm=[0, 2, 1], output=output)
+    start = -state if state else 2**63 - 1
+    if swaps:
+        writer.op("Transpose", writer.slice(whole, start, None, 2), perm=[0, 2, 1], output=output)
+    else:
+        writer.slice(whole, start, None, 2, output=output)

@@ -218,9 +218,8 @@ class _Block:
 
     def _last(self, positions: str) -> str:
         """The columns of the new tokens."""
-        writer = self._writer
-        first = writer.op("Neg", self._length())
-        return writer.op("Slice", positions, first, writer.integers([2**31 - 1]), writer.integers([1]))
+        first = self._writer.op("Neg", self._length())
+        return self._writer.slice(positions, first, None, 1)
 
     def _running(self, mask: str) -> str:
         """The position of each column: how many before it count; padding in front has position 0."""
@@ -331,7 +330,7 @@ class _Block:
             zero = writer.number(0.0, self._type)
             sink = writer.op("Expand", zero, writer.integers([self._heads]))
         column = writer.op("Reshape", sink, writer.integers([1, self._heads, 1, 1]))
-        rows = writer.op("Slice", writer.op("Shape", scores), writer.integers([0]), writer.integers([3]))
+        rows = writer.slice(writer.op("Shape", scores), 0, 3, 0)
         column = writer.op("Expand", column, writer.op("Concat", rows, writer.integers([1]), axis=0))
         weights = writer.op("Softmax", writer.op("Concat", scores, column, axis=3), axis=-1)
         return writer.slice(weights, 0, -1, 3)
