@@ -178,6 +178,14 @@ CATALOG: dict[str, str] = {
     ),
     "GP330": "The two models have no output in common that is not a cache, so there is nothing to compare.",
     "GP331": "The two models fix unlike batch sizes, so they cannot be fed the same.",
+    "GP340": (
+        "A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Convert "
+        "the model with onnx.version_converter first."
+    ),
+    "GP341": (
+        "An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size "
+        "that is needed is not known. The message names the operator, its node and the reason."
+    ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "
         "the traceback, and report it to the pass's author."

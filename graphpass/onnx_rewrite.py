@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeWriter", "attributes", "input_at", "node_name", "rewrite_nodes"]
 
-#: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze, Split and ReduceSum, as they are written here.
+#: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 _FIRST_OPSET = 13
 
 #: What slices are told to stop at when they should not stop.

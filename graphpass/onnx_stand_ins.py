@@ -36,7 +36,9 @@ def _same_as_first(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """The norm and the sum have the shape of the input; mean and deviation nothing reads."""
-    return [helper.make_node("Identity", [node.input[0]], [name]) for name in (node.output[0], *node.output[3:4]) if name]
+    return [
+        helper.make_node("Identity", [node.input[0]], [name]) for name in (node.output[0], *node.output[3:4]) if name
+    ]
 
 
 def _matmul_n_bits(node: onnx.NodeProto) -> list[onnx.NodeProto]:

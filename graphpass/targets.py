@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CPU", "Target"]
 
-#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones.
-_LOWERINGS = ("lower-causal-conv", "lower-group-query-attention")
+#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones; in order.
+_LOWERINGS = {
+    "lower-causal-conv": {"CausalConvWithState"},
+    "lower-group-query-attention": {"GroupQueryAttention"},
+}
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,13 @@ class CPU(Target):
         from graphpass.analysis.caches import analyze_caches
         from graphpass.registry import get_pass
 
-        names = [] if model.dialect == "openvino" else [*_LOWERINGS, "to-openvino"]
+        names = [] if model.dialect == "openvino" else [*_lowerings(model), "to-openvino"]
         names += ["compute-in-f32", "fuse-attention"]
         inventory = analyze_caches(model)
-        if inventory.of_kind("kv") and not inventory.of_kind("cross"):
-            # The runtimes of encoder-decoder models feed no positions.
+        from_mask = "lower-group-query-attention" in names
+        if (inventory.kind == "kv" and not inventory.of_kind("cross")) or from_mask:
+            # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results,
+            # unless they are counted from the mask; and the runtimes of encoder-decoder models feed no positions.
             names.append("expose-position-ids")
         names.append("expose-window")
         if not inventory.stateful:
@@ -93,3 +98,9 @@ class CPU(Target):
         if reorder:
             names.append("insert-reorder")
         return tuple(get_pass(name)() for name in names)
+
+
+def _lowerings(model: Model) -> list[str]:
+    """The passes that have something to lower in ``model``."""
+    held = {node.op for node in model.graph.nodes}
+    return [name for name, operators in _LOWERINGS.items() if operators & held]

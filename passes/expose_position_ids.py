@@ -30,8 +30,7 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
     Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
     a cache renumber positions: both need the input ``position_ids``. Only what computes rotary or learned embeddings
-    reads the input; masks go on comparing physical positions. In a hybrid, padding leaks into the linear states, so that
-    even the positions of padding are results: there, positions that are counted from the cache's length stay.
+    reads the input; masks go on comparing physical positions.
 
     Shapes:
         position_ids i64 ``[batch, length]``
@@ -76,12 +75,11 @@ def _counted_rows(model: Model) -> list[Value]:
     """Positions ``[1, length]`` that are counted from the cache's length, or ``[batch, length]``, from the mask."""
     graph = model.graph
     found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
-    if analyze_caches(model).kind == "kv":
-        pasts = _pasts(model)
-        for node in graph.of_op("Range"):
-            if _is_past_length(graph, node.inputs[0], pasts):
-                readers = [use.node for use in graph.uses(node.outputs[0])]
-                found += [reader.outputs[0] for reader in readers if _makes_row(reader)]
+    pasts = _pasts(model)
+    for node in graph.of_op("Range"):
+        if _is_past_length(graph, node.inputs[0], pasts):
+            readers = [use.node for use in graph.uses(node.outputs[0])]
+            found += [reader.outputs[0] for reader in readers if _makes_row(reader)]
     return found
 
 
@@ -98,10 +96,11 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
         value, offset = pending.pop()
         for use in graph.uses(value):
             node = use.node
-            if node.op in {"Add", "Subtract"} and use.port == 0 and (number := _number(graph, node.inputs[1])) is not None:
-                pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
-            elif node.op == "Convert" or (node.op == "Maximum" and _number(graph, node.inputs[1]) == 0):
+            number = _number(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
+            if node.op == "Convert" or (node.op == "Maximum" and number == 0):
                 pending.append((node.outputs[0], offset))
+            elif node.op in {"Add", "Subtract"} and number is not None:
+                pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
             elif node.op == "Slice" and use.port == 0 and offset == -1 and _ends_last(graph, node):
                 found.append(node.outputs[0])
     return found

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.model import Dialect
-from graphpass.onnx_model import OnnxModel
+from graphpass.model import Dialect, Dimension
 from graphpass.onnx_masks import only_summed_mask
+from graphpass.onnx_model import OnnxModel
 from graphpass.onnx_rewrite import NodeWriter, attributes, input_at, node_name, rewrite_nodes
 from graphpass.onnx_tensors import element_code
 
 if TYPE_CHECKING:
     import onnx
 
-    from graphpass.graph import Node
+    from graphpass.graph import Node, Value
 
 __all__ = ["LowerCausalConv"]
 
@@ -78,14 +78,14 @@ def _write(node: Node | None, native: onnx.NodeProto, writer: NodeWriter, mask: 
     if activation not in {"none", "silu", "swish"}:
         raise _refusal(native, f"its activation is {activation}")
     weight, value = node.inputs[_WEIGHT], node.inputs[_INPUT]
-    shape = weight.shape if weight is not None else None
-    if weight is None or shape is None or len(shape) != 3 or not isinstance(shape[0], int) or not isinstance(shape[2], int):
+    channels, kernel = _sizes(weight)
+    if weight is None or not isinstance(channels, int) or not isinstance(kernel, int):
         raise _refusal(native, "the shape of its weight is not known")
     swaps = bool(given.get("channels_last", 0))
     if swaps and (value is None or value.rank != 3):
         raise _refusal(native, "its channels are last, and on more than one axis")
     dilation = given.get("dilation", 1)
-    state = (shape[2] - 1) * dilation
+    state = (kernel - 1) * dilation
     new = native.input[_INPUT]
     if mask is not None:
         kept = _kept(writer, new, mask, axis=1 if swaps else 2)
@@ -94,7 +94,7 @@ def _write(node: Node | None, native: onnx.NodeProto, writer: NodeWriter, mask: 
     operands = [whole, native.input[_WEIGHT], *([native.input[_BIAS]] if input_at(native, _BIAS) else [])]
     name = "" if swaps or activation != "none" else native.output[0]
     result = writer.op(
-        "Conv", *operands, output=name, group=shape[0], kernel_shape=[shape[2]], dilations=[dilation], pads=[0, 0]
+        "Conv", *operands, output=name, group=channels, kernel_shape=[kernel], dilations=[dilation], pads=[0, 0]
     )
     if activation != "none":
         name = "" if swaps else native.output[0]
@@ -103,6 +103,12 @@ def _write(node: Node | None, native: onnx.NodeProto, writer: NodeWriter, mask: 
         writer.op("Transpose", result, perm=[0, 2, 1], output=native.output[0])
     if len(native.output) > 1 and native.output[1]:
         _write_present(writer, whole, state, native.output[1], swaps=swaps)
+
+
+def _sizes(weight: Value | None) -> tuple[Dimension, Dimension]:
+    """How many channels there are, and how many columns the kernel has."""
+    shape = weight.shape if weight is not None else None
+    return (shape[0], shape[2]) if shape is not None and len(shape) == 3 else (None, None)
 
 
 def _kept(writer: NodeWriter, new: str, mask: str, axis: int) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
-from graphpass.onnx_model import OnnxModel
 from graphpass.onnx_masks import summed_mask
+from graphpass.onnx_model import OnnxModel
 from graphpass.onnx_rewrite import NodeWriter, attributes, input_at, node_name, rewrite_nodes
 from graphpass.onnx_rotary import angles, rotated
 
@@ -104,12 +104,18 @@ class _Block:
     """One GroupQueryAttention and what stands for it."""
 
     def __init__(
-        self, graph: Graph, node: Node, native: onnx.NodeProto, writer: NodeWriter, shared: dict[tuple[object, ...], str]
+        self,
+        graph: Graph,
+        node: Node,
+        native: onnx.NodeProto,
+        writer: NodeWriter,
+        shared: dict[tuple[object, ...], str],
     ) -> None:
         self._graph, self._node, self._native = graph, node, native
         self._writer, self._shared = writer, shared
         self._given: dict[str, Any] = attributes(native)
-        self._heads, self._kv_heads = self._given["num_heads"], self._given["kv_num_heads"]
+        self._heads: int = self._given["num_heads"]
+        self._kv_heads: int = self._given["kv_num_heads"]
         self._check()
         self.head_dim = self._head_dim()
         self._type = self._element_type()

@@ -33,7 +33,7 @@ def build(
     random = numpy.random.default_rng(1)
     state = (kernel - 1) * given.get("dilation", 1)
     last = bool(given.get("channels_last", 0))
-    whole, kept = ([["batch", size, CHANNELS] if last else ["batch", CHANNELS, size] for size in ("length", state)])
+    whole, kept = [["batch", size, CHANNELS] if last else ["batch", CHANNELS, size] for size in ("length", state)]
     names = ["columns", "weight", "bias" if bias else "", "past" if past else ""]
     while not names[-1]:
         names.pop()
