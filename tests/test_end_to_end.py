@@ -17,7 +17,12 @@ import graphpass
 
 FROM_ONNX = ["llama", "gpt2", "qwen3", "gemma3_text", "qwen3_moe", "deepseek_v3", "llama_12l"]
 FROM_IR = ["llama", "gpt2", "qwen3"]
-CASES = [(model, "onnx") for model in FROM_ONNX] + [(model, "ov-stateless") for model in FROM_IR]
+FROM_GENAI = ["llama", "qwen3", "llama_12l"]
+CASES = [
+    *((model, "onnx") for model in FROM_ONNX),
+    *((model, "ov-stateless") for model in FROM_IR),
+    *((model, "onnx-genai") for model in FROM_GENAI),
+]
 
 
 @functools.cache
@@ -88,6 +93,16 @@ def genai_folder(tmp_path_factory):
 def test_openvino_genai_generates_the_reference_tokens(genai_folder, model, variant, backend):
     expected = reference(model)
     pipeline = openvino_genai.LLMPipeline(genai_folder(model, variant), "CPU", ATTENTION_BACKEND=backend, **EXACT)
+    prompt = openvino.Tensor(numpy.array([expected["prompt_ids"]], dtype=numpy.int64))
+    config = openvino_genai.GenerationConfig(max_new_tokens=12, ignore_eos=True)
+    assert list(pipeline.generate(prompt, config).tokens[0]) == expected["greedy_ids"]
+
+
+def test_openvino_genai_generates_the_reference_tokens_of_a_hybrid(genai_folder):
+    """Its paged backend wants convolutions' windows under Transformers' names and as wide as the kernel."""
+    expected = reference("lfm2")
+    folder = genai_folder("lfm2", "onnx-genai")
+    pipeline = openvino_genai.LLMPipeline(folder, "CPU", ATTENTION_BACKEND="SDPA", **EXACT)
     prompt = openvino.Tensor(numpy.array([expected["prompt_ids"]], dtype=numpy.int64))
     config = openvino_genai.GenerationConfig(max_new_tokens=12, ignore_eos=True)
     assert list(pipeline.generate(prompt, config).tokens[0]) == expected["greedy_ids"]
