@@ -21,6 +21,7 @@ __all__ = ["CPU", "Target"]
 _LOWERINGS = {
     "lower-causal-conv": {"CausalConvWithState"},
     "lower-group-query-attention": {"GroupQueryAttention"},
+    "lower-mixture-of-experts": {"MoE"},
     "lower-rotary-embedding": {"RotaryEmbedding"},
 }
 

@@ -92,7 +92,8 @@ def _write(node: Node | None, native: onnx.NodeProto, writer: NodeWriter) -> Non
 
 def _positions(node: Node, native: onnx.NodeProto, writer: NodeWriter, heads: str) -> str:
     """Positions ``[batch, length]``; one position is that of the first token."""
-    given, name = node.inputs[_POSITIONS], native.input[_POSITIONS]
+    given = node.inputs[_POSITIONS]
+    name: str = native.input[_POSITIONS]
     if given is None or given.rank not in {1, 2}:
         raise _refusal(native, "the shape of its position_ids is not known")
     if given.rank == 2:
