@@ -71,6 +71,28 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made.nodes
 
 
+def _causal_conv(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The result is like the input, and the state after like the one before."""
+    return _same_as_first(node) + _same_state(node)
+
+
+def _linear_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Heads as long as the value's, as many as query or key and value have."""
+    given, made = _attributes(node), _Made(node)
+    heads = made.op("Reshape", node.input[2], made.integers([0, 0, given["kv_num_heads"], -1]))
+    one = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))
+    count = max(given["q_num_heads"], given["kv_num_heads"])
+    copies = made.op("Expand", one, made.integers([1, 1, count, 1]))
+    made.op("Reshape", copies, made.integers([0, 0, -1]), output=node.output[0])
+    return made.nodes + _same_state(node)
+
+
+def _same_state(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    if len(node.input) < 4 or not node.input[3] or len(node.output) < 2 or not node.output[1]:
+        return []
+    return [helper.make_node("Identity", [node.input[3]], [node.output[1]])]
+
+
 class _Made:
     """Nodes that stand in for one."""
 
@@ -92,11 +114,13 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 _STAND_INS: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
+    "CausalConvWithState": _causal_conv,
     "GroupQueryAttention": _grouped,
+    "LinearAttention": _linear_attention,
     "MatMulNBits": _matmul_n_bits,
+    "MoE": _same_as_first,
     "RotaryEmbedding": _same_as_first,
     "SimplifiedLayerNormalization": _same_as_first,
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
-    "CausalConvWithState": _same_as_first,
 }

@@ -41,7 +41,8 @@ def compare(
     the left. What a model computes at a padding position is unspecified (a query there sees no key at all), so only
     positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen. Where
     that happens to the reference itself, the batch is run without padding, and the result says so. A reference with
-    operators that take padding in front for tokens (GroupQueryAttention) runs each row of that batch alone.
+    operators that take padding in front for tokens (GroupQueryAttention) runs each row of that batch alone, unless the
+    candidate has them, too.
 
     Values agree where ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate
     that lacks an output, gives another shape, or fails to run where the reference runs, diverges.
@@ -67,7 +68,8 @@ def compare(
     usual = Tolerance.for_models(reference, candidate)
     tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
     sessions = open_session(reference), open_session(candidate)
-    lockstep = _Lockstep(*sessions, tolerance, alone=misreads_left_padding(reference))
+    alone = misreads_left_padding(reference) and not misreads_left_padding(candidate)
+    lockstep = _Lockstep(*sessions, tolerance, alone=alone)
     return lockstep.run(steps, prompt_ids)
 
 

@@ -11,12 +11,14 @@ from openvino import opset13 as ops
 from support.attention_graphs import infer, integers
 from support.models import export
 
+import graphpass
 from graphpass.manager import Changed, PassManager, Skipped, Unchanged
 from graphpass.model import load
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.expose_position_ids import ExposePositionIds
 from graphpass.passes.fuse_attention import FuseAttention
 from graphpass.passes.to_openvino import ToOpenVINO
+from graphpass.verify import compare
 
 COUNTING = [("gemma3_text", "onnx"), ("lfm2", "ov-stateless"), ("qwen3_next", "ov-stateless")]
 
@@ -194,3 +196,14 @@ def test_kinds_of_embedding(embedding):
 def test_positions_that_only_a_mask_reads():
     _, result = exposed(Counting("none").build())
     assert isinstance(result, Unchanged)
+
+
+def test_positions_that_are_counted_from_the_mask():
+    """As lower-group-query-attention counts them."""
+    passes = graphpass.parse("lower-group-query-attention,to-openvino,fuse-attention")
+    model = PassManager(passes).run(load(export("llama", "onnx-genai"))).model
+    after, result = exposed(model)
+    assert isinstance(result, Changed)
+    assert result.statistics == {"uses of positions": 2}
+    assert any("position_ids" in port.get_names() for port in after.ov_model.inputs)
+    assert compare(model, after, steps=3).passed
