@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CPU", "Target"]
 
-#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones; in order, since
+#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
 #: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
 #: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized, MultiHeadAttention, ONNX's

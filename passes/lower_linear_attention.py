@@ -83,7 +83,7 @@ class _Layer:
         self._value_dim = self._size(node, _VALUE)
         self._type = self._element_type(node)
         decay = node.inputs[_DECAY] if input_at(native, _DECAY) else None
-        self._decays_rows = decay is not None and bool(decay.shape) and decay.shape[-1] != self._kv_heads
+        self._decays_rows = bool(decay is not None and decay.shape and decay.shape[-1] != self._kv_heads)
         beta = node.inputs[_BETA] if input_at(native, _BETA) else None
         self._betas = 1 if beta is not None and beta.shape and beta.shape[-1] == 1 else self._kv_heads
 
