@@ -23,7 +23,8 @@ def stand_ins(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProt
     found: list[onnx.NodeProto] = []
     for node in nodes:
         make = _STAND_INS.get(node.op_type) if opset >= 13 else None
-        if make is None or (not node.domain and onnx.defs.has(node.op_type, opset, "")):
+        known = not node.domain and onnx.defs.has(node.op_type, opset, "")
+        if make is None or known or not _REQUIRED.get(node.op_type, frozenset()) <= _attributes(node).keys():
             found.append(node)
         else:
             found += make(node)
@@ -123,4 +124,11 @@ _STAND_INS: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "SimplifiedLayerNormalization": _same_as_first,
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
+}
+
+#: Attributes without which the checker, not shape inference, has something to say.
+_REQUIRED = {
+    "GroupQueryAttention": frozenset({"num_heads", "kv_num_heads"}),
+    "LinearAttention": frozenset({"q_num_heads", "kv_num_heads"}),
+    "MatMulNBits": frozenset({"N"}),
 }

@@ -65,8 +65,8 @@ def expected_table(path: str) -> list[tuple]:
             past, present = ports(name, variant, role, layer, counts)
             counts[role] = counts.get(role, 0) + 1
             sizes = GOLDEN[name]["sizes"][role]
-            if variant == "onnx-genai":
-                sizes = (64, 2) if role == "conv" else (sizes[0], None)
+            if variant == "onnx-genai" and role == "conv":
+                sizes = (64, 2)
             shape = (None, *sizes) if kind == "linear" else (None, sizes[0], None, sizes[1])
             rows.append((past, kind, role, layer, FIXED if kind == "linear" else KV, shape, present))
     return rows
