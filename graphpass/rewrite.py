@@ -26,6 +26,7 @@ __all__ = [
     "integers",
     "named",
     "output_of",
+    "redirect",
     "scalar",
 ]
 
@@ -69,6 +70,17 @@ def output_of(graph: Any, value: Value) -> openvino.Output:
     """The native output behind a value of the neutral graph."""
     output: openvino.Output = graph.producer(value).native.output(value.port)
     return output
+
+
+def redirect(old: openvino.Output, new: openvino.Output) -> int:
+    """Let those who read ``old`` read ``new``, which gets no names by that; how many did.
+
+    Outputs of the model stay, since they are named after what they read.
+    """
+    readers = [reader for reader in old.get_target_inputs() if reader.get_node().get_type_name() != "Result"]
+    for reader in readers:
+        reader.replace_source_output(new)
+    return len(readers)
 
 
 def add_input(model: openvino.Model, name: str, element_type: str, shape: list[int]) -> openvino.Node:

@@ -99,7 +99,7 @@ class CPU(Target):
             # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results,
             # unless they are counted from the mask; and the runtimes of encoder-decoder models feed no positions.
             names.append("expose-position-ids")
-        names.append("expose-window")
+        names += ["expose-window", "share-dimensions", "drop-identities", "drop-needless-broadcasts"]
         if not inventory.stateful:
             names.append("make-stateful")
         if reorder:

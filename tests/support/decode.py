@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,20 @@ def fused_attention(model: openvino.CompiledModel) -> int:
     """How many attention kernels the runtime graph has; those that the plugin does not fuse are MatMul and Softmax."""
     kinds = [op.get_rt_info()["layerType"].value for op in model.get_runtime_model().get_ops()]
     return sum(kind.startswith("ScaledDotProductAttention") for kind in kinds)
+
+
+def executed(model: openvino.CompiledModel) -> Counter[str]:
+    """How many nodes of each kind run at each step; what is made of constants alone runs once, or not at all."""
+    constant: set[str] = set()
+    kinds: Counter[str] = Counter()
+    for op in model.get_runtime_model().get_ordered_ops():
+        kind = op.get_rt_info()["layerType"].value
+        sources = {source.get_node().get_name() for source in op.input_values()}
+        if kind == "Const" or (sources and sources <= constant and not kind.startswith("Memory")):
+            constant.add(op.get_name())
+        else:
+            kinds[kind] += 1
+    return kinds
 
 
 def greedy(

@@ -1,0 +1,258 @@
+"""Which dimensions of an OpenVINO model are equal, and which small integer tensors hold them.
+
+OpenVINO's own shape inference carries the symbols; what it forgets (sums, lengths of ranges, values computed of
+dimensions) is added here, node by node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import openvino
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.length_arithmetic import Length, Vector
+from graphpass.analysis.length_shapes import equations, infer_shape
+from graphpass.analysis.length_values import evaluate
+from graphpass.openvino_model import port_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from graphpass.openvino_model import OpenVINOModel
+
+__all__ = ["Length", "Lengths", "find_lengths"]
+
+#: Operators whose outputs keep the type and shape that they are given, so that they have the last walk's symbols.
+_SOURCES = frozenset({"Constant", "Parameter", "ReadValue"})
+
+#: Operators that give the mask's symbol to a length that may be the query's (2026.4.1).
+_FORGETFUL = frozenset({"ScaledDotProductAttention"})
+
+#: How often a model is walked over at most; two or three do.
+_ROUNDS = 4
+
+_Key: TypeAlias = tuple[str, int]
+_Birth: TypeAlias = tuple[str, int, int]
+
+#: Where the length of all caches of kind kv is born.
+_PAST: _Birth = ("", 0, 0)
+
+
+class Lengths:
+    """What is known of the dimensions and integer values of one model."""
+
+    def __init__(
+        self,
+        shapes: Mapping[_Key, Vector],
+        values: Mapping[_Key, Vector],
+    ) -> None:
+        """Create the result.
+
+        Args:
+            shapes: Lengths of each output's dimensions, by node name and port.
+            values: Elements of small integer tensors, flat.
+        """
+        self._shapes = shapes
+        self._values = values
+
+    def shape(self, output: openvino.Output) -> Vector | None:
+        """The dimensions of ``output``; ``None`` where its rank is not known."""
+        return self._shapes.get((output.get_node().get_name(), output.get_index()))
+
+    def value(self, output: openvino.Output) -> Vector | None:
+        """The elements of ``output``, flat, where it is a small integer tensor made of dimensions."""
+        return self._values.get((output.get_node().get_name(), output.get_index()))
+
+
+def find_lengths(model: OpenVINOModel) -> Lengths:
+    """Dimensions of ``model`` that are equal in every inference that succeeds.
+
+    Caches of kind ``kv`` count as equally long where every step appends equally many positions to each: they start
+    empty, so that they stay so. Of stateless ones that is what their runtimes feed. Where embeddings from two tables
+    are added, of tokens and of positions, there count as many of one as of the other.
+
+    Args:
+        model: Looked at only; its shapes are inferred anew at the end. Bodies of If and Loop are not entered.
+    """
+    caches = {cache.read: cache.axes.sequence for cache in analyze_caches(model).of_kind("kv")}
+    try:
+        walk = _settled(model.ov_model, caches)
+        if caches and not walk.caches_grow_alike(model):
+            walk = _settled(model.ov_model, {})
+    finally:
+        model.ov_model.validate_nodes_and_infer_types()
+    return walk.result()
+
+
+def _settled(model: openvino.Model, caches: Mapping[str, int | None]) -> _Walk:
+    """Walks again with what the walk before found equal, until that is all."""
+    walk = _Walk(caches, {})
+    for _ in range(_ROUNDS):
+        walk.run(model)
+        equal = walk.equal_births()
+        if equal == walk.equal:
+            break
+        walk = _Walk(caches, equal)
+    else:
+        walk.run(model)
+    return walk
+
+
+class _Walk:
+    """One walk over a model in topological order, which gives every dynamic dimension a symbol.
+
+    A symbol is born at the dimension that first has it: a node's name, a port and an axis.
+    """
+
+    def __init__(self, caches: Mapping[str, int | None], equal: Mapping[_Birth, _Birth]) -> None:
+        self.equal = equal
+        self._caches = caches
+        self._symbols: list[openvino.Symbol] = []
+        self._births: list[_Birth] = []
+        self._born: dict[_Birth, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._held: list[openvino.Symbol] = []
+        self._of_size: dict[Length, int] = {}
+        self._meaning: dict[int, Length] = {}
+        self._equations: list[tuple[Length, Length]] = []
+        self._shapes: dict[_Key, Vector] = {}
+        self._values: dict[_Key, Vector] = {}
+
+    def run(self, model: openvino.Model) -> None:
+        """Walk over ``model``, whose nodes hold symbols afterwards."""
+        for op in model.get_ordered_ops():
+            kind = op.get_type_name()
+            if kind not in _SOURCES:
+                op.constructor_validate_and_infer_types()
+            shapes = [self._shapes.get(_key(source)) for source in op.input_values()]
+            values = [self._values.get(_key(source)) for source in op.input_values()]
+            for output in op.outputs():
+                self._name_dimensions(op, output, shapes, values)
+                value = evaluate(op, output, shapes, values)
+                if value is not None:
+                    self._values[_key(output)] = value
+            self._equations += equations(op, shapes)
+
+    def _name_dimensions(
+        self, op: openvino.Node, output: openvino.Output, shapes: list[Vector | None], values: list[Vector | None]
+    ) -> None:
+        """Give each dynamic dimension of ``output`` a symbol, the one that equal dimensions have."""
+        found = output.get_partial_shape()
+        if found.rank.is_dynamic:
+            return
+        kind, name = op.get_type_name(), op.get_name()
+        sequence = self._caches.get(op.get_friendly_name()) if kind in {"Parameter", "ReadValue"} else None
+        derived = infer_shape(op, shapes, values) if output.get_index() == 0 else {}
+        distrusted = kind in _SOURCES | _FORGETFUL
+        dimensions, sizes = [], []
+        for axis, dimension in enumerate(found):
+            number = None if distrusted or not dimension.has_symbol() else self._number(dimension.get_symbol())
+            if dimension.is_dynamic and number is None:
+                size = derived.get(axis)
+                if size is not None and size.known is not None:
+                    dimension = openvino.Dimension(size.known)
+                else:
+                    birth = _PAST if axis == sequence else (name, output.get_index(), axis)
+                    dimension = openvino.Dimension(dimension.min_length, dimension.max_length)
+                    number = self._number_of(size, birth)
+                    dimension.set_symbol(self._symbols[number])
+            dimensions.append(dimension)
+            if number is None:
+                sizes.append(Length(constant=dimension.get_length()))
+            else:
+                sizes.append(self._meaning.get(number, Length.of(number)))
+        op.set_output_type(output.get_index(), output.get_element_type(), openvino.PartialShape(dimensions))
+        self._shapes[_key(output)] = tuple(sizes)
+
+    def _number(self, symbol: openvino.Symbol) -> int | None:
+        """The number of ``symbol``; ``None`` for one of an earlier walk, which OpenVINO remembers of values."""
+        number = self._numbers.get(id(symbol))
+        if number is None:
+            number = next((number for number, known in enumerate(self._symbols) if known == symbol), None)
+            if number is not None:
+                # Python sees one object for each symbol as long as it is held, so that most need not be compared.
+                self._numbers[id(symbol)] = number
+                self._held.append(symbol)
+        return number
+
+    def _number_of(self, size: Length | None, birth: _Birth) -> int:
+        """The number of the symbol that stands for ``size``; a new one where nothing is known of it."""
+        if size is None:
+            return self._born_at(self.equal.get(birth, birth))
+        if size.symbol is not None:
+            return size.symbol
+        if size not in self._of_size:
+            self._of_size[size] = self._born_at(birth)
+            self._meaning[self._of_size[size]] = size
+        return self._of_size[size]
+
+    def _born_at(self, birth: _Birth) -> int:
+        if birth not in self._born:
+            symbol = openvino.Symbol()
+            self._born[birth] = self._numbers[id(symbol)] = len(self._symbols)
+            self._symbols.append(symbol)
+            self._births.append(birth)
+        return self._born[birth]
+
+    def equal_births(self) -> dict[_Birth, _Birth]:
+        """For each symbol that equals an earlier one, where both were born."""
+        first = self._first()
+        equal = dict(self.equal)
+        for number, earlier in enumerate(first):
+            if earlier != number and number not in self._meaning:
+                equal[self._births[number]] = self._births[earlier]
+        # What was made one in an earlier walk follows its representative.
+        return {birth: equal.get(other, other) for birth, other in equal.items()}
+
+    def _first(self) -> list[int]:
+        """For each symbol the first one that is equal to it."""
+        first = [
+            next(other for other in range(number + 1) if self._symbols[other] == symbol)
+            for number, symbol in enumerate(self._symbols)
+        ]
+        sums = [
+            (self._meaning.get(number, Length.of(number)), self._meaning.get(other, Length.of(other)))
+            for number, other in enumerate(first)
+            if number != other and number in self._meaning
+        ]
+        for one, two in [*self._equations, *sums]:
+            difference = _with(first, one, {}) - _with(first, two, {})
+            if difference.constant == 0 and sorted(factor for _, factor in difference.terms) == [-1, 1]:
+                earlier, later = sorted(number for number, _ in difference.terms)
+                first = [earlier if number == later else number for number in first]
+        return first
+
+    def caches_grow_alike(self, model: OpenVINOModel) -> bool:
+        """Whether a step appends equally many positions to all caches of kind ``kv``."""
+        writes = {cache.write: cache.axes.sequence for cache in analyze_caches(model).of_kind("kv")}
+        known, grown = self.result(), []
+        for op in model.ov_model.get_ordered_ops():
+            kind = op.get_type_name()
+            if kind in {"Assign", "Result"}:
+                name = port_name(op.output(0)) if kind == "Result" else op.get_friendly_name()
+                shape, axis = known.shape(op.input_value(0)), writes.get(name)
+                if axis is not None:
+                    grown.append(shape[axis] if shape is not None else None)
+        return len(grown) == len(writes) and len(set(grown)) == 1 and None not in grown
+
+    def result(self) -> Lengths:
+        """What was found, with symbols that turned out to be equal made one."""
+        first = self._first()
+        found = (
+            {key: tuple(_with(first, size, self._meaning) for size in sizes) for key, sizes in known.items()}
+            for known in (self._shapes, self._values)
+        )
+        return Lengths(*found)
+
+
+def _with(first: list[int], size: Length, meaning: Mapping[int, Length]) -> Length:
+    """``size`` with each symbol replaced by the first that is equal to it, or by what that stands for."""
+    total = Length(constant=size.constant)
+    for number, factor in size.terms:
+        total += meaning.get(first[number], Length.of(first[number])).times(factor)
+    return total
+
+
+def _key(output: openvino.Output) -> _Key:
+    return output.get_node().get_name(), output.get_index()
