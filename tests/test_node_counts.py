@@ -20,18 +20,13 @@ PAIRS = [
 
 #: What differs in the model itself, so that no rewrite of shapes or attention removes it: nodes more, by class.
 OWN = {
-    # Rows of positions may be shared by the batch, so that hidden states and tokens may differ in batch as far as the
-    # graph tells. Each is asked for its batch, where optimum splits one shape.
+    # One dimension of the padding mask is read by a Gather where optimum's export has a Split.
+    **{(name, "onnx"): {"Gather": 1} for name in ("llama", "qwen3", "llama_12l", "gemma3_text")},
+    # That, and the batch of the hidden states, to which positions are broadcast, is not known to be that of the tokens.
     ("gpt2", "onnx"): {"Gather": 2},
-    ("llama", "onnx"): {"Gather": 1},
-    ("qwen3", "onnx"): {"Gather": 1},
-    ("llama_12l", "onnx"): {"Gather": 1},
-    # The last layer sees everything, the others a window: one mask more than in optimum's export, where both begin with
-    # the same conditions.
-    ("gemma3_text", "onnx"): {"Gather": 1, "Eltwise": 1},
-    # Each expert gathers its tokens, and scatters what it makes of them; NonZero gives [axes, found], which PyTorch has
-    # transposed. Optimum's export has each expert split the places.
-    ("deepseek_v3", "onnx"): {"Gather": 1, "Eltwise": 3, "Transpose": 4},
+    # Each expert gathers its tokens and scatters what it makes of them. ONNX's NonZero gives [axes, found], which the
+    # export transposes and splits for each expert where optimum's has one Split.
+    ("deepseek_v3", "onnx"): {"Gather": 1, "Eltwise": 2, "Transpose": 4},
 }
 
 #: Experts as ONNX exports have them: each gathers, multiplies and scatters its own tokens. Optimum's export of the same
