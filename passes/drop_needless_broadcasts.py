@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.length_arithmetic import Length
 from graphpass.analysis.lengths import Lengths, find_lengths
+from graphpass.analysis.size import Size
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
@@ -90,7 +90,7 @@ def _is_needless(broadcast: openvino.Node, reader: openvino.Input, sizes: Length
     known = [before, *(other for other in others if other is not None)]
     if max(map(len, known)) < len(after):
         return False
-    one = Length(constant=1)
+    one = Size(1)
     for place in range(1, len(after) + 1):
         old = before[-place] if place <= len(before) else one
         if old == after[-place]:

@@ -57,7 +57,7 @@ class ShareDimensions(Pass[OpenVINOModel]):
         for op in model.ov_model.get_ordered_ops():
             for output in op.outputs():
                 value = sizes.value(output)
-                if value is None or all(size.known is not None for size in value):
+                if value is None or all(size.plain is not None for size in value):
                     continue
                 key = (value, str(output.get_partial_shape()), output.get_element_type().to_string())
                 held.append((key, output))

@@ -13,7 +13,7 @@ from support.models import export
 import graphpass
 
 PAIRS = [
-    *((name, "onnx") for name in ("llama", "gpt2", "qwen3", "gemma3_text", "qwen3_moe", "deepseek_v3", "llama_12l")),
+    *((name, "onnx") for name in ("llama", "gpt2", "qwen3", "gemma3_text", "deepseek_v3", "llama_12l")),
     *((name, "ov-stateless") for name in ("llama", "gpt2", "qwen3", "gemma3_text", "qwen3_moe", "deepseek_v3")),
     *((name, "ov-stateless") for name in ("granitemoehybrid", "lfm2", "llama_12l", "mamba", "qwen3_next")),
 ]
@@ -28,10 +28,6 @@ OWN = {
     # export transposes and splits for each expert where optimum's has one Split.
     ("deepseek_v3", "onnx"): {"Gather": 1, "Eltwise": 2, "Transpose": 4},
 }
-
-#: Experts as ONNX exports have them: each gathers, multiplies and scatters its own tokens. Optimum's export of the same
-#: model has all of them in one product (GatherMatmul), which is another computation than the exported one.
-SEPARATE_EXPERTS = {("qwen3_moe", "onnx")}
 
 
 @functools.cache
@@ -49,16 +45,12 @@ def optimum(name: str) -> Counter[str]:
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 def test_no_more_nodes_than_in_optimums_export(name, variant):
-    if (name, variant) in SEPARATE_EXPERTS:
-        pytest.skip("experts are exported one by one")
     assert converted(name, variant).total() <= 1.05 * optimum(name).total()
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 @pytest.mark.parametrize("kind", ["Eltwise", "Gather", "Transpose"])
 def test_no_more_of_one_class(name, variant, kind):
-    if (name, variant) in SEPARATE_EXPERTS:
-        pytest.skip("experts are exported one by one")
     assert converted(name, variant)[kind] <= optimum(name)[kind] + OWN.get((name, variant), {}).get(kind, 0)
 
 
@@ -66,3 +58,8 @@ def test_no_more_of_one_class(name, variant, kind):
 @pytest.mark.parametrize("kind", ["ScaledDotProductAttention", "RoPE", "RMS", "GatedDeltaNet", "MVN"])
 def test_as_much_is_fused(name, variant, kind):
     assert converted(name, variant)[kind] == optimum(name)[kind]
+
+
+@pytest.mark.xfail(strict=True, reason="experts are exported one by one, and no pass makes one product of them yet")
+def test_no_more_nodes_with_separate_experts():
+    assert converted("qwen3_moe", "onnx").total() <= 1.05 * optimum("qwen3_moe").total()

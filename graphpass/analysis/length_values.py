@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy
 import openvino
 
-from graphpass.analysis.length_arithmetic import Length, Vector, divide, times
+from graphpass.analysis.size import Size, Vector, divide, multiply
 
 __all__ = ["evaluate"]
 
@@ -22,7 +22,10 @@ _INTEGERS = frozenset({"boolean", "i32", "i64"})
 
 
 def evaluate(
-    op: openvino.Node, output: openvino.Output, shapes: list[Vector | None], values: list[Vector | None]
+    op: openvino.Node,
+    output: openvino.Output,
+    shapes: list[Vector | None],
+    values: list[Vector | None],
 ) -> Vector | None:
     """The elements of ``output``, where it is a small integer tensor made of dimensions and constants.
 
@@ -36,7 +39,7 @@ def evaluate(
     if output.get_element_type().to_string() not in _INTEGERS or shape.is_dynamic or prod(shape.to_shape()) > _ELEMENTS:
         return None
     if kind == "Constant":
-        return tuple(Length(constant=int(element)) for element in numpy.ravel(op.data))
+        return tuple(Size(int(element)) for element in numpy.ravel(op.data))
     if kind == "ShapeOf":
         return shapes[0]
     rule = _RULES.get(kind)
@@ -61,16 +64,16 @@ def _concat(output: openvino.Output, inputs: list[Vector]) -> Vector | None:
 
 def _gather(output: openvino.Output, inputs: list[Vector]) -> Vector | None:
     data, indices, axis = inputs
-    if len(output.get_node().get_input_partial_shape(0)) != 1 or axis[0].known not in {0, -1}:
+    if len(output.get_node().get_input_partial_shape(0)) != 1 or axis[0].plain not in {0, -1}:
         return None
-    chosen = [index.known for index in indices]
+    chosen = [index.plain for index in indices]
     if any(index is None or not -len(data) <= index < len(data) for index in chosen):
         return None
     return tuple(data[index] for index in chosen if index is not None)
 
 
 def _slice(output: openvino.Output, inputs: list[Vector]) -> Vector | None:
-    op, bounds = output.get_node(), [[size.known for size in value] for value in inputs[1:4]]
+    op, bounds = output.get_node(), [[size.plain for size in value] for value in inputs[1:4]]
     if len(op.get_input_partial_shape(0)) != 1 or any(len(bound) != 1 or bound[0] is None for bound in bounds):
         return None
     if op.get_type_name() == "StridedSlice":
@@ -99,7 +102,7 @@ def _broadcast(output: openvino.Output, inputs: list[Vector]) -> Vector | None:
     return inputs[0] * prod(output.get_shape()) if len(inputs[0]) == 1 else None
 
 
-def _elementwise(compute: Callable[[Length, Length], Length | None]) -> _Rule:
+def _elementwise(compute: Callable[[Size, Size], Size | None]) -> _Rule:
     def rule(output: openvino.Output, inputs: list[Vector]) -> Vector | None:
         op, shape = output.get_node(), output.get_shape()
         places = [
@@ -112,37 +115,37 @@ def _elementwise(compute: Callable[[Length, Length], Length | None]) -> _Rule:
     return rule
 
 
-def _equal(one: Length, two: Length) -> Length | None:
+def _equal(one: Size, two: Size) -> Size | None:
     difference = one - two
-    if difference.known is not None:
-        return Length(constant=int(difference.known == 0))
+    if difference.plain is not None:
+        return Size(int(difference.plain == 0))
     # What is at least 1 is not 0.
-    apart = any((side - Length(constant=1)).is_natural for side in (difference, two - one))
-    return Length() if apart else None
+    apart = any((side - Size(1)).is_natural for side in (difference, two - one))
+    return Size() if apart else None
 
 
 def _select(_output: openvino.Output, inputs: list[Vector]) -> Vector | None:
-    if len({len(value) for value in inputs}) > 1 or any(size.known is None for size in inputs[0]):
+    if len({len(value) for value in inputs}) > 1 or any(size.plain is None for size in inputs[0]):
         return None
-    return tuple(then if condition.known else other for condition, then, other in zip(*inputs, strict=True))
+    return tuple(then if condition.plain else other for condition, then, other in zip(*inputs, strict=True))
 
 
 _RULES: dict[str, _Rule] = {
-    "Add": _elementwise(Length.__add__),
+    "Add": _elementwise(Size.__add__),
     "Broadcast": _broadcast,
     "Concat": _concat,
     "Convert": _convert,
     "Divide": _elementwise(divide),
     "Equal": _elementwise(_equal),
     "Gather": _gather,
-    "Multiply": _elementwise(times),
+    "Multiply": _elementwise(multiply),
     "Reshape": _same,
     "Select": _select,
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _same,
     "StridedSlice": _slice,
-    "Subtract": _elementwise(Length.__sub__),
+    "Subtract": _elementwise(Size.__sub__),
     "Unsqueeze": _same,
     "VariadicSplit": _split,
 }

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import openvino
 
 from graphpass.analysis.caches import analyze_caches
-from graphpass.analysis.length_arithmetic import Length, Vector
 from graphpass.analysis.length_shapes import equations, infer_shape
 from graphpass.analysis.length_values import evaluate
+from graphpass.analysis.size import Size, Vector
 from graphpass.openvino_model import port_name
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from graphpass.openvino_model import OpenVINOModel
 
-__all__ = ["Length", "Lengths", "find_lengths"]
+__all__ = ["Lengths", "Size", "find_lengths"]
 
 #: Operators whose outputs keep the type and shape that they are given, so that they have the last walk's symbols.
 _SOURCES = frozenset({"Constant", "Parameter", "ReadValue"})
@@ -113,9 +113,9 @@ class _Walk:
         self._born: dict[_Birth, int] = {}
         self._numbers: dict[int, int] = {}
         self._held: list[openvino.Symbol] = []
-        self._of_size: dict[Length, int] = {}
-        self._meaning: dict[int, Length] = {}
-        self._equations: list[tuple[Length, Length]] = []
+        self._of_size: dict[Size, int] = {}
+        self._meaning: dict[int, Size] = {}
+        self._equations: list[tuple[Size, Size]] = []
         self._shapes: dict[_Key, Vector] = {}
         self._values: dict[_Key, Vector] = {}
 
@@ -135,7 +135,11 @@ class _Walk:
             self._equations += equations(op, shapes)
 
     def _name_dimensions(
-        self, op: openvino.Node, output: openvino.Output, shapes: list[Vector | None], values: list[Vector | None]
+        self,
+        op: openvino.Node,
+        output: openvino.Output,
+        shapes: list[Vector | None],
+        values: list[Vector | None],
     ) -> None:
         """Give each dynamic dimension of ``output`` a symbol, the one that equal dimensions have."""
         found = output.get_partial_shape()
@@ -150,8 +154,8 @@ class _Walk:
             number = None if distrusted or not dimension.has_symbol() else self._number(dimension.get_symbol())
             if dimension.is_dynamic and number is None:
                 size = derived.get(axis)
-                if size is not None and size.known is not None:
-                    dimension = openvino.Dimension(size.known)
+                if size is not None and size.plain is not None:
+                    dimension = openvino.Dimension(size.plain)
                 else:
                     birth = _PAST if axis == sequence else (name, output.get_index(), axis)
                     dimension = openvino.Dimension(dimension.min_length, dimension.max_length)
@@ -159,9 +163,9 @@ class _Walk:
                     dimension.set_symbol(self._symbols[number])
             dimensions.append(dimension)
             if number is None:
-                sizes.append(Length(constant=dimension.get_length()))
+                sizes.append(Size(dimension.get_length()))
             else:
-                sizes.append(self._meaning.get(number, Length.of(number)))
+                sizes.append(self._meaning.get(number, Size.of(number)))
         op.set_output_type(output.get_index(), output.get_element_type(), openvino.PartialShape(dimensions))
         self._shapes[_key(output)] = tuple(sizes)
 
@@ -176,12 +180,13 @@ class _Walk:
                 self._held.append(symbol)
         return number
 
-    def _number_of(self, size: Length | None, birth: _Birth) -> int:
+    def _number_of(self, size: Size | None, birth: _Birth) -> int:
         """The number of the symbol that stands for ``size``; a new one where nothing is known of it."""
         if size is None:
             return self._born_at(self.equal.get(birth, birth))
-        if size.symbol is not None:
-            return size.symbol
+        number: int | None = size.dimension
+        if number is not None:
+            return number
         if size not in self._of_size:
             self._of_size[size] = self._born_at(birth)
             self._meaning[self._of_size[size]] = size
@@ -212,14 +217,14 @@ class _Walk:
             for number, symbol in enumerate(self._symbols)
         ]
         sums = [
-            (self._meaning.get(number, Length.of(number)), self._meaning.get(other, Length.of(other)))
+            (self._meaning.get(number, Size.of(number)), self._meaning.get(other, Size.of(other)))
             for number, other in enumerate(first)
             if number != other and number in self._meaning
         ]
         for one, two in [*self._equations, *sums]:
             difference = _with(first, one, {}) - _with(first, two, {})
-            if difference.constant == 0 and sorted(factor for _, factor in difference.terms) == [-1, 1]:
-                earlier, later = sorted(number for number, _ in difference.terms)
+            if difference.number == 0 and sorted(factor for _, factor in difference.dimensions) == [-1, 1]:
+                earlier, later = sorted(number for number, _ in difference.dimensions)
                 first = [earlier if number == later else number for number in first]
         return first
 
@@ -246,11 +251,11 @@ class _Walk:
         return Lengths(*found)
 
 
-def _with(first: list[int], size: Length, meaning: Mapping[int, Length]) -> Length:
+def _with(first: list[int], size: Size, meaning: Mapping[int, Size]) -> Size:
     """``size`` with each symbol replaced by the first that is equal to it, or by what that stands for."""
-    total = Length(constant=size.constant)
-    for number, factor in size.terms:
-        total += meaning.get(first[number], Length.of(first[number])).times(factor)
+    total = Size(size.number)
+    for number, factor in size.dimensions:
+        total += meaning.get(first[number], Size.of(first[number])) * factor
     return total
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-__all__ = ["Classes", "Size"]
+__all__ = ["Classes", "Dimension", "Size", "Vector", "divide", "multiply"]
+
+Dimension: TypeAlias = Any
+"""What stands for a dimension of unknown size: anything that can be hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +21,10 @@ class Size:
     """
 
     number: int = 0
-    dimensions: tuple[tuple[Hashable, int], ...] = ()
+    dimensions: tuple[tuple[Dimension, int], ...] = ()
 
     @classmethod
-    def of(cls, dimension: Hashable) -> Size:
+    def of(cls, dimension: Dimension) -> Size:
         """The size that is ``dimension``."""
         return cls(0, ((dimension, 1),))
 
@@ -31,7 +34,7 @@ class Size:
         return None if self.dimensions else self.number
 
     @property
-    def dimension(self) -> Hashable | None:
+    def dimension(self) -> Dimension | None:
         """The dimension that it is; ``None`` where it is anything else."""
         if self.number == 0 and len(self.dimensions) == 1 and self.dimensions[0][1] == 1:
             return self.dimensions[0][0]
@@ -41,6 +44,11 @@ class Size:
     def is_negative(self) -> bool:
         """Whether it is below 0, whatever its dimensions."""
         return self != Size() and self.number <= 0 and all(count < 0 for _, count in self.dimensions)
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether it is at least 0, whatever its dimensions."""
+        return self.number >= 0 and all(count > 0 for _, count in self.dimensions)
 
     def __add__(self, other: Size) -> Size:
         counts = dict(self.dimensions)
@@ -61,13 +69,32 @@ class Size:
         return self + -other
 
 
+#: The sizes of a tensor's dimensions, or the integers that a small tensor holds, flat.
+Vector: TypeAlias = tuple[Size, ...]
+
+
+def multiply(one: Size, other: Size) -> Size | None:
+    """The product, where one of the factors is a number."""
+    if one.plain is not None:
+        return other * one.plain
+    return one * other.plain if other.plain is not None else None
+
+
+def divide(one: Size, other: Size) -> Size | None:
+    """The quotient by a number where nothing is lost: truncation and flooring differ only where it is."""
+    by = other.plain
+    if not by or one.number % by or any(count % by for _, count in one.dimensions):
+        return None
+    return Size(one.number // by, tuple((dimension, count // by) for dimension, count in one.dimensions))
+
+
 class Classes:
     """Which dimensions are the same, or one of them is 1: those of operands that are combined element by element."""
 
     def __init__(self) -> None:
         """Create classes of one dimension each."""
-        self._parents: dict[Hashable, Hashable] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._parents: dict[Dimension, Dimension] = {}
+        self._numbers: dict[Dimension, int] = {}
 
     def resolve(self, size: Size) -> Size:
         """``size`` in terms of each class's first dimension, or of its number where one is known."""
@@ -90,7 +117,7 @@ class Classes:
         elif other.plain is not None:
             self._numbers[one.dimension] = other.plain
 
-    def _first(self, dimension: Hashable) -> Hashable:
+    def _first(self, dimension: Dimension) -> Dimension:
         while dimension in self._parents:
             dimension = self._parents[dimension]
         return dimension

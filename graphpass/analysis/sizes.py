@@ -11,13 +11,11 @@ from collections.abc import Callable
 from functools import reduce
 
 from graphpass.analysis.elementwise import ELEMENTWISE
-from graphpass.analysis.size import Classes, Size
+from graphpass.analysis.size import Classes, Size, Vector, multiply
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Dimension, Model
 
 __all__ = ["Sizes", "infer_sizes"]
-
-Shape = tuple[Size, ...]
 
 #: Operators whose result has the sizes of their first input.
 _SAME = frozenset(
@@ -50,8 +48,8 @@ class Sizes:
         self._graph = graph
         self._step_port = step_port
         self._classes = Classes()
-        self._shapes: dict[tuple[int, int], Shape] = {}
-        self._contents: dict[tuple[int, int], Shape] = {}
+        self._shapes: dict[tuple[int, int], Vector] = {}
+        self._contents: dict[tuple[int, int], Vector] = {}
         #: How many iterations a loop has.
         self._turns: dict[str, Size] = {}
         for node in graph.nodes:
@@ -60,20 +58,20 @@ class Sizes:
                     self._shapes[value.node, value.port] = self._shape(node, value, value.rank)
             self._note_content(node)
 
-    def shape(self, value: Value | None) -> Shape | None:
+    def shape(self, value: Value | None) -> Vector | None:
         """The size along each axis; ``None`` where not even the rank is known."""
         found = None if value is None else self._shapes.get((value.node, value.port))
         return None if found is None else tuple(map(self._classes.resolve, found))
 
-    def content(self, value: Value | None) -> Shape | None:
+    def content(self, value: Value | None) -> Vector | None:
         """The integers that ``value`` holds, a number or a vector of them; ``None`` where they cannot be told."""
         found = None if value is None else self._contents.get((value.node, value.port))
         return None if found is None else tuple(map(self._classes.resolve, found))
 
-    def _shape(self, node: Node, value: Value, rank: int) -> Shape:
+    def _shape(self, node: Node, value: Value, rank: int) -> Vector:
         rule = _RULES.get(node.op)
         if node.op in ELEMENTWISE:
-            inferred: Shape | None = self._broadcast([self.shape(source) for source in node.inputs], rank)
+            inferred: Vector | None = self._broadcast([self.shape(source) for source in node.inputs], rank)
         elif node.op in _SAME:
             inferred = self.shape(node.inputs[0])
         else:
@@ -90,7 +88,7 @@ class Sizes:
             return Size(declared)
         return symbol(declared) if declared is not None and symbol is not None else size
 
-    def _broadcast(self, shapes: list[Shape | None], rank: int) -> Shape | None:
+    def _broadcast(self, shapes: list[Vector | None], rank: int) -> Vector | None:
         """Sizes of operands that are combined element by element."""
         known = [shape for shape in shapes if shape is not None and len(shape) <= rank]
         result = []
@@ -103,7 +101,7 @@ class Sizes:
             result.append(self._classes.resolve(sizes[0]) if sizes else Size(1))
         return tuple(result)
 
-    def concat(self, node: Node, value: Value) -> Shape | None:
+    def concat(self, node: Node, value: Value) -> Vector | None:
         """Concat: a sum along its axis, the same along the others."""
         shapes = [shape for source in node.inputs if (shape := self.shape(source)) is not None]
         rank = value.rank or 0
@@ -120,7 +118,7 @@ class Sizes:
             result.append(sizes[0])
         return tuple(result)
 
-    def slice(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002 - all rules are called alike
+    def slice(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002 - all rules are called alike
         """Slice of step 1; a tensor is taken to be as long as the slice asks for."""
         shape, axes = self.shape(node.inputs[0]), node.attributes.get("axes")
         starts, stops = (self.content(source) for source in node.inputs[1:3])
@@ -141,19 +139,19 @@ class Sizes:
             return size
         return size + position if position.is_negative else position
 
-    def gather(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def gather(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """Gather: the indices' sizes stand where the axis was."""
         shape, indices, axis = self.shape(node.inputs[0]), self.shape(node.inputs[1]), node.attributes.get("axis")
         if shape is None or indices is None or axis is None:
             return None
         return (*shape[:axis], *indices, *shape[axis + 1 :])
 
-    def transpose(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def transpose(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """Transpose."""
         shape, order = self.shape(node.inputs[0]), node.attributes.get("order")
         return tuple(shape[axis] for axis in order) if shape is not None and order is not None else None
 
-    def unsqueeze(self, node: Node, value: Value) -> Shape | None:
+    def unsqueeze(self, node: Node, value: Value) -> Vector | None:
         """Unsqueeze."""
         shape, axes = self.shape(node.inputs[0]), node.attributes.get("axes")
         if shape is None or axes is None:
@@ -161,14 +159,14 @@ class Sizes:
         kept = iter(shape)
         return tuple(Size(1) if axis in axes else next(kept) for axis in range(value.rank or 0))
 
-    def squeeze(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def squeeze(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """Squeeze."""
         shape, axes = self.shape(node.inputs[0]), node.attributes.get("axes")
         if shape is None or axes is None:
             return None
         return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
-    def reshape(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def reshape(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """Reshape: what its target says; -1 is what is left over."""
         shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
         if target is None:
@@ -179,11 +177,11 @@ class Sizes:
         rest = left[0] if len(left) == 1 and len(source) == len(target) else Size.of((node.index, 0, "rest"))
         return tuple(rest if size.plain == -1 else size for size in copied)
 
-    def broadcast(self, node: Node, value: Value) -> Shape | None:
+    def broadcast(self, node: Node, value: Value) -> Vector | None:
         """Broadcast to a shape, which may say 1 where the tensor is larger."""
         return self._broadcast([self.shape(node.inputs[0]), self.content(node.inputs[1])], value.rank or 0)
 
-    def matmul(self, node: Node, value: Value) -> Shape | None:
+    def matmul(self, node: Node, value: Value) -> Vector | None:
         """MatMul of at least two axes each."""
         first, second = (self.shape(source) for source in node.inputs[:2])
         if first is None or second is None or min(len(first), len(second)) < 2:
@@ -193,7 +191,7 @@ class Sizes:
         batch = self._broadcast([first[:-2], second[:-2]], (value.rank or 2) - 2)
         return None if batch is None else (*batch, rows, columns)
 
-    def choice(self, node: Node, value: Value) -> Shape | None:
+    def choice(self, node: Node, value: Value) -> Vector | None:
         """If: the sizes that all branches give alike."""
         shapes = [shape for source in node.inputs[1:] if (shape := self.shape(source)) is not None]
         if len(shapes) != len(node.inputs) - 1 or any(len(shape) != value.rank for shape in shapes):
@@ -203,11 +201,11 @@ class Sizes:
             for axis, sizes in enumerate(zip(*shapes, strict=True))
         )
 
-    def carried(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def carried(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """What a loop carries: as large as it starts."""
         return self.shape(node.inputs[0])
 
-    def final(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def final(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """What a loop leaves: of the sizes that no iteration changes; others grow by nobody knows how much."""
         result, *start = (self.shape(source) for source in node.inputs)
         if result is None or not start or start[0] is None or len(start[0]) != len(result):
@@ -219,7 +217,7 @@ class Sizes:
             sizes.append(before if before == after else before + grown if rises else grown)
         return tuple(sizes)
 
-    def sliced(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def sliced(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """What an iteration takes."""
         shape, axis = self.shape(node.inputs[0]), node.attributes["axis"]
         if shape is None:
@@ -228,7 +226,7 @@ class Sizes:
         kept = (Size(1),) if node.attributes["keeps_axis"] else ()
         return (*shape[:axis], *kept, *shape[axis + 1 :])
 
-    def stacked(self, node: Node, value: Value) -> Shape | None:  # noqa: ARG002
+    def stacked(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """What all iterations give, as many as there are parts of what the loop takes apart."""
         shape, axis = self.shape(node.inputs[0]), node.attributes["axis"]
         turns = self._turns.setdefault(node.called, Size.of((node.called, "turns")))
@@ -253,7 +251,7 @@ class Sizes:
         if found is not None and len(found) <= _LONGEST:
             self._contents[value.node, value.port] = found
 
-    def _content(self, node: Node) -> Shape | None:
+    def _content(self, node: Node) -> Vector | None:
         if node.op == "Constant":
             constant = self._graph.constant(node.outputs[0], _LONGEST)
             return None if constant is None else tuple(Size(int(number)) for number in constant.reshape(-1))
@@ -277,7 +275,7 @@ class Sizes:
             return _pairwise(_INTEGERS[node.op], first, sources[1])
         return None
 
-    def _part(self, node: Node, first: Shape, bounds: list[Shape | None]) -> Shape | None:
+    def _part(self, node: Node, first: Vector, bounds: list[Vector | None]) -> Vector | None:
         """What a Slice leaves of a vector."""
         start, stop = (bound[0].plain if bound is not None and len(bound) == 1 else None for bound in bounds)
         return first[start:stop] if start is not None and stop is not None and self._steps_by_one(node) else None
@@ -287,20 +285,14 @@ class Sizes:
         return steps is not None and all(step.plain == 1 for step in steps)
 
 
-def _multiply(one: Size, other: Size) -> Size | None:
-    if one.plain is not None:
-        return other * one.plain
-    return one * other.plain if other.plain is not None else None
-
-
 _INTEGERS: dict[str, Callable[[Size, Size], Size | None]] = {
     "Add": Size.__add__,
     "Subtract": Size.__sub__,
-    "Multiply": _multiply,
+    "Multiply": multiply,
 }
 
 
-def _pairwise(combine: Callable[[Size, Size], Size | None], first: Shape, second: Shape) -> Shape | None:
+def _pairwise(combine: Callable[[Size, Size], Size | None], first: Vector, second: Vector) -> Vector | None:
     if 1 not in {len(first), len(second)} and len(first) != len(second):
         return None
     length = max(len(first), len(second))
@@ -309,7 +301,7 @@ def _pairwise(combine: Callable[[Size, Size], Size | None], first: Shape, second
     return known if len(known) == length else None
 
 
-_RULES: dict[str, Callable[[Sizes, Node, Value], Shape | None]] = {
+_RULES: dict[str, Callable[[Sizes, Node, Value], Vector | None]] = {
     "Concat": Sizes.concat,
     "Slice": Sizes.slice,
     "Gather": Sizes.gather,

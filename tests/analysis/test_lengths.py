@@ -50,7 +50,7 @@ def test_a_value_is_the_dimension_it_was_read_from():
     shape = sizes.shape(x.output(0))
     assert sizes.value(length.output(0)) == (shape[1],)
     assert sizes.value(vector.output(0))[0] == shape[1]
-    assert sizes.value(vector.output(0))[1].known == 5
+    assert sizes.value(vector.output(0))[1].plain == 5
     assert shape[0] != shape[1]
 
 
@@ -78,7 +78,7 @@ def test_minus_one_is_what_remains():
     heads = ops.reshape(x, shape, False)
     sizes = lengths_of([x], heads)
     assert sizes.shape(heads.output(0))[:2] == sizes.shape(x.output(0))[:2]
-    assert [size.known for size in sizes.shape(heads.output(0))[2:]] == [4, 16]
+    assert [size.plain for size in sizes.shape(heads.output(0))[2:]] == [4, 16]
 
 
 def test_broadcasting_does_not_make_dimensions_equal():
