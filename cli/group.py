@@ -13,6 +13,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 COMMANDS = {
     "inspect": "Tell what a model holds: inputs, outputs, caches, attention.",
     "why": "Tell why a cache is called what it is called.",
+    "check": "Tell what a target's runtime will do with a model, and try it out.",
     "convert": "Make a model fit for a target, and prove that it computes the same.",
     "run": "Run a pipeline of passes on a model.",
     "verify": "Run two models in lockstep and tell where they part.",

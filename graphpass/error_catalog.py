@@ -99,6 +99,10 @@ CATALOG: dict[str, str] = {
         "point's, or one of its fields cannot be an option because it has no default or a type that cannot be "
         "written in a pipeline."
     ),
+    "GP223": (
+        "`graphpass check` knows no rules for this target. It knows the runtimes that graphpass itself makes models "
+        "for; the message lists them."
+    ),
     "GP240": (
         "A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX "
         "on the CPU only."

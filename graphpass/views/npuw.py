@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphpass.graph import Graph, Node
     from graphpass.model import Model
 
-__all__ = ["named_kind", "view"]
+__all__ = ["KNOWN_INPUTS", "gather_by_beams", "named_kind", "view"]
 
 CONSUMER = "NPUW"
 
@@ -29,10 +29,10 @@ _HYBRID = re.compile(r"cache_params\.past\.(key|value|conv|ssm)\.\d+cache_params
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
-_KNOWN = frozenset({"input_ids", "inputs_embeds", "attention_mask", "position_ids", "beam_idx"})
-
-#: Inputs of some families that it knows as well.
-_KNOWN_TOO = frozenset({"token_type_ids", "per_layer_inputs"})
+#: The inputs that it knows, those of some families included; every other it takes for a cache.
+KNOWN_INPUTS = frozenset(
+    {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
+)
 
 
 def view(model: Model, inventory: Inventory) -> View:
@@ -60,12 +60,12 @@ def named_kind(variable: str) -> Sees:
 
 def _sees(graph: Graph, variable: str, read: Node) -> Sees:
     # Without a Gather, only names of cache_params are made inputs again; the rest stays inside.
-    if _HYBRID.fullmatch(variable) is None and _gather(graph, read) is None:
+    if _HYBRID.fullmatch(variable) is None and gather_by_beams(graph, read) is None:
         return "nothing"
     return named_kind(variable)
 
 
-def _gather(graph: Graph, read: Node) -> Node | None:
+def gather_by_beams(graph: Graph, read: Node) -> Node | None:
     """The Gather by ``beam_idx`` that reads a variable as it is."""
     for use in graph.uses(read.outputs[0]):
         index = use.node.inputs[1] if use.node.op == "Gather" and use.port == 0 else None
@@ -99,7 +99,7 @@ def _layout(model: Model, inventory: Inventory, reads: dict[str, Node]) -> list[
     between: dict[str, list[str]] = {}
     for cache in kv:
         read = reads[cache.name]
-        gather = _gather(graph, read)
+        gather = gather_by_beams(graph, read)
         if gather is None and cache.name not in permuted and named_kind(cache.name) != "nothing":
             between.setdefault("no Gather by beam_idx reads it", []).append(cache.name)
         for use in graph.uses(gather.outputs[0]) if gather is not None else ():
@@ -118,6 +118,6 @@ def _ports(model: Model) -> list[str]:
     if "position_ids" not in found:
         lines.append("will fail or give wrong numbers because the model has no input position_ids")
     for port, names in names_of(model, model.inputs):
-        if not names & (_KNOWN | _KNOWN_TOO):
+        if not names & KNOWN_INPUTS:
             lines.append(f"will fail because it takes the input {port.name}, which it does not know, for a cache")
     return lines

@@ -1,0 +1,46 @@
+"""``graphpass check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .console import Console, pass_console, talk_options
+from .models import load_model
+
+
+@click.command("check")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--target", required=True, help="Whose runtime: cpu, gpu, npu, paged or ort.")
+@click.option("--confirm/--no-confirm", default=True, show_default=True, help="Try it out, as far as that goes here.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@talk_options
+@click.pass_context
+@pass_console
+def command(console: Console, context: click.Context, model: Path, target: str, confirm: bool, form: str) -> None:
+    """Tell what a target's runtime will do with a model, and try it out.
+
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Says of each attention and each cache
+    whether the runtime fuses it, and if not, the first node that keeps it from doing so. Then the runtime is tried,
+    where it can be on this machine, and held against the prediction. Exits with 1 where the target's contract does not
+    hold.
+    """
+    loaded = load_model(model, console)
+
+    from graphpass.checks import check_model
+
+    with console.activity("checking"):
+        report = check_model(loaded, target, confirm=confirm)
+    if form == "json":
+        import json
+
+        from .contract import as_json
+
+        console.result(json.dumps(as_json(loaded, report), indent=2))
+    else:
+        from .contract import as_text
+
+        console.result(as_text(loaded, report))
+    if not report.holds:
+        context.exit(1)

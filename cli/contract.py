@@ -1,0 +1,74 @@
+"""Whether a model keeps a target's contract, as text and as JSON; ``graphpass/schemas/check.json`` describes the latter."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from graphpass.report.layers import ranges
+
+from .console import columns
+
+if TYPE_CHECKING:
+    from graphpass.checks import Confirmation, Finding, Report
+    from graphpass.model import Model
+
+__all__ = ["as_json", "as_text"]
+
+_NOUNS = {"attention": ("attention", "attention"), "cache": ("cache", "caches"), "input": ("input", "inputs")}
+
+_OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossible": "not confirmed"}
+
+
+def as_json(model: Model, report: Report) -> dict[str, Any]:
+    """The object that ``check --format json`` prints."""
+    return {"model": str(model.path), "holds": report.holds, **asdict(report)}
+
+
+def as_text(model: Model, report: Report) -> str:
+    """What ``graphpass check`` prints: findings that say the same of several layers together."""
+    verdict = "the contract holds" if report.holds else "the contract does not hold"
+    lines = [f"{model.path} for {report.target}: {verdict}", ""]
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in report.findings:
+        # What breaks a contract is told with its node, each by itself.
+        groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
+    rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
+    details = [_details(group[0]) for group in groups.values()]
+    for row, detail in zip(columns(rows) if rows else [], details, strict=True):
+        lines += [row, *(f"      {line}" for line in detail)]
+    if not rows:
+        lines.append("  nothing in it is for the runtime to fuse")
+    if report.confirmation is not None:
+        lines += ["", *_confirmation(report.confirmation)]
+    return "\n".join(lines)
+
+
+def _layers(group: list[Finding]) -> str:
+    numbers = sorted({finding.layer for finding in group if finding.layer is not None})
+    if not numbers:
+        return "model" if group[0].subject in {"model", "input"} else "-"
+    return f"layer{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
+
+
+def _subject(group: list[Finding]) -> str:
+    subject, name = group[0].subject, group[0].name
+    if subject == "model":
+        return name
+    one, many = _NOUNS[subject]
+    return f"{one} {name}" if len(group) == 1 else f"{len(group)} {many}"
+
+
+def _details(finding: Finding) -> list[str]:
+    if finding.reason is None:
+        return []
+    told = finding.reason if finding.node in {None, finding.name} else f"at {finding.node}: {finding.reason}"
+    return [told] if finding.source is None else [told, f"rule: {finding.source}"]
+
+
+def _confirmation(confirmation: Confirmation) -> list[str]:
+    said = f"{_OUTCOMES[confirmation.outcome]}: {confirmation.tried}"
+    if confirmation.outcome != "contradicted":
+        return [said]
+    bug = "  the rules of graphpass are wrong here; please report it with the model"
+    return [said, *(f"  {line}" for line in confirmation.contradictions), bug]

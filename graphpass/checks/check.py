@@ -1,0 +1,53 @@
+"""`check_model`: predict, then confirm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.checks import confirm_cpu, confirm_gpu, confirm_npu, confirm_paged, cpu, gpu, npu, paged
+from graphpass.checks.common import not_openvino
+from graphpass.checks.finding import Confirmation, Report, compare
+from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphpass.checks.finding import Finding
+    from graphpass.model import Model
+
+__all__ = ["TARGETS", "check_model"]
+
+_RULES = {"cpu": cpu, "gpu": gpu, "npu": npu, "paged": paged}
+
+_TRIALS = {"cpu": confirm_cpu, "gpu": confirm_gpu, "npu": confirm_npu, "paged": confirm_paged}
+
+#: What can be checked.
+TARGETS = tuple(_RULES)
+
+
+def check_model(model: Model, target: str, *, confirm: bool = True) -> Report:
+    """Say what a target's runtime will do with ``model``.
+
+    Args:
+        model: What is to run there.
+        target: One of `TARGETS`.
+        confirm: Whether to try it out, as far as that is possible on this machine.
+
+    Returns:
+        What was found.
+
+    Raises:
+        UsageError: GP223, there are no rules for the target.
+    """
+    if target not in _RULES:
+        raise UsageError("GP223", f"there are no rules for target {target}", f"there are for: {', '.join(TARGETS)}")
+    findings = not_openvino(model, target) or _RULES[target].predict(model, analyze_caches(model))
+    return Report(target, findings, _confirmed(model, target, findings) if confirm else None)
+
+
+def _confirmed(model: Model, target: str, findings: tuple[Finding, ...]) -> Confirmation:
+    from graphpass.openvino_model import OpenVINOModel
+
+    if not isinstance(model, OpenVINOModel):
+        return Confirmation("impossible", "the model has to be converted first")
+    observed = _TRIALS[target].observe(model)
+    return Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)

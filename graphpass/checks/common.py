@@ -1,0 +1,84 @@
+"""What the contracts of OpenVINO's plugins share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention import find_attention
+from graphpass.analysis.bodies import inlined
+from graphpass.checks.chain import BreaksPattern
+from graphpass.checks.finding import Finding, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphpass.analysis.attention import Attention
+    from graphpass.caches import AttentionBlock, Inventory
+    from graphpass.graph import Graph
+    from graphpass.model import Model
+
+__all__ = ["attention_findings", "failing_branches", "layer_of", "not_openvino"]
+
+
+def not_openvino(model: Model, target: str) -> tuple[Finding, ...] | None:
+    """The findings on a model that is not OpenVINO IR; ``None`` where it is."""
+    if model.dialect == "openvino":
+        return None
+    reason = f"{target} takes OpenVINO IR: run graphpass convert first"
+    return (Finding("model", str(model.path), "refused", reason=reason),)
+
+
+def layer_of(inventory: Inventory, block: AttentionBlock) -> int | None:
+    """The layer of the caches that an attention reads."""
+    return next((cache.layer for cache in inventory.caches if cache.name in {block.key, block.value}), None)
+
+
+def attention_findings(
+    model: Model,
+    inventory: Inventory,
+    check: Callable[[Graph, Attention], None],
+    source: str,
+    otherwise: Verdict = "not fused",
+) -> tuple[Finding, ...]:
+    """One finding for each place where attention is computed.
+
+    Args:
+        model: The model.
+        inventory: Its inventory.
+        check: Raises `BreaksPattern` where an attention over a growing cache is not what the runtime fuses.
+        source: Where the runtime has its rule.
+        otherwise: What becomes of attention that it does not fuse.
+    """
+    own = {attention.node.name: attention for attention in model.analysis(find_attention)}
+    kinds = {cache.name: cache.kind for cache in inventory.caches}
+    found = []
+    for block in inventory.attention:
+        layer = layer_of(inventory, block)
+        read = {kinds[name] for name in (block.key, block.value) if name is not None}
+        if "kv" not in read:
+            reason = "it reads the encoder's keys and values" if "cross" in read else "it reads no growing cache"
+            found.append(Finding("attention", block.node, "plain", layer, reason=reason))
+            continue
+        attention = own.get(block.node)
+        if attention is None:
+            reason = "it stands in a branch of an If"
+            found.append(Finding("attention", block.node, otherwise, layer, block.node, reason, source))
+            continue
+        try:
+            check(model.graph, attention)
+        except BreaksPattern as broken:
+            found.append(
+                Finding("attention", block.node, otherwise, layer, broken.node.name, broken.reason, source)
+            )
+        else:
+            found.append(Finding("attention", block.node, "fused", layer))
+    return tuple(found)
+
+
+def failing_branches(model: Model, source: str) -> tuple[Finding, ...]:
+    """Ifs whose outputs have no fixed rank, which the CPU plugin does not compile."""
+    return tuple(
+        Finding("model", str(model.path), "refused", node=node.name, reason="it is an If of dynamic rank", source=source)
+        for node in model.graph.of_op("If")
+        if any(value.rank is None for value in node.outputs)
+    )

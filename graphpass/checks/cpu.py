@@ -1,0 +1,127 @@
+"""The CPU plugin's contract: every attention over a growing cache becomes one stateful operator.
+
+Rules, of openvino: ``stateful_sdpa_fusion.cpp``; what keeps and what breaks the fusion was measured on 2026.4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.checks.chain import BreaksPattern, Chain, data_uses, trace
+from graphpass.checks.common import attention_findings, failing_branches
+from graphpass.checks.finding import Finding
+
+if TYPE_CHECKING:
+    from graphpass.analysis.attention import Attention
+    from graphpass.caches import Inventory
+    from graphpass.graph import Graph, Node, Value
+    from graphpass.model import Model
+
+__all__ = ["predict"]
+
+_FUSION = "src/plugins/intel_cpu/src/transformations/cpu_opset/common/pass/stateful_sdpa_fusion.cpp"
+_NODE = "src/plugins/intel_cpu/src/node.cpp"
+_GRAPH = "src/plugins/intel_cpu/src/graph.cpp"
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """What OpenVINO's CPU plugin will do with ``model``, an OpenVINO IR."""
+    graph = model.graph
+    attention = attention_findings(model, inventory, _break, _FUSION)
+    fused = {finding.name for finding in attention if finding.verdict == "fused"}
+    return (
+        *failing_branches(model, _NODE),
+        *attention,
+        *_linear(graph, inventory),
+        *_without_initializer(model, inventory, fused),
+    )
+
+
+def _break(graph: Graph, attention: Attention) -> None:
+    if attention.node.op != "ScaledDotProductAttention":
+        op = attention.node.op
+        what = "it is decomposed around a Softmax: run fuse-attention" if op == "Softmax" else f"{op} is not looked for"
+        raise BreaksPattern(attention.node, what if attention.reason is None else f"{what} ({attention.reason})")
+    assert attention.query is not None
+    assert attention.key is not None
+    assert attention.value is not None
+    key, value = trace(graph, attention.key), trace(graph, attention.value)
+    for chain in (key, value):
+        _check_chain(graph, chain)
+    if key.concat.attributes["axis"] != value.concat.attributes["axis"]:
+        raise BreaksPattern(value.concat, "keys and values are appended along different axes")
+    if key.gather.inputs[1] != value.gather.inputs[1]:
+        raise BreaksPattern(value.gather, "keys and values are reordered by different indices")
+    _check_orders(graph, attention.query, key, value)
+
+
+def _check_chain(graph: Graph, chain: Chain) -> None:
+    index = chain.gather.inputs[1]
+    assert index is not None
+    if index.element_type != "i32":
+        raise BreaksPattern(chain.gather, f"its indices are {index.element_type}, not i32")
+    if index.rank not in {1, None}:
+        raise BreaksPattern(chain.gather, f"its indices are of rank {index.rank}, not 1")
+    for node in (chain.gather, *chain.converts):
+        _one_reader(graph, node)
+    readers = data_uses(graph, chain.concat.outputs[0])
+    writes = [node for node in readers if _assigned(graph, node) == chain.read.attributes["variable"]]
+    if not writes:
+        raise BreaksPattern(chain.concat, "what it makes is not written back to the variable that it was read from")
+    if len(readers) != 2:
+        others = ", ".join(f"{node.op} {node.name}" for node in readers if node not in writes)
+        raise BreaksPattern(chain.concat, f"not only attention reads the cache: {others}")
+    for node in chain.layout:
+        _one_reader(graph, node)
+
+
+def _assigned(graph: Graph, node: Node) -> str | None:
+    if node.op == "Convert":
+        node = next(iter(data_uses(graph, node.outputs[0])), node)
+    return node.attributes["variable"] if node.op == "Assign" else None
+
+
+def _one_reader(graph: Graph, node: Node) -> None:
+    readers = data_uses(graph, node.outputs[0])
+    if len(readers) > 1:
+        raise BreaksPattern(node, f"{len(readers)} operators read it, where one may")
+
+
+def _check_orders(graph: Graph, query: Value, key: Chain, value: Chain) -> None:
+    """A transposed cache is taken only where query, key and value are transposed alike."""
+    orders = [_order(chain.layout[0]) if chain.layout else None for chain in (key, value)]
+    if orders == [None, None]:
+        return
+    orders.append(_order(graph.producer(query)))
+    if len(set(orders)) > 1:
+        raise BreaksPattern(key.layout[0] if key.layout else value.layout[0], "query, key and value are laid out apart")
+
+
+def _order(node: Node) -> tuple[int, ...] | None:
+    return node.attributes.get("order") if node.op == "Transpose" else None
+
+
+def _linear(graph: Graph, inventory: Inventory) -> list[Finding]:
+    """States that each step replaces: nothing is fused, but one form does not compile."""
+    reads = {node.attributes["variable"]: node for node in graph.of_op("ReadValue")}
+    found = []
+    for cache in inventory.of_kind("linear"):
+        node = reads.get(cache.name)
+        if node is None:
+            reason = "the state is an input of the model, not a variable: run make-stateful"
+            found.append(Finding("cache", cache.name, "not fused", cache.layer, cache.read, reason, _FUSION))
+            continue
+        found.append(Finding("cache", cache.name, "taken", cache.layer))
+    return found
+
+
+def _without_initializer(model: Model, inventory: Inventory, fused: set[str]) -> list[Finding]:
+    blocks = {name: block.node for block in inventory.attention for name in (block.key, block.value) if name}
+    found = []
+    for node in model.graph.of_op("ReadValue"):
+        variable = node.attributes["variable"]
+        if not node.inputs and blocks.get(variable) in fused:
+            layer = inventory.cache(variable).layer
+            reason = "the variable has no initial value"
+            found.append(Finding("cache", variable, "refused", layer, node.name, reason, _GRAPH))
+    return found

@@ -1,0 +1,140 @@
+"""The NPU plugin's contract (NPUW): names, a Gather by ``beam_idx``, one layout, static shapes, padding masked everywhere.
+
+NPUW takes the variables apart again, gives every input a fixed size, and feeds the prompt right-aligned in a window of
+that size, so whatever ignores the attention mask reads padding. Rules, of openvino: the files that the findings name;
+which models they let through was measured on 2026.4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.caches import Axes
+from graphpass.checks.finding import Finding, Verdict
+from graphpass.checks.npu_numbers import data_dependent, unmasked_state, unpatched_window, whole_rows_masked
+from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
+from graphpass.views.view import names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.caches import Cache, Inventory
+    from graphpass.graph import Graph, Node
+    from graphpass.model import Model
+
+__all__ = ["predict"]
+
+_NPUW = "src/plugins/intel_npu/src/plugin/npuw"
+_COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
+_RESHAPE = f"{_NPUW}/npuw_transformations/reshape_to_static.cpp"
+_EMPTY = f"{_NPUW}/npuw_transformations/remove_empty_kv_inputs.cpp"
+_POSITIONS = f"{_NPUW}/npuw_transformations/add_position_ids_param.cpp"
+_REQUEST = f"{_NPUW}/llm_infer_request.cpp"
+_MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
+_STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
+
+_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+_BETWEEN = frozenset({"Concat", "ShapeOf"})
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """What the NPU plugin with ``NPUW_LLM`` will do with ``model``, an OpenVINO IR."""
+    reads = {node.attributes["variable"]: node for node in model.graph.of_op("ReadValue")}
+    caches = [_cache(model.graph, cache, reads.get(cache.name)) for cache in inventory.caches]
+    return (*_whole(model, inventory), *_ports(model), *caches, *_numbers(model, inventory))
+
+
+def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    name = str(model.path)
+    if not inventory.stateful:
+        yield Finding("model", name, "refused", reason="it holds no variables: run make-stateful", source=_STATELESS)
+    if inventory.of_kind("cross"):
+        yield Finding("model", name, "refused", reason="it reads an encoder, which NPUW_LLM does not feed", source=_REQUEST)
+    node = data_dependent(model.graph)
+    if node is not None:
+        reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
+        yield Finding("model", name, "refused", node=node.name, reason=reason, source=_RESHAPE)
+
+
+def _ports(model: Model) -> Iterator[Finding]:
+    ports = names_of(model, model.inputs)
+    found = {name for _, names in ports for name in names}
+    if "beam_idx" not in found:
+        yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
+    if "position_ids" not in found:
+        if _computes_rotary(model.graph):
+            reason = "the model has no such input; it is added where Sin and Cos take positions from a Range"
+            yield Finding("input", "position_ids", "taken", reason=reason, source=_POSITIONS)
+        else:
+            reason = "the model has no such input, and the plugin feeds it"
+            yield Finding("input", "position_ids", "refused", reason=reason, source=_REQUEST)
+    for port, names in ports:
+        if not names & KNOWN_INPUTS:
+            reason = "every input of another name is taken for a cache and shaped as one"
+            yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
+        elif port.element_type != ("i32" if "beam_idx" in names else "i64") and "inputs_embeds" not in names:
+            reason = f"it is {port.element_type}, not i64"
+            yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
+
+
+def _computes_rotary(graph: Graph) -> bool:
+    """Whether angles come from a Range of positions."""
+    pending = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
+    seen = set()
+    while pending:
+        value = pending.pop()
+        node = graph.producer(value) if value is not None else None
+        if node is None or node.index in seen or node.op == "ShapeOf":
+            continue
+        if node.op == "Range":
+            return True
+        seen.add(node.index)
+        pending.extend(node.inputs)
+    return False
+
+
+def _cache(graph: Graph, cache: Cache, read: Node | None) -> Finding:
+    def found(verdict: Verdict, node: Node | None, reason: str | None, source: str | None) -> Finding:
+        return Finding("cache", cache.name, verdict, cache.layer, node.name if node else None, reason, source)
+
+    if read is None:
+        return found("refused", None, "it is an input of the model, not a variable: run make-stateful", _STATELESS)
+    if cache.kind not in {"kv", "linear"}:
+        return found("refused", read, f"it is of kind {cache.kind}, of which NPUW knows nothing", _RESHAPE)
+    if named_kind(cache.name) != cache.kind:
+        called = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
+        return found("refused", read, f"its name is not like {called}", _STATELESS)
+    if cache.kind == "linear":
+        return found("taken", None, None, None)
+    if cache.axes != _ORDER:
+        return found("refused", read, "it is not laid out as [batch, heads, sequence, head_dim]", _EMPTY)
+    gather = gather_by_beams(graph, read)
+    if gather is None:
+        first = next((use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"), read)
+        return found("refused", first, "no Gather by beam_idx reads the variable directly", _STATELESS)
+    for use in graph.uses(gather.outputs[0]):
+        if use.node.op not in _BETWEEN:
+            reason = f"{use.node.op} stands between the Gather and the Concat of past and new positions"
+            return found("refused", use.node, reason, _EMPTY)
+    return found("taken", None, None, None)
+
+
+def _numbers(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    graph = model.graph
+    for cache in inventory.of_kind("linear"):
+        node = unmasked_state(graph, cache)
+        if node is not None:
+            reason = (
+                "no attention_mask is applied to what enters the state, so it absorbs the padding in front of a prompt"
+            )
+            yield Finding("cache", cache.name, "wrong", cache.layer, node.name, reason, _REQUEST)
+    for node in unpatched_window(graph):
+        reason = (
+            "it is a sliding window over slots of the cache, which NPUW mends only in the form And(And(., Greater), "
+            "LessEqual) of BitwiseAnds"
+        )
+        yield Finding("model", str(model.path), "wrong", node=node.name, reason=reason, source=_MASKS)
+    for node in whole_rows_masked(graph):
+        reason = "its mask is boolean, so that rows of padding, which are masked whole, give NaN and spread it"
+        yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)

@@ -1,0 +1,113 @@
+"""Copies of a stateful model whose caches no longer have the one form that plugins fuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from openvino import opset8, opset13
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphpass.openvino_model import OpenVINOModel
+
+
+def without_gather(model: OpenVINOModel) -> OpenVINOModel:
+    """No beams."""
+
+    def edit(native: Any) -> None:
+        for gather in _gathers(native):
+            gather.output(0).replace(gather.input_value(0))
+        native.remove_parameter(next(node for node in native.get_parameters() if "beam_idx" in _names(node)))
+
+    return _edited(model, edit)
+
+
+def with_long_beam_index(model: OpenVINOModel) -> OpenVINOModel:
+    """``beam_idx`` in i64."""
+
+    def edit(native: Any) -> None:
+        beams = next(node for node in native.get_parameters() if "beam_idx" in _names(node))
+        beams.set_element_type(_type("i64"))
+
+    return _edited(model, edit)
+
+
+def with_slice(model: OpenVINOModel) -> OpenVINOModel:
+    """A Slice between Gather and Concat, of all positions."""
+    return _between(model, lambda gather: opset8.slice(gather, [0], [1 << 30], [1], [2]))
+
+
+def with_convert(model: OpenVINOModel) -> OpenVINOModel:
+    """The first layers' caches go through f16 and back behind the Gather."""
+    return _between(model, lambda gather: opset13.convert(opset13.convert(gather, "f16"), "f32"))
+
+
+def with_present(model: OpenVINOModel) -> OpenVINOModel:
+    """The first variable's new value is an output, too."""
+
+    def edit(native: Any) -> None:
+        native.add_results([opset13.result(native.get_sinks()[0].input_value(0), name="present")])
+
+    return _edited(model, edit)
+
+
+def without_initializer(stateless: OpenVINOModel) -> OpenVINOModel:
+    """Stateful, but no variable has an initial value."""
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    def edit(native: Any) -> None:
+        beams = opset13.parameter([-1], _type("i32"), name="beam_idx")
+        beams.output(0).set_names({"beam_idx"})
+        native.add_parameters([beams])
+        pasts = [name for port in native.inputs for name in port.get_names() if name.startswith("past_key_values")]
+        for name in pasts:
+            past = native.input(name).get_node().output(0)
+            readers = list(past.get_target_inputs())
+            gather = opset8.gather(past, beams, 0)
+            for port in readers:
+                port.replace_source_output(gather.output(0))
+        native.validate_nodes_and_infer_types()
+        names = {name: name.replace("past_key_values", "present") for name in pasts}
+        apply_make_stateful_transformation(native, names)
+
+    return _edited(stateless, edit)
+
+
+def _between(model: OpenVINOModel, make: Callable[[Any], Any]) -> OpenVINOModel:
+    def edit(native: Any) -> None:
+        for gather in _gathers(native):
+            readers = [port for port in gather.output(0).get_target_inputs() if port.get_node().get_type_name() == "Concat"]
+            node = make(gather)
+            for port in readers:
+                port.replace_source_output(node.output(0))
+
+    return _edited(model, edit)
+
+
+def _gathers(native: Any) -> list[Any]:
+    """The Gathers by beams."""
+    return [
+        op
+        for op in native.get_ops()
+        if op.get_type_name() == "Gather" and op.input_value(0).get_node().get_type_name() == "ReadValue"
+    ]
+
+
+def _names(node: Any) -> set[str]:
+    names: set[str] = node.output(0).get_names()
+    return names
+
+
+def _type(name: str) -> Any:
+    import openvino
+
+    return getattr(openvino.Type, name)
+
+
+def _edited(model: OpenVINOModel, edit: Callable[[Any], None]) -> OpenVINOModel:
+    mutant = model.clone()
+    edit(mutant.ov_model)
+    mutant.ov_model.validate_nodes_and_infer_types()
+    mutant.mark_edited()
+    return mutant
