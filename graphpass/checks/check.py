@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches import analyze_caches
-from graphpass.checks import confirm_cpu, confirm_gpu, confirm_npu, confirm_paged, cpu, gpu, npu, paged
+from graphpass.checks import (
+    confirm_cpu,
+    confirm_gpu,
+    confirm_npu,
+    confirm_ort,
+    confirm_paged,
+    cpu,
+    gpu,
+    npu,
+    ort,
+    paged,
+)
 from graphpass.checks.common import not_openvino
 from graphpass.checks.finding import Confirmation, Report, compare
 from graphpass.errors import UsageError
@@ -16,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS", "check_model"]
 
-_RULES = {"cpu": cpu, "gpu": gpu, "npu": npu, "paged": paged}
+_RULES = {"cpu": cpu, "gpu": gpu, "npu": npu, "ort": ort, "paged": paged}
 
 _TRIALS = {"cpu": confirm_cpu, "gpu": confirm_gpu, "npu": confirm_npu, "paged": confirm_paged}
 
@@ -40,14 +51,18 @@ def check_model(model: Model, target: str, *, confirm: bool = True) -> Report:
     """
     if target not in _RULES:
         raise UsageError("GP223", f"there are no rules for target {target}", f"there are for: {', '.join(TARGETS)}")
-    findings = not_openvino(model, target) or _RULES[target].predict(model, analyze_caches(model))
+    refused = None if target == "ort" else not_openvino(model, target)
+    findings = refused or _RULES[target].predict(model, analyze_caches(model))
     return Report(target, findings, _confirmed(model, target, findings) if confirm else None)
 
 
 def _confirmed(model: Model, target: str, findings: tuple[Finding, ...]) -> Confirmation:
     from graphpass.openvino_model import OpenVINOModel
 
-    if not isinstance(model, OpenVINOModel):
-        return Confirmation("impossible", "the model has to be converted first")
-    observed = _TRIALS[target].observe(model)
+    if target == "ort":
+        observed = confirm_ort.observe(model)
+    elif isinstance(model, OpenVINOModel):
+        observed = _TRIALS[target].observe(model)
+    else:
+        observed = "the model has to be converted first"
     return Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)

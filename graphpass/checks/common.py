@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention import find_attention
-from graphpass.analysis.bodies import inlined
 from graphpass.checks.chain import BreaksPattern
 from graphpass.checks.finding import Finding, Verdict
 
@@ -67,9 +66,7 @@ def attention_findings(
         try:
             check(model.graph, attention)
         except BreaksPattern as broken:
-            found.append(
-                Finding("attention", block.node, otherwise, layer, broken.node.name, broken.reason, source)
-            )
+            found.append(Finding("attention", block.node, otherwise, layer, broken.node.name, broken.reason, source))
         else:
             found.append(Finding("attention", block.node, "fused", layer))
     return tuple(found)
@@ -78,7 +75,9 @@ def attention_findings(
 def failing_branches(model: Model, source: str) -> tuple[Finding, ...]:
     """Ifs whose outputs have no fixed rank, which the CPU plugin does not compile."""
     return tuple(
-        Finding("model", str(model.path), "refused", node=node.name, reason="it is an If of dynamic rank", source=source)
+        Finding(
+            "model", str(model.path), "refused", node=node.name, reason="it is an If of dynamic rank", source=source
+        )
         for node in model.graph.of_op("If")
         if any(value.rank is None for value in node.outputs)
     )

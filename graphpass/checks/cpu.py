@@ -40,8 +40,9 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 def _break(graph: Graph, attention: Attention) -> None:
     if attention.node.op != "ScaledDotProductAttention":
         op = attention.node.op
-        what = "it is decomposed around a Softmax: run fuse-attention" if op == "Softmax" else f"{op} is not looked for"
-        raise BreaksPattern(attention.node, what if attention.reason is None else f"{what} ({attention.reason})")
+        cure = "run fuse-attention" if attention.reason is None else attention.reason
+        what = f"it is decomposed around a Softmax: {cure}" if op == "Softmax" else f"{op} is not looked for"
+        raise BreaksPattern(attention.node, what)
     assert attention.query is not None
     assert attention.key is not None
     assert attention.value is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.checks.chain import BreaksPattern, appending, data_uses
+from graphpass.checks.chain import BreaksPattern, appending
 from graphpass.checks.common import failing_branches
 from graphpass.checks.finding import Finding
 
@@ -113,7 +113,9 @@ def _trimmed(graph: Graph, trim: Node) -> str:
     source = _before(graph, trim)
     if source.op == "ScatterElementsUpdate":
         if not _is_reorder(graph, source):
-            raise BreaksPattern(source, "it moves positions, but not those of the ReadValue by an i32 input of the model")
+            raise BreaksPattern(
+                source, "it moves positions, but not those of the ReadValue by an i32 input of the model"
+            )
         return "moves and drops positions in place"
     return "drops positions in place"
 

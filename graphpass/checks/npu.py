@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
+from graphpass.checks.masks import constant_window
 from graphpass.checks.npu_numbers import data_dependent, unmasked_state, unpatched_window, whole_rows_masked
 from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
 from graphpass.views.view import names_of
@@ -50,7 +51,9 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if not inventory.stateful:
         yield Finding("model", name, "refused", reason="it holds no variables: run make-stateful", source=_STATELESS)
     if inventory.of_kind("cross"):
-        yield Finding("model", name, "refused", reason="it reads an encoder, which NPUW_LLM does not feed", source=_REQUEST)
+        yield Finding(
+            "model", name, "refused", reason="it reads an encoder, which NPUW_LLM does not feed", source=_REQUEST
+        )
     node = data_dependent(model.graph)
     if node is not None:
         reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
@@ -135,6 +138,11 @@ def _numbers(model: Model, inventory: Inventory) -> Iterator[Finding]:
             "LessEqual) of BitwiseAnds"
         )
         yield Finding("model", str(model.path), "wrong", node=node.name, reason=reason, source=_MASKS)
+    for node in graph.of_op("ScaledDotProductAttention"):
+        window = constant_window(graph, node.inputs[3] if len(node.inputs) > 3 else None)
+        if window is not None:
+            reason = "the window that it holds is over slots of the cache, which hold other positions here"
+            yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
     for node in whole_rows_masked(graph):
         reason = "its mask is boolean, so that rows of padding, which are masked whole, give NaN and spread it"
         yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)

@@ -1,5 +1,7 @@
 """The contract of paged attention, openvino.genai's default backend: SDPAToPagedAttention takes every cache.
 
+The mask goes, and with it all that the transformation does not read from it; positions become an input.
+
 Rules, of openvino: ``sdpa_to_paged_attention.cpp`` and the matchers beside it; measured on 2026.4.1.
 """
 
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 from graphpass.checks.chain import BreaksPattern, data_uses, trace
 from graphpass.checks.common import attention_findings
 from graphpass.checks.finding import Finding
+from graphpass.checks.masks import added_bias, constant_window, moved_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 _PASS = "src/core/src/pass/sdpa_to_paged_attention.cpp"
+_POSITIONS = "src/common/transformations/src/transformations/sdpa_to_paged_attention/position_ids_replacer.cpp"
 _MATCHER = "src/common/transformations/src/transformations/common_optimizations/state_management_pattern.cpp"
 
 
@@ -36,7 +40,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return (Finding("model", name, "refused", reason=reason, source=_PASS),)
     attention = attention_findings(model, inventory, _break, _MATCHER, "refused")
     verdicts = {finding.name: finding for finding in attention}
-    return tuple(attention) + tuple(_caches(inventory, verdicts))
+    return (*attention, *_caches(inventory, verdicts), *_numbers(model, attention))
 
 
 def _break(graph: Graph, attention: Attention) -> None:
@@ -60,10 +64,34 @@ def _break(graph: Graph, attention: Attention) -> None:
 
 
 def _caches(inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:
-    readers = {name: attention[block.node] for block in inventory.attention for name in (block.key, block.value) if name}
+    readers = {
+        name: attention[block.node] for block in inventory.attention for name in (block.key, block.value) if name
+    }
     for cache in inventory.of_kind("kv"):
         reader = readers.get(cache.name)
         if reader is not None and reader.verdict != "plain":
             yield Finding("cache", cache.name, reader.verdict, cache.layer, reader.node, reader.reason, reader.source)
     for cache in inventory.of_kind("linear"):
         yield Finding("cache", cache.name, "fused", cache.layer)
+
+
+def _numbers(model: Model, attention: tuple[Finding, ...]) -> Iterator[Finding]:
+    """Where the operator computes something else: it sees no mask, and makes positions of its own."""
+    graph = model.graph
+    reading = {finding.name: finding for finding in attention if finding.verdict == "fused"}
+    for node in graph.of_op("ScaledDotProductAttention"):
+        if node.name not in reading:
+            continue
+        mask = node.inputs[3] if len(node.inputs) > 3 else None
+        layer = reading[node.name].layer
+        bias, window = added_bias(graph, mask), constant_window(graph, mask)
+        if bias is not None:
+            reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
+            yield Finding("attention", node.name, "wrong", layer, bias.name, reason, _MATCHER)
+        elif window is not None:
+            reason = "the window that it holds is lost with the mask: only windows computed from positions are found"
+            yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
+    moved = None if any(port.name == "position_ids" for port in model.inputs) else moved_positions(graph)
+    if moved is not None:
+        reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
+        yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)

@@ -77,7 +77,9 @@ def without_initializer(stateless: OpenVINOModel) -> OpenVINOModel:
 def _between(model: OpenVINOModel, make: Callable[[Any], Any]) -> OpenVINOModel:
     def edit(native: Any) -> None:
         for gather in _gathers(native):
-            readers = [port for port in gather.output(0).get_target_inputs() if port.get_node().get_type_name() == "Concat"]
+            readers = [
+                port for port in gather.output(0).get_target_inputs() if port.get_node().get_type_name() == "Concat"
+            ]
             node = make(gather)
             for port in readers:
                 port.replace_source_output(node.output(0))

@@ -1,0 +1,61 @@
+"""ONNX Runtime's contract: ONNX, with past and present as inputs and outputs that pair up.
+
+Rules, of onnxruntime 1.31: ``model.cc`` (opsets); attention operators of com.microsoft keep their caches inside, other
+attention runs as it is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.checks.common import layer_of
+from graphpass.checks.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.caches import Inventory
+    from graphpass.model import Model
+
+__all__ = ["predict"]
+
+_MODEL = "onnxruntime/core/graph/model.cc"
+
+#: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
+_NEWEST_OPSET = 26
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """What ONNX Runtime will do with ``model``."""
+    if model.dialect != "onnx":
+        return (Finding("model", str(model.path), "refused", reason="it is OpenVINO IR, and ONNX Runtime runs ONNX"),)
+    return (*_opsets(model), *_caches(inventory), *_attention(inventory))
+
+
+def _opsets(model: Model) -> Iterator[Finding]:
+    from graphpass.onnx_model import OnnxModel
+
+    assert isinstance(model, OnnxModel)
+    for entry in model.proto.opset_import:
+        if entry.domain in {"", "ai.onnx"} and entry.version > _NEWEST_OPSET:
+            reason = f"it is of opset {entry.version}, and {_NEWEST_OPSET} is the newest that ONNX Runtime 1.31 takes"
+            yield Finding("model", str(model.path), "refused", reason=reason, source=_MODEL)
+
+
+def _caches(inventory: Inventory) -> Iterator[Finding]:
+    for cache in inventory.caches:
+        read_only = "only read: another model of the folder makes it" if cache.write is None else None
+        yield Finding("cache", cache.name, "taken", cache.layer, reason=read_only)
+    for name in inventory.unpaired_outputs:
+        yield Finding("cache", name, "taken", reason="only written: another model of the folder reads it")
+    for name in inventory.unpaired_inputs:
+        yield Finding("cache", name, "not fused", node=name, reason="no output of the model is its present")
+
+
+def _attention(inventory: Inventory) -> Iterator[Finding]:
+    for block in inventory.attention:
+        layer = layer_of(inventory, block)
+        if block.form == "decomposed":
+            yield Finding("attention", block.node, "plain", layer, reason="computed by MatMul and Softmax as written")
+        else:
+            yield Finding("attention", block.node, "fused", layer, reason=f"one operator, {block.form}")

@@ -1,0 +1,100 @@
+"""What is predicted of real models, held against what the runtimes do with them: none may be contradicted."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import pytest
+from support.files import model_files
+from support.models import fixtures
+
+import graphpass
+from graphpass.checks import check_model
+from graphpass.checks.confirm_gpu import ENVIRONMENT
+from graphpass.errors import UnsupportedError
+
+FILES = model_files()
+
+IRS = [file for file in FILES if file.endswith(".xml")]
+
+#: Models whose conversion for the CPU is checked as well.
+CONVERTED = [file for file in FILES if "encoder_model" not in file and "nocache" not in file]
+
+#: An environment in which the GPU plugin runs; /work/shared/gpu-on-cpu says how to make one.
+GPU_ENVIRONMENT = Path(os.environ.get(ENVIRONMENT, "/tmp/gpu-on-cpu"))
+
+
+@functools.cache
+def source(file: str) -> graphpass.Model:
+    return graphpass.load(fixtures() / file)
+
+
+@functools.cache
+def converted(file: str) -> graphpass.Model:
+    model = source(file)
+    try:
+        return graphpass.PassManager(graphpass.get_target("cpu").pipeline(model)).run(model).model
+    except UnsupportedError as error:
+        pytest.skip(f"cannot be converted: {error.id}")
+
+
+def assert_not_contradicted(model: graphpass.Model, target: str) -> None:
+    report = check_model(model, target)
+    assert report.confirmation is not None
+    assert report.confirmation.outcome != "contradicted", report.confirmation.contradictions
+
+
+@pytest.mark.parametrize("target", ["cpu", "paged"])
+@pytest.mark.parametrize("file", IRS)
+def test_predictions_come_true(file, target):
+    assert_not_contradicted(source(file), target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "paged"])
+@pytest.mark.parametrize("file", CONVERTED)
+def test_predictions_of_converted_models_come_true(file, target):
+    assert_not_contradicted(converted(file), target)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.endswith(".onnx")])
+def test_predictions_of_onnx_runtime_come_true(file):
+    assert_not_contradicted(source(file), "ort")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", IRS)
+def test_predictions_of_npuw_come_true(file):
+    assert_not_contradicted(source(file), "npu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", CONVERTED)
+def test_predictions_of_npuw_of_converted_models_come_true(file):
+    assert_not_contradicted(converted(file), "npu")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    if not (GPU_ENVIRONMENT / "env.sh").exists():
+        pytest.skip(f"{GPU_ENVIRONMENT} is no environment with a GPU plugin")
+    monkeypatch.setenv(ENVIRONMENT, str(GPU_ENVIRONMENT))
+
+
+#: A bug of 2026.4.1's activation scaling, which knows no outputs of a VariadicSplit.
+SCALING = "lfm2/ov-stateless/openvino_model.xml"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("file", [file for file in IRS if file != SCALING])
+def test_predictions_of_the_gpu_plugin_come_true(file):
+    assert_not_contradicted(source(file), "gpu")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("file", CONVERTED)
+def test_predictions_of_the_gpu_plugin_of_converted_models_come_true(file):
+    assert_not_contradicted(converted(file), "gpu")

@@ -1,0 +1,138 @@
+"""Models with one thing wrong: it is named, and each runtime does what was predicted."""
+
+from __future__ import annotations
+
+import pytest
+from support import state_mutants
+from support.loaded import onnx_model, openvino_model
+
+import graphpass
+from graphpass.checks import check_model
+from graphpass.checks.finding import Finding, Observation, compare
+from graphpass.errors import UsageError
+
+
+def reordered(model):
+    return graphpass.PassManager(graphpass.parse("insert-reorder")).run(model).model
+
+
+#: What is wrong, the verdict of the cpu, paged and npu targets, and a word of the reason on the CPU.
+BROKEN = {
+    state_mutants.without_gather: ("not fused", "no Gather"),
+    state_mutants.with_slice: ("not fused", "Slice stands between"),
+    state_mutants.with_convert: ("not fused", "Convert stands between"),
+    state_mutants.with_present: ("not fused", "not only attention reads the cache"),
+    state_mutants.with_long_beam_index: ("not fused", "i64, not i32"),
+    state_mutants.without_initializer: ("refused", "no initial value"),
+    reordered: ("not fused", "stands between"),
+}
+
+
+def broken(mutate):
+    variant = "ov-stateless" if mutate is state_mutants.without_initializer else "ov-stateful"
+    return mutate(openvino_model("llama", variant))
+
+
+@pytest.mark.parametrize("mutate", BROKEN)
+def test_the_cpu_plugin_does_not_fuse_it(mutate):
+    verdict, words = BROKEN[mutate]
+    report = check_model(broken(mutate), "cpu")
+    assert not report.holds
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    failing = [finding for finding in report.findings if not finding.holds]
+    assert {finding.verdict for finding in failing} == {verdict}
+    assert all(words in finding.reason and finding.node and finding.source for finding in failing)
+
+
+@pytest.mark.parametrize("mutate", [mutate for mutate in BROKEN if mutate is not state_mutants.with_long_beam_index])
+def test_paged_attention_refuses_it(mutate):
+    report = check_model(broken(mutate), "paged")
+    assert "refused" in {finding.verdict for finding in report.findings}
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+
+
+@pytest.mark.parametrize(
+    "mutate", [state_mutants.without_gather, state_mutants.with_slice, state_mutants.with_convert, reordered]
+)
+def test_npuw_refuses_it(mutate):
+    report = check_model(broken(mutate), "npu")
+    assert "refused" in {finding.verdict for finding in report.findings}
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+
+
+def failing(model, variant, target):
+    report = check_model(openvino_model(model, variant), target)
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    return [finding for finding in report.findings if not finding.holds]
+
+
+def test_npuw_gives_wrong_numbers_where_padding_enters_a_state():
+    found = failing("lfm2", "ov-stateful", "npu")
+    assert {finding.verdict for finding in found} == {"wrong"}
+    assert [finding.name.split(".")[2] for finding in found] == ["conv", "conv"]
+    assert all("absorbs the padding" in finding.reason for finding in found)
+
+
+def test_npuw_refuses_experts_that_sort_tokens():
+    found = failing("granitemoehybrid", "ov-stateful", "npu")
+    assert any("no static shape" in finding.reason and "block_sparse_moe" in finding.node for finding in found)
+
+
+def test_paged_attention_gives_all_tokens_one_position():
+    (found,) = failing("granitemoehybrid", "ov-stateful", "paged")
+    assert (found.verdict, found.name, found.node) == ("wrong", "position_ids", "__module.model/aten::add/Add")
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "npu", "paged"])
+def test_onnx_has_to_be_converted_first(target):
+    report = check_model(onnx_model("llama"), target)
+    assert [finding.verdict for finding in report.findings] == ["refused"]
+    assert report.confirmation.outcome == "impossible"
+
+
+def test_onnx_runtime_does_not_run_ir():
+    report = check_model(openvino_model("llama"), "ort")
+    assert [finding.verdict for finding in report.findings] == ["refused"]
+
+
+def test_only_a_prediction_is_given_where_that_is_asked_for():
+    assert check_model(openvino_model("llama"), "cpu", confirm=False).confirmation is None
+
+
+def test_an_unknown_target_is_told():
+    with pytest.raises(UsageError, match="GP223: there are no rules for target tpu"):
+        check_model(openvino_model("llama"), "tpu")
+
+
+FUSED, PLAIN = Finding("attention", "a", "fused"), Finding("attention", "b", "plain")
+REFUSED, WRONG = Finding("model", "m", "refused"), Finding("cache", "c", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("findings", "observed"),
+    [
+        ((FUSED, PLAIN), Observation("", frozenset())),
+        ((FUSED, PLAIN), Observation("", frozenset({"a", "b"}))),
+        ((FUSED,), Observation("", refused="no")),
+        ((REFUSED,), Observation("")),
+        ((WRONG,), Observation("", ran=True)),
+        ((FUSED,), Observation("", wrong="NaN", ran=True)),
+    ],
+)
+def test_what_does_not_come_true_contradicts(findings, observed):
+    confirmation = compare(findings, observed)
+    assert confirmation.outcome == "contradicted"
+    assert len(confirmation.contradictions) == 1
+
+
+@pytest.mark.parametrize(
+    ("findings", "observed"),
+    [
+        ((FUSED, PLAIN), Observation("", frozenset({"a"}))),
+        ((FUSED, REFUSED), Observation("", refused="no")),
+        ((FUSED, WRONG), Observation("", wrong="NaN", ran=True)),
+        ((WRONG,), Observation("")),
+    ],
+)
+def test_what_comes_true_is_confirmed(findings, observed):
+    assert compare(findings, observed).outcome == "confirmed"

@@ -1,0 +1,69 @@
+import functools
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+from support.commands import in_process
+from support.models import export
+
+
+@functools.cache
+def validator():
+    schema = json.loads(resources.files("graphpass").joinpath("schemas/check.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def checked(capfd, model, variant, target, *options):
+    return in_process(capfd, "check", export(model, variant), "--target", target, *options)
+
+
+def test_a_contract_that_holds(capfd):
+    done = checked(capfd, "llama_12l", "ov-stateful", "cpu")
+    assert (done.code, done.err) == (0, "")
+    assert "for cpu: the contract holds\n\n  layers 0-11  fused  12 attention\n\nconfirmed: compiled on" in done.out
+
+
+def test_a_contract_that_does_not_hold(capfd):
+    done = checked(capfd, "xglm", "ov-stateful", "cpu")
+    assert done.code == 1
+    assert "the contract does not hold" in done.out
+    assert "  layer 0  not fused  attention __module.model.layers.0.self_attn/aten::softmax/Softmax\n" in done.out
+    assert "      it is decomposed around a Softmax: run fuse-attention\n      rule: src/plugins/intel_cpu/" in done.out
+
+
+def test_only_predicting_says_nothing_of_confirmation(capfd):
+    assert "confirmed" not in checked(capfd, "llama", "ov-stateful", "cpu", "--no-confirm").out
+
+
+def test_an_unknown_target_is_a_usage_error(capfd):
+    done = checked(capfd, "llama", "ov-stateful", "tpu")
+    assert done.code == 2
+    assert done.err.startswith("error: GP223: ")
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "target"),
+    [
+        ("llama", "ov-stateful", "cpu"),
+        ("lfm2", "ov-stateful", "npu"),
+        ("mamba", "ov-stateful", "gpu"),
+        ("granitemoehybrid", "ov-stateful", "paged"),
+        ("llama", "onnx", "ort"),
+        ("llama", "onnx", "cpu"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--no-confirm",)])
+def test_json_is_as_the_schema_says(capfd, model, variant, target, options):
+    done = checked(capfd, model, variant, target, "--format", "json", *options)
+    told = json.loads(done.out)
+    validator().validate(told)
+    assert told["holds"] == (done.code == 0)
+
+
+@pytest.mark.parametrize("change", [{"target": "tpu"}, {"findings": [{}]}, {"extra": 1}])
+def test_the_schema_refuses_what_is_not_so(capfd, change):
+    told = json.loads(checked(capfd, "llama", "ov-stateful", "cpu", "--format", "json", "--no-confirm").out)
+    assert validator().is_valid(told)
+    assert not validator().is_valid(told | change)
