@@ -1,4 +1,4 @@
-"""Whether a model keeps a target's contract, as text and as JSON; ``graphpass/schemas/check.json`` describes the latter."""
+"""Whether a model keeps a target's contract, as text and as JSON; ``graphpass/schemas/check.json`` describes it."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphpass.graph import Graph, Node, Value
 
-__all__ = ["BreaksPattern", "Chain", "appending", "data_uses", "trace"]
+__all__ = ["PatternBreakError", "Chain", "appending", "data_uses", "trace"]
 
 
-class BreaksPattern(Exception):
+class PatternBreakError(Exception):
     """That a node does not fit into a pattern."""
 
     def __init__(self, node: Node, reason: str) -> None:
@@ -58,7 +58,7 @@ def trace(graph: Graph, operand: Value) -> Chain:
     """The chain that ends in ``operand``, which attention reads as key or value.
 
     Raises:
-        BreaksPattern: At the first node, from attention on, that is none of it.
+        PatternBreakError: At the first node, from attention on, that is none of it.
     """
     layout = []
     node = graph.producer(operand)
@@ -66,7 +66,7 @@ def trace(graph: Graph, operand: Value) -> Chain:
         layout.append(node)
         node = graph.producer(node.inputs[0])
     if node.op != "Concat":
-        raise BreaksPattern(node, f"{node.op} stands where the Concat of past and new positions is looked for")
+        raise PatternBreakError(node, f"{node.op} stands where the Concat of past and new positions is looked for")
     read, gather, converts = appending(graph, node)
     return Chain(read, gather, node, tuple(layout), converts)
 
@@ -75,17 +75,19 @@ def appending(graph: Graph, concat: Node) -> tuple[Node, Node, tuple[Node, ...]]
     """The ReadValue, the Gather and the Converts between them, of which ``concat`` appends to.
 
     Raises:
-        BreaksPattern: Something else stands there.
+        PatternBreakError: Something else stands there.
     """
     if len(concat.inputs) != 2 or concat.inputs[0] is None:
-        raise BreaksPattern(concat, f"Concat joins {len(concat.inputs)} tensors, not the past and the new positions")
+        raise PatternBreakError(
+            concat, f"Concat joins {len(concat.inputs)} tensors, not the past and the new positions"
+        )
     gather = graph.producer(concat.inputs[0])
     if gather.op == "Parameter":
-        raise BreaksPattern(gather, "the past is an input of the model, not a variable: run make-stateful")
+        raise PatternBreakError(gather, "the past is an input of the model, not a variable: run make-stateful")
     if gather.op == "ReadValue":
-        raise BreaksPattern(gather, "no Gather reorders the variable by beams")
+        raise PatternBreakError(gather, "no Gather reorders the variable by beams")
     if gather.op != "Gather":
-        raise BreaksPattern(gather, f"{gather.op} stands between the variable and the Concat")
+        raise PatternBreakError(gather, f"{gather.op} stands between the variable and the Concat")
     converts = []
     value = gather.inputs[0]
     assert value is not None
@@ -94,7 +96,7 @@ def appending(graph: Graph, concat: Node) -> tuple[Node, Node, tuple[Node, ...]]
         converts.append(read)
         read = graph.producer(read.inputs[0])
     if read.op == "Parameter":
-        raise BreaksPattern(read, "the past is an input of the model, not a variable: run make-stateful")
+        raise PatternBreakError(read, "the past is an input of the model, not a variable: run make-stateful")
     if read.op != "ReadValue":
-        raise BreaksPattern(read, f"{read.op} stands between the variable and the Gather")
+        raise PatternBreakError(read, f"{read.op} stands between the variable and the Gather")
     return read, gather, tuple(converts)

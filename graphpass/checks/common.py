@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention import find_attention
-from graphpass.checks.chain import BreaksPattern
+from graphpass.checks.chain import PatternBreakError
 from graphpass.checks.finding import Finding, Verdict
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def attention_findings(
     Args:
         model: The model.
         inventory: Its inventory.
-        check: Raises `BreaksPattern` where an attention over a growing cache is not what the runtime fuses.
+        check: Raises `PatternBreakError` where an attention over a growing cache is not what the runtime fuses.
         source: Where the runtime has its rule.
         otherwise: What becomes of attention that it does not fuse.
     """
@@ -65,7 +65,7 @@ def attention_findings(
             continue
         try:
             check(model.graph, attention)
-        except BreaksPattern as broken:
+        except PatternBreakError as broken:
             found.append(Finding("attention", block.node, otherwise, layer, broken.node.name, broken.reason, source))
         else:
             found.append(Finding("attention", block.node, "fused", layer))

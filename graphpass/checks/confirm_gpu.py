@@ -1,7 +1,7 @@
 """Tries a model on a GPU: compiles it and looks for ``kv_cache`` in the runtime graph.
 
-Where ``GRAPHPASS_GPU_ENVIRONMENT`` names a folder, the Python in its ``venv`` is used with its ``env.sh``: an environment
-that runs the GPU plugin without a GPU.
+Where ``GRAPHPASS_GPU_ENVIRONMENT`` names a folder, the Python in its ``venv`` is used with its ``env.sh``: an
+environment that runs the GPU plugin without a GPU.
 """
 
 from __future__ import annotations

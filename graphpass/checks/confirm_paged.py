@@ -48,7 +48,8 @@ def paged(port):
         "input_ids": tokens, "position_ids": positions, "max_context_len": numpy.array(len(tokens), numpy.int32),
         "past_lens": one, "subsequence_begins": numpy.array([0, len(tokens)], numpy.int32), "block_indices": one,
         "block_indices_begins": numpy.array([0, 1], numpy.int32), "la.past_lens": one, "la.cache_interval": one,
-        "la.block_indices": numpy.array([0, 1], numpy.int32), "la.block_indices_begins": numpy.array([0, 2], numpy.int32),
+        "la.block_indices": numpy.array([0, 1], numpy.int32),
+        "la.block_indices_begins": numpy.array([0, 2], numpy.int32),
         "token_type_ids": numpy.zeros(len(tokens), numpy.int64),
     }
     names = port.get_names()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.checks.chain import BreaksPattern, Chain, data_uses, trace
+from graphpass.checks.chain import PatternBreakError, Chain, data_uses, trace
 from graphpass.checks.common import attention_findings, failing_branches
 from graphpass.checks.finding import Finding
 
@@ -42,7 +42,7 @@ def _break(graph: Graph, attention: Attention) -> None:
         op = attention.node.op
         cure = "run fuse-attention" if attention.reason is None else attention.reason
         what = f"it is decomposed around a Softmax: {cure}" if op == "Softmax" else f"{op} is not looked for"
-        raise BreaksPattern(attention.node, what)
+        raise PatternBreakError(attention.node, what)
     assert attention.query is not None
     assert attention.key is not None
     assert attention.value is not None
@@ -50,9 +50,9 @@ def _break(graph: Graph, attention: Attention) -> None:
     for chain in (key, value):
         _check_chain(graph, chain)
     if key.concat.attributes["axis"] != value.concat.attributes["axis"]:
-        raise BreaksPattern(value.concat, "keys and values are appended along different axes")
+        raise PatternBreakError(value.concat, "keys and values are appended along different axes")
     if key.gather.inputs[1] != value.gather.inputs[1]:
-        raise BreaksPattern(value.gather, "keys and values are reordered by different indices")
+        raise PatternBreakError(value.gather, "keys and values are reordered by different indices")
     _check_orders(graph, attention.query, key, value)
 
 
@@ -60,18 +60,18 @@ def _check_chain(graph: Graph, chain: Chain) -> None:
     index = chain.gather.inputs[1]
     assert index is not None
     if index.element_type != "i32":
-        raise BreaksPattern(chain.gather, f"its indices are {index.element_type}, not i32")
+        raise PatternBreakError(chain.gather, f"its indices are {index.element_type}, not i32")
     if index.rank not in {1, None}:
-        raise BreaksPattern(chain.gather, f"its indices are of rank {index.rank}, not 1")
+        raise PatternBreakError(chain.gather, f"its indices are of rank {index.rank}, not 1")
     for node in (chain.gather, *chain.converts):
         _one_reader(graph, node)
     readers = data_uses(graph, chain.concat.outputs[0])
     writes = [node for node in readers if _assigned(graph, node) == chain.read.attributes["variable"]]
     if not writes:
-        raise BreaksPattern(chain.concat, "what it makes is not written back to the variable that it was read from")
+        raise PatternBreakError(chain.concat, "what it makes is not written back to the variable that it was read from")
     if len(readers) != 2:
         others = ", ".join(f"{node.op} {node.name}" for node in readers if node not in writes)
-        raise BreaksPattern(chain.concat, f"not only attention reads the cache: {others}")
+        raise PatternBreakError(chain.concat, f"not only attention reads the cache: {others}")
     for node in chain.layout:
         _one_reader(graph, node)
 
@@ -85,7 +85,7 @@ def _assigned(graph: Graph, node: Node) -> str | None:
 def _one_reader(graph: Graph, node: Node) -> None:
     readers = data_uses(graph, node.outputs[0])
     if len(readers) > 1:
-        raise BreaksPattern(node, f"{len(readers)} operators read it, where one may")
+        raise PatternBreakError(node, f"{len(readers)} operators read it, where one may")
 
 
 def _check_orders(graph: Graph, query: Value, key: Chain, value: Chain) -> None:
@@ -95,7 +95,9 @@ def _check_orders(graph: Graph, query: Value, key: Chain, value: Chain) -> None:
         return
     orders.append(_order(graph.producer(query)))
     if len(set(orders)) > 1:
-        raise BreaksPattern(key.layout[0] if key.layout else value.layout[0], "query, key and value are laid out apart")
+        raise PatternBreakError(
+            key.layout[0] if key.layout else value.layout[0], "query, key and value are laid out apart"
+        )
 
 
 def _order(node: Node) -> tuple[int, ...] | None:

@@ -22,9 +22,9 @@ class Finding:
     Attributes:
         subject: What kind of part.
         name: The attention's node, the cache, the input; the model's file where it is the model as a whole.
-        verdict: ``fused`` with its cache into one operator; ``not fused``: right, but on a slow path; ``plain``: nothing
-            that the runtime would fuse, such as attention over an encoder; ``taken`` as it is; ``refused``: the runtime
-            fails on it; ``wrong``: the runtime computes other numbers.
+        verdict: ``fused`` with its cache into one operator; ``not fused``: right, but on a slow path; ``plain``:
+            nothing that the runtime would fuse, such as attention over an encoder; ``taken`` as it is; ``refused``: the
+            runtime fails on it; ``wrong``: the runtime computes other numbers.
         layer: Position among the layers that hold caches, from 0; ``None`` where it belongs to none.
         node: The first node that breaks the pattern.
         reason: What is wrong with it.

@@ -1,6 +1,6 @@
 """The GPU plugin's contract: every growing cache becomes a ``kv_cache``, in one of two forms.
 
-The beam form, ``ReadValue -> Gather(beam_idx) -> Concat``, gets a beam table, and can hold the cache in int8. The reorder
+The beam form, ``ReadValue -> Gather(beam_idx) -> Concat``, can get a beam table and hold the cache in int8. The reorder
 form, ``ReadValue -> ScatterElementsUpdate(dst_idx) -> trim -> Concat``, moves and drops positions. Rules, of openvino:
 ``kv_cache_fusion.cpp`` and ``indirect_kv_cache.cpp``; 2026.4.1 was measured to fuse a trim only as a StridedSlice that
 begins at 1, which later sources mend.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.checks.chain import BreaksPattern, appending
+from graphpass.checks.chain import PatternBreakError, appending
 from graphpass.checks.common import failing_branches
 from graphpass.checks.finding import Finding
 
@@ -29,7 +29,7 @@ _SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
 _TRIMS = frozenset({"Slice", "StridedSlice"})
 
 
-class _FailsToCompile(BreaksPattern):
+class _RefusalError(PatternBreakError):
     """What the matcher asserts on, so that the plugin refuses the model."""
 
 
@@ -59,9 +59,9 @@ def _growing(graph: Graph, cache: Cache, write: Node | None) -> Finding:
         return Finding("cache", cache.name, "not fused", cache.layer, cache.read, reason, _FUSION)
     try:
         form = _form(graph, write)
-    except _FailsToCompile as broken:
+    except _RefusalError as broken:
         return Finding("cache", cache.name, "refused", cache.layer, broken.node.name, broken.reason, _FUSION)
-    except BreaksPattern as broken:
+    except PatternBreakError as broken:
         return Finding("cache", cache.name, "not fused", cache.layer, broken.node.name, broken.reason, _FUSION)
     return Finding("cache", cache.name, "fused", cache.layer, reason=form, source=_INDIRECT)
 
@@ -70,33 +70,33 @@ def _form(graph: Graph, write: Node) -> str:
     """What the cache becomes, for people.
 
     Raises:
-        BreaksPattern: At the first node, from the Assign on, that is not in the pattern.
+        PatternBreakError: At the first node, from the Assign on, that is not in the pattern.
     """
     concat = _before(graph, write)
     if concat.op == "Convert":
         concat = _before(graph, concat)
     if concat.op != "Concat":
-        raise BreaksPattern(concat, f"{concat.op} stands where the Concat of past and new positions is looked for")
+        raise PatternBreakError(concat, f"{concat.op} stands where the Concat of past and new positions is looked for")
     past = _before(graph, concat)
     if past.op in _TRIMS:
         return _trimmed(graph, past)
     if past.op == "ScatterElementsUpdate":
         if _is_reorder(graph, past):
             reason = "positions are moved, but none are dropped behind it: the plugin's matcher asserts that they are"
-            raise _FailsToCompile(past, reason)
-        raise BreaksPattern(past, "it moves positions, but not those of the ReadValue by an i32 input of the model")
+            raise _RefusalError(past, reason)
+        raise PatternBreakError(past, "it moves positions, but not those of the ReadValue by an i32 input of the model")
     inner = past
     while inner.op == "Convert":
         inner = _before(graph, inner)
     if inner.op == "ReadValue":
         return "has no beam table, so it cannot hold the cache in int8 either"
     if inner.op == "Concat" or inner.op not in {"Gather", "Parameter"}:
-        raise BreaksPattern(inner, f"{inner.op} stands between the variable and the Concat")
+        raise PatternBreakError(inner, f"{inner.op} stands between the variable and the Concat")
     _, gather, _ = appending(graph, concat) if past.op == "Gather" else (None, inner, ())
     index = gather.inputs[1]
     assert index is not None
     if graph.producer(index).op != "Parameter" or index.element_type != "i32":
-        raise BreaksPattern(gather, "its indices are not an i32 input of the model")
+        raise PatternBreakError(gather, "its indices are not an i32 input of the model")
     return "can have a beam table"
 
 
@@ -106,14 +106,16 @@ def _trimmed(graph: Graph, trim: Node) -> str:
             "it drops positions from 0 on, which 2026.4.1 does not fuse: its matcher looks for a StridedSlice that "
             "begins at 1 (a bug; later versions look for 0)"
         )
-        raise BreaksPattern(trim, reason)
+        raise PatternBreakError(trim, reason)
     begin = graph.constant(trim.inputs[1])
     if begin is None or not (begin == 1).all():
-        raise BreaksPattern(trim, "2026.4.1 fuses a StridedSlice only where it begins at 1 (a bug; later versions: 0)")
+        raise PatternBreakError(
+            trim, "2026.4.1 fuses a StridedSlice only where it begins at 1 (a bug; later versions: 0)"
+        )
     source = _before(graph, trim)
     if source.op == "ScatterElementsUpdate":
         if not _is_reorder(graph, source):
-            raise BreaksPattern(
+            raise PatternBreakError(
                 source, "it moves positions, but not those of the ReadValue by an i32 input of the model"
             )
         return "moves and drops positions in place"

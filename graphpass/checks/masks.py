@@ -34,7 +34,7 @@ _ARITHMETIC = frozenset({"Add", "Subtract", "Multiply", "Maximum", "Minimum", "C
 
 
 def added_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """What makes the numbers in ``mask`` depend on more than whether a position is seen: ALiBi, a table of distances."""
+    """What makes numbers in ``mask`` say more than whether a position is seen: ALiBi, a table of distances."""
     pending, seen = [mask], set()
     while pending:
         value = pending.pop()

@@ -1,4 +1,4 @@
-"""The NPU plugin's contract (NPUW): names, a Gather by ``beam_idx``, one layout, static shapes, padding masked everywhere.
+"""The NPU plugin's contract (NPUW): names, a Gather by ``beam_idx``, one layout, static shapes, all padding masked.
 
 NPUW takes the variables apart again, gives every input a fixed size, and feeds the prompt right-aligned in a window of
 that size, so whatever ignores the attention mask reads padding. Rules, of openvino: the files that the findings name;
@@ -28,7 +28,7 @@ __all__ = ["predict"]
 _NPUW = "src/plugins/intel_npu/src/plugin/npuw"
 _COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
 _RESHAPE = f"{_NPUW}/npuw_transformations/reshape_to_static.cpp"
-_EMPTY = f"{_NPUW}/npuw_transformations/remove_empty_kv_inputs.cpp"
+_EMPTY = f"{_NPUW}/embedding/remove_empty_kv_inputs.cpp"
 _POSITIONS = f"{_NPUW}/npuw_transformations/add_position_ids_param.cpp"
 _REQUEST = f"{_NPUW}/llm_infer_request.cpp"
 _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"

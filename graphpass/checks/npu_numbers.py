@@ -25,7 +25,7 @@ _SIZES: dict[str, tuple[int, ...]] = {
     "VariadicSplit": (2,),
 }
 
-_ATTENTION = frozenset({"ScaledDotProductAttention", "Softmax"})
+_NO_WAY = frozenset({"ScaledDotProductAttention", "ShapeOf", "Softmax"})
 
 _LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
@@ -53,9 +53,8 @@ def unmasked_state(graph: Graph, cache: Cache) -> Node | None:
     for node in graph.nodes:
         if node.op == "Parameter" and node.name == "attention_mask":
             masked.add(node.index)
-        elif node.op != "ShapeOf" and node.op not in _ATTENTION:
-            if any(value is not None and value.node in masked for value in node.inputs):
-                masked.add(node.index)
+        elif node.op not in _NO_WAY and any(value is not None and value.node in masked for value in node.inputs):
+            masked.add(node.index)
         if node.op == "Assign" and node.attributes["variable"] == cache.name:
             return None if node.index in masked else node
     return None

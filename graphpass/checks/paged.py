@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.checks.chain import BreaksPattern, data_uses, trace
+from graphpass.checks.chain import PatternBreakError, data_uses, trace
 from graphpass.checks.common import attention_findings
 from graphpass.checks.finding import Finding
 from graphpass.checks.masks import added_bias, constant_window, moved_positions
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["predict"]
 
-_PASS = "src/core/src/pass/sdpa_to_paged_attention.cpp"
-_POSITIONS = "src/common/transformations/src/transformations/sdpa_to_paged_attention/position_ids_replacer.cpp"
-_MATCHER = "src/common/transformations/src/transformations/common_optimizations/state_management_pattern.cpp"
+_TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"
+_POSITIONS = "src/common/transformations/src/transformations/paged_attention/position_ids_replacer.cpp"
+_MATCHER = "src/common/transformations/src/transformations/paged_attention/state_management_pattern.cpp"
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -34,10 +34,10 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     name = str(model.path)
     if not inventory.stateful:
         reason = "it holds no variables: run make-stateful"
-        return (Finding("model", name, "refused", reason=reason, source=_PASS),)
+        return (Finding("model", name, "refused", reason=reason, source=_TRANSFORMATION),)
     if not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
         reason = "it holds no ScaledDotProductAttention"
-        return (Finding("model", name, "refused", reason=reason, source=_PASS),)
+        return (Finding("model", name, "refused", reason=reason, source=_TRANSFORMATION),)
     attention = attention_findings(model, inventory, _break, _MATCHER, "refused")
     verdicts = {finding.name: finding for finding in attention}
     return (*attention, *_caches(inventory, verdicts), *_numbers(model, attention))
@@ -45,7 +45,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 
 def _break(graph: Graph, attention: Attention) -> None:
     if attention.node.op != "ScaledDotProductAttention":
-        raise BreaksPattern(attention.node, f"it is computed by {attention.node.op}: run fuse-attention")
+        raise PatternBreakError(attention.node, f"it is computed by {attention.node.op}: run fuse-attention")
     assert attention.key is not None
     assert attention.value is not None
     for operand in (attention.key, attention.value):
@@ -53,14 +53,14 @@ def _break(graph: Graph, attention: Attention) -> None:
         index = chain.gather.inputs[1]
         assert index is not None
         if graph.producer(index).name != "beam_idx":
-            raise BreaksPattern(chain.gather, "its indices are not the input beam_idx")
+            raise PatternBreakError(chain.gather, "its indices are not the input beam_idx")
         if chain.converts:
-            raise BreaksPattern(chain.converts[0], "a Convert stands between the variable and the Gather")
+            raise PatternBreakError(chain.converts[0], "a Convert stands between the variable and the Gather")
         if not chain.read.inputs:
-            raise BreaksPattern(chain.read, "the variable has no initial value")
+            raise PatternBreakError(chain.read, "the variable has no initial value")
         for node in data_uses(graph, chain.concat.outputs[0]):
             if node.op == "Result":
-                raise BreaksPattern(chain.concat, f"the cache is an output, {node.name}, too")
+                raise PatternBreakError(chain.concat, f"the cache is an output, {node.name}, too")
 
 
 def _caches(inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:

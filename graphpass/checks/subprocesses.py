@@ -57,7 +57,7 @@ def run_worker(code: str, model: OpenVINOModel, environment: Path | None = None)
             script = '. "$0/env.sh" && exec "$0/venv/bin/python" "$@"'
             command = ["/bin/sh", "-c", script, str(environment.resolve()), *arguments]
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603 - this Python, or the one that the user named
                 command, capture_output=True, text=True, check=False, timeout=_LIMIT, env=_environment(environment)
             )
         except subprocess.TimeoutExpired:
