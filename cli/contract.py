@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from graphpass.errors import UnsupportedError
 from graphpass.report.layers import ranges
 
 from .console import columns
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from graphpass.checks import Confirmation, Finding, Report
     from graphpass.model import Model
 
-__all__ = ["as_json", "as_text"]
+__all__ = ["as_json", "as_text", "hold_to_contract"]
 
 _NOUNS = {"attention": ("attention", "attention"), "cache": ("cache", "caches"), "input": ("input", "inputs")}
 
@@ -42,6 +43,43 @@ def as_text(model: Model, report: Report) -> str:
     if report.confirmation is not None:
         lines += ["", *_confirmation(report.confirmation)]
     return "\n".join(lines)
+
+
+def hold_to_contract(model: Model, target: str, *, confirm: bool, allowed: bool) -> list[str]:
+    """Check what a pipeline made against its target's contract.
+
+    Args:
+        model: What it made.
+        target: The target's name; nothing is known of those of plug-ins.
+        confirm: Whether to try the runtime.
+        allowed: Whether the contract may be broken.
+
+    Returns:
+        Lines for the report.
+
+    Raises:
+        UnsupportedError: GP350, it does not hold.
+    """
+    from graphpass.checks import TARGETS, check_model
+
+    if target not in TARGETS:
+        return []
+    report = check_model(model, target, confirm=confirm)
+    broken = [finding for finding in report.findings if not finding.holds]
+    tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
+    if report.holds:
+        return [f"contract  holds{tried}"]
+    told = [f"{finding.name} is {finding.verdict}: {'; '.join(_details(finding)[:1])}" for finding in broken]
+    if report.confirmation is not None:
+        told += report.confirmation.contradictions
+    if not allowed:
+        more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+        raise UnsupportedError(
+            "GP350",
+            f"the result does not keep the contract of target {target}: {told[0]}{more}",
+            "--allow-unfused writes it all the same; graphpass check then tells everything",
+        )
+    return [f"contract  does not hold{tried}", *(f"  {line}" for line in told)]
 
 
 def _layers(group: list[Finding]) -> str:

@@ -19,6 +19,7 @@ from .results import refuse_input, stage_result
 @click.option("--reorder", is_flag=True, help="Add inputs that move cache slots: src_idx and dst_idx.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the result with the input first.")
 @cache_option
+@click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @instrument_options
 @talk_options
 @pass_console
@@ -30,6 +31,7 @@ def command(
     reorder: bool,
     verify: bool,
     declared: tuple[str, ...],
+    allow_unfused: bool,
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -38,7 +40,7 @@ def command(
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. The result, and
     the configuration and tokenizer files beside the input, go into the output folder: all of them or, where anything
-    fails, none.
+    fails, none. A result that the target's runtime would not fuse is not written; `graphpass check` tells more.
     """
     from graphpass.registry import get_target
 
@@ -50,6 +52,7 @@ def command(
     from graphpass.storage.staging import staging
     from graphpass.storage.write import check_destination
 
+    from .contract import hold_to_contract
     from .inventory import in_short
 
     passes = target.pipeline(loaded, reorder=reorder)
@@ -58,10 +61,15 @@ def command(
     with staging(output) as folder:
         result, told = run_pipeline(passes, loaded, console, Observation(print_changed, verify_each, dump_dir))
         target.check(result.model)
+        # Slots are reordered in a form that the CPU plugin does not fuse: who asks for it knows what it costs.
+        allowed = allow_unfused or reorder
+        with console.activity("checking"):
+            contract = hold_to_contract(result.model, target.name, confirm=verify, allowed=allowed)
         check_destination(result.model, output / target.output_file)
         report.append(f"before    {in_short(loaded, analyze_caches(loaded))}")
         report.append(f"after     {in_short(result.model, analyze_caches(result.model))}")
         report += ["", *told]
+        report += ["", *contract] if contract else []
         verdict = prove(loaded, result.model, console).summary() if verify else "not verified (--no-verify)"
         with console.activity("writing"):
             files = stage_result(result.model, loaded.path, folder, target.output_file, companions=True)

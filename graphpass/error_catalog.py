@@ -190,6 +190,11 @@ CATALOG: dict[str, str] = {
         "An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size "
         "that is needed is not known. The message names the operator, its node and the reason."
     ),
+    "GP350": (
+        "`graphpass convert` made a model that the target's runtime would not run as the target promises: attention "
+        "that it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` "
+        "then names each place, the first node that is in the way, and the rule."
+    ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "
         "the traceback, and report it to the pass's author."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphpass.graph import Graph, Node, Value
 
-__all__ = ["PatternBreakError", "Chain", "appending", "data_uses", "trace"]
+__all__ = ["Chain", "PatternBreakError", "appending", "data_uses", "trace"]
 
 
 class PatternBreakError(Exception):

@@ -31,4 +31,5 @@ def observe(model: OpenVINOModel) -> Observation | str:
         if told["layerType"].value.startswith("ScaledDotProductAttention"):
             fused.update(told["originalLayersNames"].value.split(","))
     names = {op.get_friendly_name() for op in model.ov_model.get_ops()}
-    return Observation(f"{tried}, openvino {openvino.__version__}", frozenset(fused & names))
+    version = openvino.__version__.split("-")[0]
+    return Observation(f"{tried}, openvino {version}", frozenset(fused & names))

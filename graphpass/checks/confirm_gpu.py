@@ -25,7 +25,7 @@ _WORKER = """
 import json, sys, openvino
 path, where = sys.argv[1:]
 core = openvino.Core()
-found = {"devices": core.available_devices, "version": openvino.__version__}
+found = {"devices": core.available_devices, "version": openvino.__version__.split("-")[0]}
 if any(name.split(".")[0] == "GPU" for name in found["devices"]):
     try:
         compiled = core.compile_model(core.read_model(path), "GPU")

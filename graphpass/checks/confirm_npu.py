@@ -24,7 +24,7 @@ npuw = {
     "NPU_USE_NPUW": "YES", "NPUW_DEVICES": "CPU", "NPUW_LLM": "YES", "NPUW_LLM_MAX_PROMPT_LEN": "64",
     "NPUW_LLM_MIN_RESPONSE_LEN": "64", "NPUW_ONLINE_PIPELINE": "NONE", "INFERENCE_PRECISION_HINT": "f32",
 }
-found = {"version": openvino.__version__}
+found = {"version": openvino.__version__.split("-")[0]}
 
 def generate(compiled, forced):
     request = compiled.create_infer_request()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.checks.chain import PatternBreakError, Chain, data_uses, trace
+from graphpass.checks.chain import Chain, PatternBreakError, data_uses, trace
 from graphpass.checks.common import attention_findings, failing_branches
 from graphpass.checks.finding import Finding
 

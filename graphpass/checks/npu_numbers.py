@@ -51,9 +51,9 @@ def unmasked_state(graph: Graph, cache: Cache) -> Node | None:
     """The Assign of a linear cache that no attention mask reaches but through attention itself."""
     masked: set[int] = set()
     for node in graph.nodes:
-        if node.op == "Parameter" and node.name == "attention_mask":
-            masked.add(node.index)
-        elif node.op not in _NO_WAY and any(value is not None and value.node in masked for value in node.inputs):
+        if (node.op == "Parameter" and node.name == "attention_mask") or (
+            node.op not in _NO_WAY and any(value is not None and value.node in masked for value in node.inputs)
+        ):
             masked.add(node.index)
         if node.op == "Assign" and node.attributes["variable"] == cache.name:
             return None if node.index in masked else node

@@ -159,3 +159,15 @@ def test_a_model_that_cannot_be_run_alone_needs_no_verify(capfd, tmp_path):
     done = in_process(capfd, "convert", decoder, "-o", tmp_path / "out", "--target", "cpu", "--no-verify")
     assert done.code == 0
     assert (tmp_path / "out" / "openvino_model.xml").exists()
+
+
+def test_a_result_that_would_not_be_fused_is_not_written(capfd, tmp_path):
+    arguments = ["convert", export("gemma2", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
+    done = in_process(capfd, *arguments)
+    assert done.code == 4
+    assert done.err.startswith("error: GP350: the result does not keep the contract of target cpu: /model/layers.0/")
+    assert "--allow-unfused" in done.err
+    assert not (tmp_path / "out").exists()
+    done = in_process(capfd, *arguments, "--allow-unfused")
+    assert done.code == 0
+    assert "contract  does not hold\n  /model/layers.0/self_attn/Softmax is not fused: " in done.out
