@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .console import Console, pass_console, talk_options
-from .models import load_model
+from .models import cache_option, load_model
 
 
 @click.command("check")
@@ -15,10 +15,19 @@ from .models import load_model
 @click.option("--target", required=True, help="Whose runtime: cpu, gpu, npu, paged or ort.")
 @click.option("--confirm/--no-confirm", default=True, show_default=True, help="Try it out, as far as that goes here.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@cache_option
 @talk_options
 @click.pass_context
 @pass_console
-def command(console: Console, context: click.Context, model: Path, target: str, confirm: bool, form: str) -> None:
+def command(
+    console: Console,
+    context: click.Context,
+    model: Path,
+    target: str,
+    confirm: bool,
+    form: str,
+    declared: tuple[str, ...],
+) -> None:
     """Tell what a target's runtime will do with a model, and try it out.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Says of each attention and each cache
@@ -26,7 +35,7 @@ def command(console: Console, context: click.Context, model: Path, target: str, 
     where it can be on this machine, and held against the prediction. Exits with 1 where the target's contract does not
     hold.
     """
-    loaded = load_model(model, console)
+    loaded = load_model(model, console, declared)
 
     from graphpass.checks import check_model
 

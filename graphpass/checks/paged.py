@@ -91,7 +91,7 @@ def _numbers(model: Model, attention: tuple[Finding, ...]) -> Iterator[Finding]:
         elif window is not None:
             reason = "the window that it holds is lost with the mask: only windows computed from positions are found"
             yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
-    moved = None if any(port.name == "position_ids" for port in model.inputs) else moved_positions(graph)
+    moved = moved_positions(graph)
     if moved is not None:
         reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
