@@ -60,7 +60,7 @@ def attention_findings(
             continue
         attention = own.get(block.node)
         if attention is None:
-            reason = "it stands in a branch of an If"
+            reason = "it is in the body of a loop or branch"
             found.append(Finding("attention", block.node, otherwise, layer, block.node, reason, source))
             continue
         try:

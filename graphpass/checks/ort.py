@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 _MODEL = "onnxruntime/core/graph/model.cc"
+_GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 
 #: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
 _NEWEST_OPSET = 26
@@ -29,7 +30,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """What ONNX Runtime will do with ``model``."""
     if model.dialect != "onnx":
         return (Finding("model", str(model.path), "refused", reason="it is OpenVINO IR, and ONNX Runtime runs ONNX"),)
-    return (*_opsets(model), *_caches(inventory), *_attention(inventory))
+    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory))
 
 
 def _opsets(model: Model) -> Iterator[Finding]:
@@ -52,10 +53,16 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
         yield Finding("cache", name, "not fused", node=name, reason="no output of the model is its present")
 
 
-def _attention(inventory: Inventory) -> Iterator[Finding]:
+def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    rotated = {
+        node.name for node in model.graph.of_op("GroupQueryAttention") if len(node.inputs) > 7 and node.inputs[7]
+    }
     for block in inventory.attention:
         layer = layer_of(inventory, block)
         if block.form == "decomposed":
             yield Finding("attention", block.node, "plain", layer, reason="computed by MatMul and Softmax as written")
+        elif block.node in rotated and (block.head_dim or 0) % 16:
+            reason = f"it rotates heads of {block.head_dim}, and its kernels want a multiple of 16"
+            yield Finding("attention", block.node, "refused", layer, block.node, reason, _GROUPED)
         else:
             yield Finding("attention", block.node, "fused", layer, reason=f"one operator, {block.form}")

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from graphpass.analysis.attention import Attention
-    from graphpass.caches import Inventory
-    from graphpass.graph import Graph
+    from graphpass.caches import Cache, Inventory
+    from graphpass.graph import Graph, Node
     from graphpass.model import Model
 
 __all__ = ["predict"]
 
 _TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"
 _POSITIONS = "src/common/transformations/src/transformations/paged_attention/position_ids_replacer.cpp"
+_CONVOLUTION = "src/common/transformations/src/transformations/paged_attention/paged_causal_conv1d_fusion.cpp"
 _MATCHER = "src/common/transformations/src/transformations/paged_attention/state_management_pattern.cpp"
 
 
@@ -40,7 +41,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return (Finding("model", name, "refused", reason=reason, source=_TRANSFORMATION),)
     attention = attention_findings(model, inventory, _break, _MATCHER, "refused")
     verdicts = {finding.name: finding for finding in attention}
-    return (*attention, *_caches(inventory, verdicts), *_numbers(model, attention))
+    return (*attention, *_caches(model.graph, inventory, verdicts), *_numbers(model, attention))
 
 
 def _break(graph: Graph, attention: Attention) -> None:
@@ -63,7 +64,7 @@ def _break(graph: Graph, attention: Attention) -> None:
                 raise PatternBreakError(chain.concat, f"the cache is an output, {node.name}, too")
 
 
-def _caches(inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:
+def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:
     readers = {
         name: attention[block.node] for block in inventory.attention for name in (block.key, block.value) if name
     }
@@ -72,7 +73,27 @@ def _caches(inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Fin
         if reader is not None and reader.verdict != "plain":
             yield Finding("cache", cache.name, reader.verdict, cache.layer, reader.node, reader.reason, reader.source)
     for cache in inventory.of_kind("linear"):
-        yield Finding("cache", cache.name, "fused", cache.layer)
+        left = _unfused_convolution(graph, cache)
+        if left is None:
+            yield Finding("cache", cache.name, "fused", cache.layer)
+        else:
+            reason = "its result is not cut by a Slice, as that of a window with a column for each of the weights is"
+            yield Finding("cache", cache.name, "refused", cache.layer, left.name, reason, _CONVOLUTION)
+
+
+def _unfused_convolution(graph: Graph, cache: Cache) -> Node | None:
+    """The convolution over ``cache`` and the new columns whose result no Slice cuts, where there is one."""
+    pending = [node.outputs[0] for node in graph.of_op("ReadValue") if node.name == cache.read]
+    while pending:
+        for node in data_uses(graph, pending.pop()):
+            if node.op in {"Gather", "Concat"}:
+                pending += node.outputs
+            elif node.op == "GroupConvolution":
+                uses = data_uses(graph, node.outputs[0])
+                if [use.op for use in uses] == ["Add"]:
+                    uses = data_uses(graph, uses[0].outputs[0])
+                return node if any(use.op != "Slice" for use in uses) else None
+    return None
 
 
 def _numbers(model: Model, attention: tuple[Finding, ...]) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ class TestConversion:
     def test_to_cpu_it_computes_the_same(self, form, tmp_path, capfd):
         """Prefill and decode steps, in lockstep with ONNX Runtime."""
         path = saved(STATES[form](), tmp_path)
-        finished = in_process(capfd, "convert", path, "--target", "cpu", "--output", tmp_path / "out")
+        finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")
         assert finished.code == 0, finished.err
         assert "verified  same: 3 sequences, 36 greedy steps" in finished.out
         made = graphpass.load(tmp_path / "out")
@@ -84,6 +84,6 @@ def test_variables_in_bodies_are_refused(step):
 def test_what_the_plugin_computes_wrong_is_not_written(tmp_path, capfd):
     """OpenVINO 2026.4.1's CPU plugin spoils a variable that grows in a Loop beyond 16 positions; verifying sees it."""
     path = saved(forms.appended(), tmp_path)
-    finished = in_process(capfd, "convert", path, "--target", "cpu", "--output", tmp_path / "out")
+    finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")
     assert "GP601" in finished.err
     assert not (tmp_path / "out").exists()
