@@ -66,8 +66,19 @@ def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
     Older exports call nodes ``Add_5``, which is how OpenVINO calls nodes that nobody named.
     """
     given = {tensor.name for tensor in model.proto.graph.initializer}
+    makers: dict[str, str] = {}
     for node in _nodes(model.proto.graph):
         given |= {node.name, *node.output}
+        makers |= {output: node.name for output in node.output if output and node.name}
+    for op in all_ops(converted):
+        for output in op.outputs():
+            if "" in output.get_names():
+                # An optional output that is left out, whose empty name no file keeps.
+                output.set_names(output.get_names() - {""})
+            for name in sorted({makers[tensor] for tensor in output.get_names() & makers.keys()}):
+                # A number is put behind a name that is taken by one that OpenVINO made up in this process.
+                if re.fullmatch(re.escape(name) + r"_\d+", op.get_friendly_name()):
+                    op.set_friendly_name(name)
     given &= {op.get_friendly_name() for op in all_ops(converted)}
     # A node that stands for one of ONNX gives that one's tensor; others have no tensor names.
     meant = {op.get_name() for op in all_ops(converted) if any(output.get_names() for output in op.outputs())}
