@@ -89,15 +89,17 @@ class CPU(Target):
     def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`."""
         from graphpass.analysis.caches import analyze_caches
+        from graphpass.analysis.padding import absorbs_padding
         from graphpass.registry import get_pass
 
         names = [] if model.dialect == "openvino" else [*_lowerings(model), "to-openvino"]
         names += ["compute-in-f32", "fuse-attention"]
         inventory = analyze_caches(model)
         from_mask = "lower-group-query-attention" in names
-        if (inventory.kind == "kv" and not inventory.of_kind("cross")) or from_mask:
-            # In a hybrid, padding leaks into the linear states, so that even the positions of padding are results,
-            # unless they are counted from the mask; and the runtimes of encoder-decoder models feed no positions.
+        # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
+        # the mask; and the runtimes of encoder-decoder models feed no positions.
+        leaks = any(absorbs_padding(model.graph, cache) for cache in inventory.of_kind("linear"))
+        if from_mask or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
         names += ["expose-window", "share-dimensions", "drop-identities", "drop-needless-broadcasts"]
         if not inventory.stateful:

@@ -41,6 +41,11 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         position_ids (Parameter) -> rotary embedding
 
     Before:
+        Range(0, length) -> Unsqueeze(0) -> Add(., past length) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+
+    Before:
         CumSum(attention_mask) - 1 -> Maximum(., 0) -> Slice(last columns) -> rotary embedding
     After:
         position_ids (Parameter) -> rotary embedding
@@ -78,8 +83,26 @@ def _counted_rows(model: Model) -> list[Value]:
     pasts = _pasts(model)
     for node in graph.of_op("Range"):
         if _is_past_length(graph, node.inputs[0], pasts):
-            readers = [use.node for use in graph.uses(node.outputs[0])]
-            found += [reader.outputs[0] for reader in readers if _makes_row(reader)]
+            found += _rows(graph, node.outputs[0])
+        elif _number(graph, node.inputs[0]) == 0:
+            found += _moved_rows(graph, node.outputs[0], pasts)
+    return found
+
+
+def _rows(graph: Graph, counted: Value) -> list[Value]:
+    """``counted``, laid out as ``[1, length]``."""
+    return [use.node.outputs[0] for use in graph.uses(counted) if _makes_row(use.node)]
+
+
+def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> list[Value]:
+    """Rows of positions in the step, ``[length]`` or ``[1, length]``, to which the cache's length is added."""
+    found: list[Value] = []
+    for value in (counted, *_rows(graph, counted)):
+        for use in graph.uses(value):
+            others = [other for port, other in enumerate(use.node.inputs) if port != use.port]
+            if use.node.op == "Add" and _is_past_length(graph, others[0], pasts):
+                moved = use.node.outputs[0]
+                found += [moved] if moved.rank == 2 else _rows(graph, moved)
     return found
 
 

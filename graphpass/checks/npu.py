@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.padding import absorbs_padding
 from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
 from graphpass.checks.masks import constant_window
-from graphpass.checks.npu_numbers import data_dependent, unmasked_state, unpatched_window, whole_rows_masked
+from graphpass.checks.npu_numbers import data_dependent, unpatched_window, whole_rows_masked
 from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
 from graphpass.views.view import names_of
 
@@ -126,12 +127,11 @@ def _cache(graph: Graph, cache: Cache, read: Node | None) -> Finding:
 def _numbers(model: Model, inventory: Inventory) -> Iterator[Finding]:
     graph = model.graph
     for cache in inventory.of_kind("linear"):
-        node = unmasked_state(graph, cache)
-        if node is not None:
+        if absorbs_padding(graph, cache):
             reason = (
                 "no attention_mask is applied to what enters the state, so it absorbs the padding in front of a prompt"
             )
-            yield Finding("cache", cache.name, "wrong", cache.layer, node.name, reason, _REQUEST)
+            yield Finding("cache", cache.name, "wrong", cache.layer, cache.write, reason, _REQUEST)
     for node in unpatched_window(graph):
         reason = (
             "it is a sliding window over slots of the cache, which NPUW mends only in the form And(And(., Greater), "

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphpass.caches import Cache
     from graphpass.graph import Graph, Node, Value
 
-__all__ = ["data_dependent", "unmasked_state", "unpatched_window", "whole_rows_masked"]
+__all__ = ["data_dependent", "unpatched_window", "whole_rows_masked"]
 
 #: Inputs of operators that say how large the result is.
 _SIZES: dict[str, tuple[int, ...]] = {
@@ -24,8 +23,6 @@ _SIZES: dict[str, tuple[int, ...]] = {
     "TopK": (1,),
     "VariadicSplit": (2,),
 }
-
-_NO_WAY = frozenset({"ScaledDotProductAttention", "ShapeOf", "Softmax"})
 
 _LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
@@ -44,19 +41,6 @@ def data_dependent(graph: Graph) -> Node | None:
             sizes = [node.inputs[port] for port in _SIZES.get(node.op, ()) if port < len(node.inputs)]
             if node.op == "NonZero" or any(value is not None and value.node in computed for value in sizes):
                 return node
-    return None
-
-
-def unmasked_state(graph: Graph, cache: Cache) -> Node | None:
-    """The Assign of a linear cache that no attention mask reaches but through attention itself."""
-    masked: set[int] = set()
-    for node in graph.nodes:
-        if (node.op == "Parameter" and node.name == "attention_mask") or (
-            node.op not in _NO_WAY and any(value is not None and value.node in masked for value in node.inputs)
-        ):
-            masked.add(node.index)
-        if node.op == "Assign" and node.attributes["variable"] == cache.name:
-            return None if node.index in masked else node
     return None
 
 
