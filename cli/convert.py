@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
-from .results import refuse_input, stage_result
+from .results import refuse_input, stage_result, weights_option
+
+if TYPE_CHECKING:
+    from graphpass.storage.write import Weights
 
 
 @click.command("convert")
@@ -20,6 +24,7 @@ from .results import refuse_input, stage_result
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the result with the input first.")
 @cache_option
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
+@weights_option
 @instrument_options
 @talk_options
 @pass_console
@@ -32,6 +37,7 @@ def command(
     verify: bool,
     declared: tuple[str, ...],
     allow_unfused: bool,
+    weights: Weights,
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -72,7 +78,7 @@ def command(
         report += ["", *contract] if contract else []
         verdict = prove(loaded, result.model, console).summary() if verify else "not verified (--no-verify)"
         with console.activity("writing"):
-            files = stage_result(result.model, loaded.path, folder, target.output_file, companions=True)
+            files = stage_result(result.model, loaded.path, folder, target.output_file, weights, companions=True)
     if console.quiet:
         console.result(str(output / target.output_file))
     else:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from graphpass.errors import UsageError
+from graphpass.storage.write import is_same_place
 
 from .sizes import in_bytes
 
@@ -12,17 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from graphpass.model import Dialect, Model
+    from graphpass.storage.write import Weights
 
-__all__ = ["FILE_NAMES", "refuse_input", "stage_result"]
+__all__ = ["FILE_NAMES", "refuse_input", "stage_result", "weights_option"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: What a model file is called in a folder.
 FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 
 
 def refuse_input(model: Model, target: Path) -> None:
-    """Check that writing to ``target`` replaces no file of the pipeline's input.
-
-    The result's own check cannot tell: once converted, a model no longer knows in which files its source kept weights.
+    """Check, before long work, that writing to ``target`` replaces no file of the pipeline's input.
 
     Args:
         model: The pipeline's input.
@@ -32,26 +37,27 @@ def refuse_input(model: Model, target: Path) -> None:
         UsageError: GP203, it would.
     """
     targets = [target, target.with_suffix(".bin")] if target.suffix.lower() == ".xml" else [target]
-    for source in _files(model):
-        if any(new.exists() and source.exists() and new.samefile(source) for new in targets):
+    sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
+    for source in sources:
+        if any(is_same_place(new, source) for new in targets):
             hint = "write into another folder"
             raise UsageError("GP203", f"writing {target} would overwrite {source}, which belongs to the input", hint)
 
 
-def _files(model: Model) -> list[Path]:
-    if model.path is None:
-        return []
-    if model.dialect == "openvino":
-        return [model.path, model.path.with_suffix(".bin")]
-
-    from graphpass.onnx_model import OnnxModel
-    from graphpass.onnx_tensors import external_files
-
-    assert isinstance(model, OnnxModel)
-    return [model.path, *external_files(model.proto, model.path).values()]
+def weights_option(command: Function) -> Function:
+    """The option ``--weights``."""
+    return click.option(
+        "--weights",
+        type=click.Choice(["auto", "share", "copy"]),
+        default="auto",
+        show_default=True,
+        help="Copy the input's weight file, or share it: a hard link, to which what passes made is appended.",
+    )(command)
 
 
-def stage_result(model: Model, source: Path | None, folder: Path, file_name: str, *, companions: bool) -> list[str]:
+def stage_result(
+    model: Model, source: Path | None, folder: Path, file_name: str, weights: Weights, *, companions: bool
+) -> list[str]:
     """Write a model, and what belongs to it, into a staged folder.
 
     Args:
@@ -59,16 +65,23 @@ def stage_result(model: Model, source: Path | None, folder: Path, file_name: str
         source: The file that the pipeline's input was read from, beside which they lie.
         folder: A folder of `graphpass.storage.staging.staging`.
         file_name: Name of the model file.
+        weights: See `graphpass.storage.write.stage_model`.
         companions: Whether configurations and tokenizers beside the source come along.
 
     Returns:
-        The files written, relative to the folder, with their sizes.
+        The files written, relative to the folder, with their sizes; and what was done to shared files.
     """
     from graphpass.storage.companions import copy_companions
     from graphpass.storage.write import stage_model
 
-    stage_model(model, folder, file_name)
+    written = stage_model(model, folder, file_name, weights=weights)
     if companions and source is not None:
         copy_companions(source, folder, model.dialect)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]
+    told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]
+    return told + [_warning(shared, written.appended) for shared in written.shared]
+
+
+def _warning(shared: Path, appended: int) -> str:
+    grown = f"{appended} bytes were appended to it" if appended else "nothing was appended to it"
+    return f"WARNING: the weights are shared with {shared}: {grown}. Never edit either in place."

@@ -10,11 +10,12 @@ import click
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
-from .results import FILE_NAMES, refuse_input, stage_result
+from .results import FILE_NAMES, refuse_input, stage_result, weights_option
 
 if TYPE_CHECKING:
     from graphpass.manager import Pass
     from graphpass.model import Model
+    from graphpass.storage.write import Weights
 
 
 @click.command("run")
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
 @click.option("--verify/--no-verify", default=False, show_default=True, help="Compare the result with the input first.")
 @cache_option
+@weights_option
 @instrument_options
 @talk_options
 @pass_console
@@ -39,6 +41,7 @@ def command(
     text: str,
     verify: bool,
     declared: tuple[str, ...],
+    weights: Weights,
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -71,7 +74,7 @@ def command(
         if verify:
             report += ["", f"verified  {prove(loaded, result.model, console).summary()}"]
         with console.activity("writing"):
-            files = stage_result(result.model, loaded.path, folder, target.name, companions=not is_file)
+            files = stage_result(result.model, loaded.path, folder, target.name, weights, companions=not is_file)
     if console.quiet:
         console.result(str(target))
     else:

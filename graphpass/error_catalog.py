@@ -39,6 +39,10 @@ CATALOG: dict[str, str] = {
         "What a user said of the model's caches is kept in its metadata, under graphpass.caches (ONNX) or in the "
         "rt_info graphpass/caches (IR). What stands there was not written by graphpass, or was changed since."
     ),
+    "GP110": (
+        "A file that the model's weights lie in was replaced, edited or removed while graphpass worked on the model. "
+        "What is in memory and what is on disk may be of two models, so nothing was written. Run it again."
+    ),
     "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
     "GP202": (
         "A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with "
@@ -102,6 +106,10 @@ CATALOG: dict[str, str] = {
     "GP223": (
         "`graphpass check` knows no rules for this target. It knows the runtimes that graphpass itself makes models "
         "for; the message lists them."
+    ),
+    "GP230": (
+        "--weights share makes the result's weights a second name (a hard link) of the input's. That needs weights "
+        "that lie in one file, and a result on the same file system. Write with --weights copy."
     ),
     "GP240": (
         "A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX "
@@ -220,6 +228,10 @@ CATALOG: dict[str, str] = {
         "bug of graphpass or of the library that wrote it."
     ),
     "GP503": "An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.",
+    "GP504": (
+        "Another process wrote the same files while this one worked. Its result stays, and this one was thrown away. "
+        "Write to another folder, or run it again."
+    ),
     "GP601": (
         "The result of a pipeline does not compute the same as its input, so it was not written. --verify-each "
         "names the pass at fault."

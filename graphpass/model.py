@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from graphpass.declarations import Declaration
     from graphpass.graph import Graph
+    from graphpass.storage.weight_file import WeightFile
+    from graphpass.storage.write import Weights
 
 __all__ = ["Dialect", "Dimension", "Model", "Port", "find_model", "load", "save"]
 
@@ -52,6 +54,7 @@ class Model(ABC):
         dialect: ``"onnx"`` or ``"openvino"``.
         path: The file it was read from; ``None`` for a model made in memory.
         edited: Whether a pass changed it since it was read.
+        weight_files: The files that its weights were read from, as they were then.
     """
 
     dialect: Dialect
@@ -60,6 +63,7 @@ class Model(ABC):
         """Create a model read from ``path``."""
         self.path = path
         self.edited = False
+        self.weight_files: tuple[WeightFile, ...] = ()
         self._analyses: dict[Callable[..., Any], Any] = {}
 
     @property
@@ -205,17 +209,20 @@ def load(path: str | Path) -> Model:
     return OpenVINOModel.load(file)
 
 
-def save(model: Model, path: str | Path) -> None:
+def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
     """Write a model, weights untouched, all files or none.
 
     Args:
         model: What to write.
         path: The ``.onnx`` or ``.xml`` file to write; weights go beside it.
+        weights: How they get there; see `graphpass.storage.write.stage_model`.
 
     Raises:
-        UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input.
-        WriteError: GP501, the file system's words.
+        ReadError: GP110, the weights changed since the model was read.
+        UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input; GP230
+            the weights cannot be shared.
+        WriteError: GP501, the file system's words; GP504, another process writes there.
     """
     from graphpass.storage.write import write_model
 
-    write_model(model, Path(path))
+    write_model(model, Path(path), weights=weights)

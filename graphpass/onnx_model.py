@@ -16,7 +16,6 @@ from graphpass.errors import ReadError, UnsupportedError
 from graphpass.model import Dimension, Model, Port
 from graphpass.onnx_tensors import (
     SMALL,
-    check_external_data,
     element_type,
     external_files,
     graphs,
@@ -27,6 +26,7 @@ from graphpass.onnx_tensors import (
     tensors,
 )
 from graphpass.storage.onnx_files import stage_onnx
+from graphpass.storage.weight_file import WeightFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +69,9 @@ class OnnxModel(Model):
         # Protobuf hands out bytes where a name is no UTF-8.
         if any(isinstance(name, bytes) for name in _names(proto)):
             raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
-        check_external_data(proto, path)
-        return cls(proto, path)
+        model = cls(proto, path)
+        model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
+        return model
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -91,6 +92,7 @@ class OnnxModel(Model):
         proto.CopyFrom(self.proto)
         copy = OnnxModel(proto, self.path)
         copy.edited = self.edited
+        copy.weight_files = self.weight_files
         return copy
 
     def digest(self) -> str:

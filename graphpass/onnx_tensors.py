@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SMALL",
     "ExternalData",
-    "check_external_data",
     "element_code",
     "element_type",
     "external_data",
@@ -201,15 +200,6 @@ def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str,
     """
     found = (external_data(tensor, model_file) for tensor in tensors(proto) if is_external(tensor))
     return {data.location: data.file for data in found}
-
-
-def check_external_data(proto: onnx.ModelProto, model_file: Path) -> None:
-    """Check that every external tensor's data is there, without reading it.
-
-    Raises:
-        ReadError: GP105.
-    """
-    external_files(proto, model_file)
 
 
 def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:

@@ -10,7 +10,7 @@ from graphpass.errors import ReadError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["check_ir", "openvino_words"]
+__all__ = ["check_ir", "openvino_words", "string_constants"]
 
 _OLDEST_VERSION = 10
 _COPY_AGAIN = "export or copy the model again, both .xml and .bin"
@@ -35,6 +35,17 @@ def check_ir(path: Path) -> None:
         raise ReadError("GP107", f"{weights} is too short: {needs}, the file has {size}", _COPY_AGAIN)
 
 
+def string_constants(path: Path) -> list[tuple[int, int]]:
+    """Where in the ``.bin`` file of an IR its string Constants lie: offset and size.
+
+    Raises:
+        ReadError: GP106 the ``.xml`` is damaged or no IR.
+    """
+    reader = _Reader(path)
+    reader.read()
+    return reader.strings
+
+
 def openvino_words(error: Exception) -> str:
     """What an OpenVINO exception says, on one line and without its C++ places."""
     lines = [line.strip() for line in str(error).splitlines()]
@@ -48,12 +59,14 @@ class _Reader:
     Attributes:
         weights_end: Where the constant that lies last in the ``.bin`` file ends.
         last_constant: That constant's name.
+        strings: Offset and size of each string constant.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights_end = 0
         self.last_constant = ""
+        self.strings: list[tuple[int, int]] = []
         self._layer = ""
         self._depth = 0
 
@@ -77,7 +90,10 @@ class _Reader:
         if tag == "layer":
             self._layer = attributes.get("name", "") if attributes.get("type") == "Const" else ""
         elif tag == "data" and self._layer:
-            end = self._number(attributes, "offset") + self._number(attributes, "size")
+            offset, size = self._number(attributes, "offset"), self._number(attributes, "size")
+            end = offset + size
+            if attributes.get("element_type") == "string":
+                self.strings.append((offset, size))
             if end > self.weights_end:
                 self.weights_end, self.last_constant = end, self._layer
 

@@ -13,6 +13,7 @@ from graphpass.model import Dimension, Model, Port
 from graphpass.openvino_digest import digest
 from graphpass.openvino_ir import check_ir, openvino_words
 from graphpass.openvino_names import all_ops, stabilise_names
+from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -54,9 +55,12 @@ class OpenVINOModel(Model):
         """Read an IR: ``path`` and the ``.bin`` file beside it.
 
         Raises:
-            ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short.
+            ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short; GP110 it
+                changes while it is read.
         """
         check_ir(path)
+        weights = path.with_suffix(".bin")
+        files = (WeightFile.of(weights),) if weights.is_file() else ()
         try:
             ov_model = _core().read_model(path)
         except RuntimeError as error:
@@ -64,8 +68,11 @@ class OpenVINOModel(Model):
             raise ReadError("GP106", f"{path} is damaged or not supported: {openvino_words(error)}", hint) from error
         if not ov_model.get_ops():
             raise ReadError("GP106", f"{path} is an IR without outputs", "export the model again")
+        check_unchanged(files)
         names = {op.get_friendly_name() for op in all_ops(ov_model)}
-        return cls(ov_model, path, names | {ov_model.get_friendly_name()})
+        model = cls(ov_model, path, names | {ov_model.get_friendly_name()})
+        model.weight_files = files
+        return model
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -83,6 +90,7 @@ class OpenVINOModel(Model):
         self.stabilise_names()
         copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
         copy.edited = self.edited
+        copy.weight_files = self.weight_files
         return copy
 
     def digest(self) -> str:

@@ -57,6 +57,7 @@ class ToOpenVINO(Pass[OnnxModel]):
         result = OpenVINOModel(converted, model.path, given)
         if model.declarations:
             result.declare(model.declarations)
+        result.weight_files = model.weight_files
         return Changed(result, {"operators": len(converted.get_ops())})
 
 

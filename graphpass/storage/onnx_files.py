@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import filecmp
 import os
-import shutil
 from typing import TYPE_CHECKING, BinaryIO
 
 import onnx
 
 from graphpass.errors import WriteError
 from graphpass.onnx_tensors import SMALL, external_files, is_external, rebuilt
+from graphpass.storage.kernel_copy import copy_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -105,8 +105,9 @@ def _copy(file: Path, target: Path, *, link: bool) -> None:
             pass
         else:
             return
-    if target.exists() and not filecmp.cmp(file, target, shallow=False):
+    if not target.exists():
+        copy_file(file, target)
+    elif not filecmp.cmp(file, target, shallow=False):
         raise FileExistsError(
             errno.EEXIST, "another model written with this one has other data of this name", str(target)
         )
-    shutil.copyfile(file, target)

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from graphpass.errors import GraphpassError, UsageError, WriteError
 from graphpass.model import Dialect, Dimension, Model, Port, load
 from graphpass.storage.staging import staging
+from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["check_destination", "stage_model", "write_model"]
+__all__ = ["Weights", "Written", "check_destination", "is_same_place", "stage_model", "write_model"]
+
+Weights = Literal["auto", "share", "copy"]
+"""How weights get beside a result; see `stage_model`."""
 
 _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
-def write_model(model: Model, path: Path, limit: int | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a model's weights.
+
+    Attributes:
+        shared: The input's files that the result's are other names of.
+        appended: Bytes that were written for constants that no file held, behind the others.
+    """
+
+    shared: tuple[Path, ...] = ()
+    appended: int = 0
+
+
+def write_model(model: Model, path: Path, limit: int | None = None, weights: Weights = "auto") -> Written:
     """Write a model, all files or none.
 
     Args:
         model: What to write; its weights are copied as they are.
         path: The ``.onnx`` file, or the ``.xml`` file beside which the ``.bin`` file goes.
         limit: Size in bytes above which an ONNX model's weights get a file of their own; protobuf's by default.
+        weights: See `stage_model`.
+
+    Returns:
+        What became of the weights.
 
     Raises:
-        UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input.
-        WriteError: GP501 the file system's words; GP502 what was written does not read back; GP503 too large.
+        ReadError: GP110, the weights changed since the model was read.
+        UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input; GP230 the weights
+            cannot be shared.
+        WriteError: GP501 the file system's words; GP502 what was written does not read back; GP503 too large; GP504
+            another process writes there.
     """
     check_destination(model, path)
     with staging(path.parent) as folder:
-        stage_model(model, folder, path.name, limit)
+        return stage_model(model, folder, path.name, limit, weights)
 
 
 def check_destination(model: Model, path: Path) -> None:
@@ -42,33 +67,61 @@ def check_destination(model: Model, path: Path) -> None:
     suffix = _SUFFIXES[model.dialect]
     if path.suffix.lower() != suffix:
         raise UsageError("GP202", f"{path} is no name for a model in {model.dialect}", f"let it end in {suffix}")
-    weights = _weights(model)
-    sources = [*([model.path] if model.path is not None else []), *weights.values()]
-    names = [path.with_suffix(".bin").name] if suffix == ".xml" else list(weights)
-    for target in (path, *(path.parent / name for name in names)):
+    sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
+    for target in (path, *(path.parent / name for name in _weight_names(model, path))):
         for source in sources:
-            if target.exists() and source.exists() and target.samefile(source):
+            if is_same_place(target, source):
                 reason = f"writing {path} would overwrite {source}, which the model was read from"
                 raise UsageError("GP203", reason, "write into another folder")
 
 
-def stage_model(model: Model, folder: Path, file_name: str, limit: int | None = None) -> None:
+def is_same_place(target: Path, source: Path) -> bool:
+    """Whether writing ``target`` would replace ``source``, under whatever name.
+
+    Another hard link to the same file is another place: the name is replaced, and the file stays where it is.
+    """
+    if not (target.exists() and source.exists() and target.samefile(source)):
+        return False
+    target, source = target.resolve(), source.resolve()
+    return target.name.casefold() == source.name.casefold() and target.parent.samefile(source.parent)
+
+
+def stage_model(
+    model: Model, folder: Path, file_name: str, limit: int | None = None, weights: Weights = "auto"
+) -> Written:
     """Write a model into a staged folder, and read it back.
+
+    Weights that lie in files already are never read: the result refers to them in a copy of the file that the kernel
+    makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). Constants
+    that passes made are appended. To a shared file, too: the input stays as usable as before, but longer; and whoever
+    overwrites one of the two in place, overwrites both.
 
     Args:
         model: What to write.
         folder: A folder of `graphpass.storage.staging.staging`.
         file_name: Name of the ``.onnx`` or ``.xml`` file.
         limit: See `write_model`.
+        weights: ``"copy"``, ``"share"`` or ``"auto"``.
+
+    Returns:
+        What became of the weights.
 
     Raises:
+        ReadError: GP110, the weights changed since the model was read.
+        UsageError: GP230, the weights cannot be shared.
         WriteError: GP501, GP502 or GP503.
         OSError: The file system's words; ``staging`` makes a `WriteError` of it.
     """
+    share = weights == "share"
     if model.dialect == "onnx":
-        _stage_onnx(model, folder, file_name, limit)
+        done = _stage_onnx(model, folder, file_name, limit, share=share)
     else:
-        _stage_openvino(model, folder, file_name)
+        done = _stage_openvino(model, folder, file_name, share=share)
+    _check_written(model, folder, file_name)
+    return done
+
+
+def _check_written(model: Model, folder: Path, file_name: str) -> None:
     try:
         written = load(folder / file_name)
     except GraphpassError as error:
@@ -79,45 +132,42 @@ def stage_model(model: Model, folder: Path, file_name: str, limit: int | None = 
             raise WriteError("GP502", f"{file_name} was written, but its {kind} read back as {after}, not as {before}")
 
 
-def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None) -> None:
+def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *, share: bool) -> Written:
     from graphpass.onnx_model import OnnxModel
     from graphpass.storage.onnx_files import PROTO_LIMIT, stage_onnx
 
     assert isinstance(model, OnnxModel)
-    stage_onnx(model.proto, model.path, folder, file_name, limit=PROTO_LIMIT if limit is None else limit)
+    check_unchanged(model.weight_files)
+    limit = PROTO_LIMIT if limit is None else limit
+    stage_onnx(model.proto, model.path, folder, file_name, link=share, limit=limit)
+    check_unchanged(model.weight_files)
+    return Written()
 
 
-def _stage_openvino(model: Model, folder: Path, file_name: str) -> None:
-    import openvino
-
+def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) -> Written:
     from graphpass.openvino_model import OpenVINOModel
+    from graphpass.storage.openvino_files import stage_openvino
 
     assert isinstance(model, OpenVINOModel)
     model.stabilise_names()
-    file = folder / file_name
-    try:
-        # Not save_model: that one compresses weights to f16 and edits the graph.
-        openvino.serialize(model.ov_model, str(file), str(file.with_suffix(".bin")))
-    except RuntimeError as error:
-        hint = "is there room left on the disk?"
-        raise WriteError("GP501", f"OpenVINO cannot write {file_name}: {' '.join(str(error).split())}", hint) from error
+    file = stage_openvino(model.ov_model, model.path, model.weight_files, folder, file_name, share=share)
+    if not share:
+        return Written(appended=file.appended)
+    if file.appended:
+        # The change of the shared file is our own.
+        model.weight_files = tuple(WeightFile.of(source.path) for source in model.weight_files)
+    return Written(tuple(source.path for source in file.sources), file.appended)
 
 
-def _weights(model: Model) -> dict[str, Path]:
-    """The weight files that a model was read from, by their name relative to its folder."""
-    if model.path is None:
-        return {}
+def _weight_names(model: Model, path: Path) -> list[str]:
+    """The files with weights that writing ``model`` to ``path`` writes beside it, relative to its folder."""
     if model.dialect == "openvino":
-        if model.path.suffix != ".xml":
-            # Converted from ONNX: a .bin beside that is not its weights.
-            return {}
-        weights = model.path.with_suffix(".bin")
-        return {weights.name: weights}
+        return [path.with_suffix(".bin").name]
     from graphpass.onnx_model import OnnxModel
     from graphpass.onnx_tensors import external_files
 
     assert isinstance(model, OnnxModel)
-    return external_files(model.proto, model.path)
+    return list(external_files(model.proto, model.path))
 
 
 def _same(before: tuple[Port, ...], after: tuple[Port, ...]) -> bool:

@@ -86,7 +86,7 @@ def test_puts_everything_back_when_a_move_fails(tmp_path, monkeypatch, failing, 
     replace = os.replace
 
     def full_disk(source, target):
-        if "new" in Path(source).parts[-3:]:
+        if "complete" in Path(source).parts[-3:]:
             if len(moved) == failing:
                 raise OSError(28, "No space left on device", str(target))
             moved.append(Path(target).name)

@@ -1,0 +1,198 @@
+"""Lays out the ``.bin`` file of an IR: bytes that lie in files already, and new ones behind them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.errors import UsageError
+from graphpass.storage.kernel_copy import copy_file, copy_range
+from graphpass.storage.weight_file import Place, WeightFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["BinFile", "Extent"]
+
+#: New constants start at multiples of this, so that they can be used where they are mapped.
+_ALIGNMENT = 64
+
+#: Extents keep their place within a page, so that what was aligned stays so.
+_PAGE = 4096
+
+#: Bytes that nothing refers to are taken along where they are fewer; many small gaps would cost more than they save.
+_GAP = 64 * 1024
+
+_SAMPLE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Bytes of a weight file that become bytes of the ``.bin`` file.
+
+    Attributes:
+        file: Where they lie.
+        start: The first byte.
+        end: Behind the last.
+        target: Where the first lies in the ``.bin`` file.
+    """
+
+    file: WeightFile
+    start: int
+    end: int
+    target: int
+
+
+class BinFile:
+    """A ``.bin`` file to be written: first planned, whereby offsets become known, then written.
+
+    Attributes:
+        appended: Bytes that no weight file holds, padding included.
+    """
+
+    def __init__(self, used: Iterable[Place], *, share: bool) -> None:
+        """Plan a file.
+
+        Args:
+            used: The places in weight files that constants refer to.
+            share: Whether the file is to be the weight file itself, under a second name.
+
+        Raises:
+            UsageError: GP230, sharing is asked for and the weights lie in several files, or in none.
+        """
+        self._share = share
+        self._extents = _whole_file(used) if share else _extents(used)
+        self._size = self._start = max((_end(extent) for extent in self._extents), default=0)
+        self._chunks: list[tuple[int, NDArray[numpy.uint8]]] = []
+        self._known: dict[bytes, list[tuple[int, NDArray[numpy.uint8]]]] = {}
+
+    @property
+    def appended(self) -> int:
+        """Bytes that no weight file holds, padding included."""
+        return self._size - self._start
+
+    @property
+    def sources(self) -> tuple[WeightFile, ...]:
+        """The weight files that bytes come from."""
+        return tuple(dict.fromkeys(extent.file for extent in self._extents))
+
+    def offset_of(self, place: Place) -> int:
+        """Where bytes of a weight file will lie."""
+        for extent in self._extents:
+            if extent.file == place.file and extent.start <= place.offset < max(extent.end, extent.start + 1):
+                return extent.target + place.offset - extent.start
+        raise AssertionError(f"{place} was not planned")
+
+    def append(self, data: NDArray[numpy.uint8]) -> int:
+        """Where new bytes will lie; the same bytes are written once.
+
+        Args:
+            data: Bytes, rank 1; they must stay as they are until `write`.
+        """
+        if not data.size:
+            return 0
+        key = data.size.to_bytes(8, "little") + data[:_SAMPLE].tobytes() + data[-_SAMPLE:].tobytes()
+        alike = self._known.setdefault(key, [])
+        for offset, known in alike:
+            if numpy.array_equal(known, data):
+                return offset
+        offset = -(-self._size // _ALIGNMENT) * _ALIGNMENT
+        alike.append((offset, data))
+        self._chunks.append((offset, data))
+        self._size = offset + data.size
+        return offset
+
+    def write(self, path: Path) -> None:
+        """Write the file.
+
+        Args:
+            path: A file that is not there.
+
+        Raises:
+            OSError: The file system's words. A shared file is then as long as it was.
+        """
+        if self._share:
+            self._link(path)
+            if not self._chunks:
+                return
+        elif len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start:
+            copy_file(self._extents[0].file.path, path)
+        else:
+            with path.open("xb", buffering=0) as stream:
+                for extent in self._extents:
+                    stream.seek(extent.target)
+                    with extent.file.path.open("rb") as source:
+                        copy_range(source.fileno(), extent.start, extent.end - extent.start, stream.fileno())
+        with path.open("r+b", buffering=0) as stream:
+            try:
+                for offset, data in self._chunks:
+                    stream.seek(offset)
+                    _write_all(stream, data)
+            except BaseException:
+                stream.truncate(self._start)
+                raise
+
+    def _link(self, path: Path) -> None:
+        file = self._extents[0].file
+        try:
+            os.link(file.path, path)
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS}:
+                raise
+            reason = f"{file.path} cannot be shared: {error.strerror}"
+            raise UsageError("GP230", reason, "write on the same file system, or with --weights copy") from error
+
+
+def _write_all(stream: Any, data: NDArray[numpy.uint8]) -> None:
+    view = data.data
+    while view:
+        view = view[stream.write(view) :]
+
+
+def _end(extent: Extent) -> int:
+    return extent.target + extent.end - extent.start
+
+
+def _whole_file(used: Iterable[Place]) -> list[Extent]:
+    files = list(dict.fromkeys(place.file for place in used))
+    if len(files) != 1:
+        found = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
+        reason = f"weights can be shared where they lie in one file; these lie {found}"
+        raise UsageError("GP230", reason, "write with --weights copy")
+    return [Extent(files[0], 0, files[0].size, 0)]
+
+
+def _extents(used: Iterable[Place]) -> list[Extent]:
+    """Ranges of files that hold all that is used, without what nobody uses, laid out one behind the other."""
+    ranges: dict[WeightFile, list[tuple[int, int]]] = {}
+    for place in used:
+        ranges.setdefault(place.file, []).append((place.offset, place.offset + place.length))
+    extents: list[Extent] = []
+    cursor = 0
+    for file in sorted(ranges, key=lambda file: file.path):
+        for start, end in _merged(ranges[file], file.size):
+            target = cursor + (start - cursor) % _PAGE
+            extents.append(Extent(file, start, end, target))
+            cursor = target + end - start
+    return extents
+
+
+def _merged(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if not merged and start <= _GAP:
+            start = 0
+        if merged and start - merged[-1][1] <= _GAP:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    if merged and size - merged[-1][1] <= _GAP:
+        merged[-1] = (merged[-1][0], size)
+    return merged

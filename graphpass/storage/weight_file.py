@@ -1,0 +1,131 @@
+"""The files that a model's weights lie in: unchanged since it was read, and what memory shows which part of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphpass.errors import ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["MappedWeights", "Place", "WeightFile", "check_unchanged"]
+
+_MAPS = Path("/proc/self/maps")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """A file that weights lie in, as it was when the model was read.
+
+    Attributes:
+        path: The file, links resolved.
+        device: The file system it lies on.
+        inode: Its number there; a file put in its place has another.
+        size: Bytes.
+        modified: When it was last written to, in ns.
+    """
+
+    path: Path
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path) -> WeightFile:
+        """The file as it is now.
+
+        Raises:
+            OSError: There is none.
+        """
+        found = path.stat()
+        return cls(path.resolve(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def check_unchanged(files: Iterable[WeightFile]) -> None:
+    """Check that the files are still those that the model was read from.
+
+    Raises:
+        ReadError: GP110, one was replaced, edited or removed.
+    """
+    for file in files:
+        try:
+            same = WeightFile.of(file.path) == file
+        except OSError:
+            same = False
+        if not same:
+            reason = f"{file.path} was replaced, edited or removed after the model was read from it"
+            raise ReadError("GP110", reason, "run it again when nothing else writes to the model")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where bytes lie in a weight file.
+
+    Attributes:
+        file: The file.
+        offset: The first byte.
+        length: How many.
+    """
+
+    file: WeightFile
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A part of a file that this process has mapped into memory, at addresses ``start`` to ``end``."""
+
+    start: int
+    end: int
+    offset: int
+    file: WeightFile
+
+
+class MappedWeights:
+    """Tells where in a model's weight files the memory of a constant lies.
+
+    OpenVINO maps an IR's ``.bin`` and ONNX external data into memory, and its constants point there. The kernel lists
+    what is mapped where (``/proc``, so on Linux; elsewhere no constant is found, and all are written anew).
+    """
+
+    def __init__(self, files: Iterable[WeightFile]) -> None:
+        """Look up where ``files`` are mapped."""
+        files = tuple(files)
+        self._windows = _windows(files) if files and _MAPS.exists() else []
+
+    def find(self, address: int, length: int) -> Place | None:
+        """The place of ``length`` bytes of memory; ``None`` where they come from no weight file."""
+        for window in self._windows:
+            if window.start <= address and address + length <= window.end:
+                offset = window.offset + address - window.start
+                # The last page of a map reaches beyond the end of the file.
+                if offset + length <= window.file.size:
+                    return Place(window.file, offset, length)
+        return None
+
+
+def _windows(files: tuple[WeightFile, ...]) -> list[_Window]:
+    # By path, and by number: overlay file systems show other numbers here, temporary links are gone by now.
+    paths = {str(file.path): file for file in files}
+    numbers = {(os.major(file.device), os.minor(file.device), file.inode): file for file in files}
+    found = []
+    for line in _MAPS.read_text(errors="surrogateescape").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 6:
+            continue
+        addresses, _, offset, device, inode, shown = fields
+        major, minor = (int(part, 16) for part in device.split(":"))
+        name = _OCTAL.sub(lambda match: chr(int(match[1], 8)), shown)
+        file = paths.get(name) or numbers.get((major, minor, int(inode)))
+        if file is not None:
+            start, end = (int(part, 16) for part in addresses.split("-"))
+            found.append(_Window(start, end, int(offset, 16), file))
+    return found

@@ -1,0 +1,106 @@
+"""Writers that are stopped: killed, out of room, overtaken by others, or not allowed to write."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from support import killed_writers
+from support.folders import contents
+from support.models import export
+
+from graphpass.errors import WriteError
+from graphpass.model import load, save
+from graphpass.storage.staging import staging
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux is asked for")
+
+
+def attempts(tmp_path: Path, policy: str, error: int = 0) -> list[list[str]]:
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    (tmp_path / "work").mkdir()
+    program = [sys.executable, killed_writers.__file__, tmp_path / "in" / "openvino_model.xml", tmp_path / "work"]
+    before = contents(tmp_path / "in")
+    done = subprocess.run([*program, policy, str(error)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "in") == before
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("policy", ["copy", "share"])
+def test_killed_at_every_step(tmp_path, policy):
+    rows = attempts(tmp_path, policy)
+    assert len(rows) > 25
+    readers = [row[2] for row in rows]
+    assert readers == sorted(readers, key=["old", "no graph", "new"].index)
+    assert readers.count("no graph") <= 4
+    for _, status, reader, later, stray, left in rows:
+        assert left == "clean"
+        assert later == "new" if reader != "old" else later in {"old", "new"}
+        assert status == "9" or (reader, stray) == ("new", "clean")
+
+
+@pytest.mark.parametrize("policy", ["copy", "share"])
+def test_no_room_at_every_step(tmp_path, policy):
+    rows = attempts(tmp_path, policy, 28)
+    codes = {int(status) >> 8 for _, status, *_ in rows}
+    assert codes == {0, 1, 3}
+    for _, status, reader, later, stray, left in rows:
+        assert (reader, later) == (("old", "old") if int(status) >> 8 == 1 else ("new", "new"))
+        assert left == "clean"
+        assert stray == "clean" or int(status) >> 8 == 3  # the clean-up itself was stopped
+
+
+def test_one_of_two_writers_wins(tmp_path):
+    """In a folder that is there, and in one that is not."""
+    for existing in (True, False):
+        out = tmp_path / str(existing)
+        if existing:
+            out.mkdir()
+        with pytest.raises(WriteError, match=r"GP504: another process wrote"), staging(out) as late:  # noqa: PT012
+            (late / "model.xml").write_text("late")
+            (late / "model.bin").write_text("late")
+            with staging(out) as early:
+                (early / "model.bin").write_text("early")
+        assert contents(out) == {"model.bin": b"early"}
+    assert {path.name for path in tmp_path.iterdir()} == {"True", "False"}
+
+
+def test_two_writers_of_other_files(tmp_path):
+    with staging(tmp_path) as one:
+        (one / "one.xml").write_text("one")
+        with staging(tmp_path) as two:
+            (two / "two.xml").write_text("two")
+    assert contents(tmp_path) == {"one.xml": b"one", "two.xml": b"two"}
+
+
+def test_a_living_writer_s_files_are_left_alone(tmp_path):
+    with staging(tmp_path / "out") as one:
+        (one / "model.bin").write_text("one")
+        with staging(tmp_path / "other") as two:
+            (two / "model.bin").write_text("two")
+        assert contents(one) == {"model.bin": b"one"}
+    assert (tmp_path / "out" / "model.bin").read_text() == "one"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user to be")
+def test_a_read_only_folder():
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    out = folder / "out"
+    out.mkdir(mode=0o555)
+    model = load(export("llama", "ov-stateful"))
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        try:
+            save(model, out / "m.xml")
+        except WriteError as error:
+            os._exit(10 if "GP501" in str(error) and "Permission denied" in str(error) else 11)
+        os._exit(12)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
+    assert contents(folder) == {"out": None}
+    shutil.rmtree(folder)

@@ -1,0 +1,157 @@
+import shutil
+from pathlib import Path
+
+import numpy
+import openvino
+import openvino.opset13 as ops
+import pytest
+from support.folders import contents
+from support.models import export
+
+from graphpass.errors import ReadError, UsageError
+from graphpass.model import load
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.storage import openvino_files
+from graphpass.storage.write import write_model
+
+TYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "i4", "u4", "u1", "nf4", "f8e4m3", "f8e5m2", "f4e2m1"]
+TYPES += ["u2", "u3", "u6", "f8e8m0", "boolean"]
+
+
+def constant(kind: str, seed: int, shape: tuple[int, ...] = (64, 64)) -> openvino.op.Constant:
+    """Random bytes as a Constant of any element type."""
+    tensor = openvino.Tensor(getattr(openvino.Type, kind), openvino.Shape(shape))
+    data = numpy.random.default_rng(seed).integers(0, 2 if kind == "boolean" else 120, tensor.byte_size, numpy.uint8)
+    numpy.ravel(tensor.data).view(numpy.uint8)[:] = data
+    return openvino.op.Constant(tensor, shared_memory=False)
+
+
+def of_constants(*constants: openvino.op.Constant) -> openvino.Model:
+    results = []
+    for number, made in enumerate(constants):
+        made.set_friendly_name(f"weight {number}")
+        result = ops.result(made)
+        made.output(0).set_names({f"out {number}"})
+        results.append(result)
+    return openvino.Model(results, [], "constants")
+
+
+def held(file: Path) -> dict[str, bytes]:
+    """What the Constants of an IR hold, by name."""
+    read = openvino.Core().read_model(file)
+    return {
+        op.get_friendly_name(): repr(op.get_tensor_view().str_data.tolist()).encode()
+        if op.get_element_type() == openvino.Type.string
+        else numpy.ravel(op.data).view(numpy.uint8).tobytes()
+        for op in read.get_ops()
+        if op.get_type_name() == "Constant"
+    }
+
+
+def test_every_element_type(tmp_path):
+    weights = [constant(kind, number) for number, kind in enumerate(TYPES)]
+    slow, fast, again = (tmp_path / name / "m.xml" for name in ("slow", "fast", "again"))
+    slow.parent.mkdir()
+    openvino.serialize(of_constants(*weights), str(slow))
+    write_model(OpenVINOModel(of_constants(*weights)), fast)
+    write_model(load(fast), again)
+    assert held(fast) == held(slow)
+    assert len(held(slow)) == len(TYPES)
+    assert contents(again.parent) == contents(fast.parent)
+    write_model(load(slow), tmp_path / "m.xml")
+    openvino.serialize(load(slow).ov_model, str(tmp_path / "slow.xml"))
+    assert (tmp_path / "m.xml").read_bytes() == (tmp_path / "slow.xml").read_bytes()
+    assert (tmp_path / "m.bin").read_bytes() == slow.with_suffix(".bin").read_bytes()
+
+
+def test_strings_empty_and_equal_constants(tmp_path):
+    words = openvino.op.Constant(openvino.Tensor(numpy.array(["a word", "", "ö" * 4000])), shared_memory=False)
+    empty = openvino.op.Constant(openvino.Tensor(openvino.Type.f32, openvino.Shape((0, 4))))
+    twice = [constant("f32", 1), constant("f32", 1)]
+    model = of_constants(words, empty, *twice, constant("f32", 2))
+    write_model(OpenVINOModel(model), tmp_path / "1" / "m.xml")
+    write_model(load(tmp_path / "1"), tmp_path / "2" / "m.xml")
+    openvino.serialize(model, str(tmp_path / "slow.xml"))
+    assert held(tmp_path / "1" / "m.xml") == held(tmp_path / "slow.xml") == held(tmp_path / "2" / "m.xml")
+    assert (tmp_path / "1" / "m.bin").stat().st_size < 2 * 64 * 64 * 4 + 12_000
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+@pytest.mark.parametrize("weights", ["copy", "share"])
+def test_only_what_changed_is_new(tmp_path, weights):
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    model = load(tmp_path / "in" / "openvino_model.xml")
+    before = contents(tmp_path / "in")
+    old = next(op for op in model.ov_model.get_ops() if op.get_type_name() == "Constant" and op.get_byte_size() > 9999)
+    made = openvino.op.Constant(old.data * 2)
+    made.set_friendly_name(old.get_friendly_name())
+    for target in old.output(0).get_target_inputs():
+        target.replace_source_output(made.output(0))
+    for number in ("1", "2"):
+        written = write_model(model, tmp_path / number / "m.xml", weights=weights)
+        assert old.get_byte_size() <= written.appended < old.get_byte_size() + 64
+        assert load(tmp_path / number / "m.xml").digest() == model.digest()
+    if weights == "share":
+        assert (tmp_path / "2" / "m.bin").samefile(tmp_path / "in" / "openvino_model.bin")
+        grown = (tmp_path / "in" / "openvino_model.bin").read_bytes()
+        assert grown.startswith(before["openvino_model.bin"])
+    else:
+        assert contents(tmp_path / "in") == before
+        assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    again = write_model(load(tmp_path / "2" / "m.xml"), tmp_path / "3" / "m.xml")
+    assert again.appended == 0
+    assert load(tmp_path / "3" / "m.xml").digest() == model.digest()
+
+
+def test_what_nobody_uses_any_more_is_left_out(tmp_path):
+    weights = [constant("f32", number, (512, 512)) for number in range(3)]
+    openvino.serialize(of_constants(*weights), str(tmp_path / "m.xml"))
+    read = load(tmp_path / "m.xml").ov_model
+    read.remove_result(read.get_results()[1])
+    model = OpenVINOModel(read, tmp_path / "m.xml")
+    model.weight_files = load(tmp_path / "m.xml").weight_files
+    write_model(model, tmp_path / "out" / "m.xml")
+    assert (tmp_path / "out" / "m.bin").stat().st_size == 2 * 2**20
+    expected = held(tmp_path / "m.xml")
+    del expected["weight 1"]
+    assert held(tmp_path / "out" / "m.xml") == expected
+
+
+@pytest.mark.parametrize("weights", ["copy", "share"])
+@pytest.mark.parametrize("how", ["edited", "replaced"])
+def test_an_input_that_changes(tmp_path, how, weights):
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    data = tmp_path / "in" / "openvino_model.bin"
+    model = load(tmp_path / "in" / "openvino_model.xml")
+    if how == "edited":
+        with data.open("ab") as stream:
+            stream.write(b"more")
+    else:
+        shutil.copyfile(data, tmp_path / "other")
+        (tmp_path / "other").rename(data)
+    with pytest.raises(ReadError, match=r"GP110: .*openvino_model\.bin was replaced, edited or removed"):
+        write_model(model, tmp_path / "out" / "m.xml", weights=weights)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_replaced_while_it_is_copied(tmp_path, monkeypatch):
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    data = tmp_path / "in" / "openvino_model.bin"
+    model = load(tmp_path / "in" / "openvino_model.xml")
+    write = openvino_files.BinFile.write
+
+    def replaced(self, path):
+        write(self, path)
+        shutil.copyfile(data, tmp_path / "other")
+        (tmp_path / "other").rename(data)
+
+    monkeypatch.setattr(openvino_files.BinFile, "write", replaced)
+    with pytest.raises(ReadError, match="GP110"):
+        write_model(model, tmp_path / "out" / "m.xml")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_in_memory_cannot_be_shared(tmp_path):
+    with pytest.raises(UsageError, match=r"GP230: .* these lie in no file"):
+        write_model(OpenVINOModel(of_constants(constant("f32", 1))), tmp_path / "out" / "m.xml", weights="share")
+    assert contents(tmp_path) == {}

@@ -1,0 +1,106 @@
+"""Writes a model over an older result, again and again, each time killed one step later.
+
+Run as a program: ``killed_writers.py MODEL FOLDER POLICY [ERROR]``. A step is whatever reaches for the file system.
+With ERROR the step fails with that number instead (28: no room). Each attempt prints a line: the step, the exit status,
+what a reader finds, what it finds after the next writer came by, and whether files are left over before and after that.
+Exit codes: 0 no step was left, 1 an error of graphpass, 2 another one, 3 it went on without the step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from graphpass.errors import GraphpassError
+from graphpass.model import load
+from graphpass.storage.staging import staging
+from graphpass.storage.write import write_model
+
+_EVENTS = {"open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "fcntl.ioctl"}
+_OLD = {"openvino_model.xml": b"old graph", "openvino_model.bin": b"old weights", "other.txt": b"other"}
+
+
+def main(model_file: Path, folder: Path, policy: str, error: int = 0) -> None:
+    model = load(model_file)
+    model.stabilise_names()
+    new = folder / "reference"
+    write_model(model, new / "openvino_model.xml", weights=policy)
+    (new / "other.txt").write_bytes(_OLD["other.txt"])
+    states = {_state(new): "new"}
+    done = False
+    step = 0
+    while not done:
+        destination = folder / str(step)
+        destination.mkdir()
+        for name, content in _OLD.items():
+            (destination / name).write_bytes(content)
+        states[_state(destination)] = "old"
+        child = os.fork()
+        if not child:
+            _attempt(model, destination, policy, step, error)
+        _, status = os.waitpid(child, 0)
+        done = os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
+        found = _state(destination)
+        reader = states.get(found, "no graph" if "openvino_model.xml" not in dict(found) else "mixed")
+        stray = sorted(path.name for path in destination.iterdir() if path.name.startswith("."))
+        with staging(destination) as staged:
+            (staged / "other.txt").write_bytes(_OLD["other.txt"])
+        left = sorted(path.name for path in destination.iterdir() if path.name.startswith("."))
+        later = states.get(_state(destination), "mixed")
+        told = (str(step), str(status), reader, later, "stray" if stray else "clean", "stray" if left else "clean")
+        sys.stdout.write("\t".join(told) + "\n")
+        sys.stdout.flush()
+        shutil.rmtree(destination)
+        step += 1
+
+
+def _state(folder: Path) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in sorted(folder.iterdir())
+        if not path.name.startswith(".")
+    )
+
+
+def _attempt(model, destination: Path, policy: str, step: int, error: int) -> None:
+    count = 0
+
+    def reach() -> None:
+        nonlocal count
+        count += 1
+        if count == step + 1:
+            if error:
+                raise OSError(error, os.strerror(error))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def audit(event: str, arguments: tuple[object, ...]) -> None:
+        if event in _EVENTS and not (event == "open" and str(arguments[0]).endswith((".py", ".pyc", "/maps"))):
+            reach()
+
+    def stepping(function):
+        def call(*arguments, **options):
+            reach()
+            return function(*arguments, **options)
+
+        return call
+
+    for name in ("fsync", "copy_file_range", "write"):
+        setattr(os, name, stepping(getattr(os, name)))
+    sys.addaudithook(audit)
+    try:
+        write_model(model, destination / "openvino_model.xml", weights=policy)
+    except GraphpassError:
+        os._exit(1)
+    except BaseException:  # noqa: BLE001 - this process must not go on as the test
+        traceback.print_exc()
+        os._exit(2)
+    os._exit(3 if count > step else 0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)
