@@ -84,4 +84,5 @@ def stage_result(
 
 def _warning(shared: Path, appended: int) -> str:
     grown = f"{appended} bytes were appended to it" if appended else "nothing was appended to it"
-    return f"WARNING: the weights are shared with {shared}: {grown}. Never edit either in place."
+    told = f"WARNING: the weights are shared with {shared}: {grown}. Never edit either in place."
+    return told if shared.suffix == ".bin" else f"{told} onnx.load refuses data files that are shared."

@@ -20,10 +20,14 @@ _SAMPLE = 64
 _STAMPS = frozenset({"OpenVINO Runtime", "Runtime_version", "version"})
 
 
-def digest(ov_model: openvino.Model) -> str:
+def digest(ov_model: openvino.Model, *, shapes: bool = True) -> str:
     """A hash of ``ov_model``: two models with the same hash have the same graph.
 
     A node's hash holds those of its inputs, so the order in which nodes happen to be listed does not count.
+
+    Args:
+        ov_model: The model.
+        shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
     """
     graphs = [("", ov_model)]
     for _, graph in graphs:
@@ -31,16 +35,20 @@ def digest(ov_model: openvino.Model) -> str:
             graphs.extend((op.get_name(), body) for body in bodies(op))
     within: dict[str, list[str]] = {}
     for owner, graph in reversed(graphs):  # bodies before the graphs that hold them
-        within.setdefault(owner, []).append(_graph_digest(graph, within))
+        within.setdefault(owner, []).append(_graph_digest(graph, within, shapes=shapes))
     return _hash(within[""], _plain(ov_model.rt_info, leave_out=_STAMPS))
 
 
-def _graph_digest(graph: openvino.Model, within: dict[str, list[str]]) -> str:
+def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], *, shapes: bool) -> str:
     found: dict[str, str] = {}
     for op in graph.get_ordered_ops():
         inputs = [(found[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
         outputs = [
-            (str(output.get_element_type()), str(output.get_partial_shape()), sorted(output.get_names()))
+            (
+                str(output.get_element_type()),
+                str(output.get_partial_shape()) if shapes else "",
+                sorted(output.get_names()),
+            )
             for output in op.outputs()
         ]
         kind = op.get_type_info()

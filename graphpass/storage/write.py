@@ -94,7 +94,8 @@ def stage_model(
     Weights that lie in files already are never read: the result refers to them in a copy of the file that the kernel
     makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). Constants
     that passes made are appended. To a shared file, too: the input stays as usable as before, but longer; and whoever
-    overwrites one of the two in place, overwrites both.
+    overwrites one of the two in place, overwrites both. ``onnx.load`` refuses external data that has a second hard link
+    (ONNX Runtime and OpenVINO take it), so an ONNX model that shares its data is closed to it.
 
     Args:
         model: What to write.
@@ -130,10 +131,24 @@ def _check_written(model: Model, folder: Path, file_name: str) -> None:
     for kind, before, after in (("inputs", model.inputs, written.inputs), ("outputs", model.outputs, written.outputs)):
         if not _same(before, after):
             raise WriteError("GP502", f"{file_name} was written, but its {kind} read back as {after}, not as {before}")
+    if _structure(model) != _structure(written):
+        raise WriteError("GP502", f"{file_name} was written, but reads back as another graph")
+
+
+def _structure(model: Model) -> str:
+    """A hash of what writing must keep; see `Model.digest`."""
+    if model.dialect == "onnx":
+        return model.digest()
+    from graphpass.openvino_digest import digest
+    from graphpass.openvino_model import OpenVINOModel
+
+    assert isinstance(model, OpenVINOModel)
+    return digest(model.ov_model, shapes=False)
 
 
 def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *, share: bool) -> Written:
     from graphpass.onnx_model import OnnxModel
+    from graphpass.onnx_tensors import external_files
     from graphpass.storage.onnx_files import PROTO_LIMIT, stage_onnx
 
     assert isinstance(model, OnnxModel)
@@ -141,7 +156,14 @@ def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *
     limit = PROTO_LIMIT if limit is None else limit
     stage_onnx(model.proto, model.path, folder, file_name, link=share, limit=limit)
     check_unchanged(model.weight_files)
-    return Written()
+    if not share:
+        return Written()
+    files = external_files(model.proto, model.path)
+    for location, file in files.items():
+        if not (folder / location).samefile(file):
+            reason = f"{file} cannot be shared: the file system makes no hard link from there to the result"
+            raise UsageError("GP230", reason, "write on the same file system, or with --weights copy")
+    return Written(tuple(files.values()))
 
 
 def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) -> Written:

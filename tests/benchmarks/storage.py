@@ -1,0 +1,252 @@
+"""What rewriting a graph costs by the size of its weights: `python tests/benchmarks/storage.py FOLDER [GB ...]`.
+
+Models of random weights (6 GB: sparse zeros, share alone) are made below FOLDER, which needs about five times the
+largest size below that. Each way runs in a process of its own: wall time from reading to the last file, and until the
+disk has it (graphpass waits for that by itself, the others do not); bytes the process wrote; peak memory above what the
+imports take, mapped files included. The goals at 1.5 GB: share at least 15 times faster than
+save_model, copy 1.5 times; 6 GB within 1.3 times of 0.2 GB; under 150 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+REPEATS = 3
+HIDDEN, HEADS, HEAD_DIM = 2048, 16, 128
+SPARSE = 4.0
+
+Way = Callable[[Path, Path], None]
+
+
+def make(folder: Path, gigabytes: float) -> None:
+    """A stateless decoder in ONNX with external data in which each layer has attention and 100 MB of other weights."""
+    import numpy
+    from onnx import TensorProto, helper
+
+    folder.mkdir(parents=True)
+    layers = max(1, round(gigabytes * 1e9 / (28 * HIDDEN * HIDDEN)))
+    random = numpy.random.default_rng(0)
+    block = random.standard_normal((HIDDEN, HIDDEN), numpy.float32) / HIDDEN**0.5
+    offset = 0
+    tensors, nodes, inputs, outputs = [], [], [], []
+
+    def weight(name: str, stream) -> str:
+        nonlocal offset
+        tensor = TensorProto(name=name, data_type=1, dims=[HIDDEN, HIDDEN], data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", "model.onnx.data"), ("offset", offset), ("length", block.nbytes)):
+            tensor.external_data.add(key=key, value=str(value))
+        if gigabytes < SPARSE:
+            block[0, 0] = len(tensors)
+            stream.write(block.tobytes())
+        offset += block.nbytes
+        tensors.append(tensor)
+        return name
+
+    def node(kind: str, *given: str, **attributes) -> str:
+        made = f"{kind}_{len(nodes)}"
+        nodes.append(helper.make_node(kind, list(given), [made], name=made, **attributes))
+        return made
+
+    def constant(name: str, values, kind=TensorProto.INT64) -> str:
+        if all(tensor.name != name for tensor in tensors):
+            shape = [len(values)] if isinstance(values, list) else []
+            tensors.append(helper.make_tensor(name, kind, shape, values if shape else [values]))
+        return name
+
+    with (folder / "model.onnx.data").open("wb") as stream:
+        cache = ["batch", HEADS, "past", HEAD_DIM]
+        inputs.append(helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence"]))
+        inputs.append(helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", "total"]))
+        hidden = node("Gather", weight("embedding", stream), "input_ids", axis=0)
+        split, merge = constant("split", [0, 0, HEADS, HEAD_DIM]), constant("merge", [0, 0, HIDDEN])
+        axes, scale = constant("axes", [1, 2]), constant("scale", HEAD_DIM**-0.5, TensorProto.FLOAT)
+        seen = node("Unsqueeze", node("Cast", "attention_mask", to=TensorProto.FLOAT), axes)
+        hide = node("Sub", seen, constant("one", 1.0, TensorProto.FLOAT))
+        mask = node("Mul", hide, constant("much", 1e9, TensorProto.FLOAT))
+        for layer in range(layers):
+            query, key, value = (
+                node(
+                    "Transpose",
+                    node("Reshape", node("MatMul", hidden, weight(f"{layer}.{part}", stream)), split),
+                    perm=[0, 2, 1, 3],
+                )
+                for part in "qkv"
+            )
+            for part, new in (("key", key), ("value", value)):
+                past, present = f"past_key_values.{layer}.{part}", f"present.{layer}.{part}"
+                inputs.append(helper.make_tensor_value_info(past, TensorProto.FLOAT, cache))
+                outputs.append(
+                    helper.make_tensor_value_info(present, TensorProto.FLOAT, ["batch", HEADS, "total", HEAD_DIM])
+                )
+                nodes.append(helper.make_node("Concat", [past, new], [present], name=present, axis=2))
+            scores = node("MatMul", query, node("Transpose", f"present.{layer}.key", perm=[0, 1, 3, 2]))
+            scores = node("Add", node("Mul", scores, scale), mask)
+            mixed = node("MatMul", node("Softmax", scores, axis=-1), f"present.{layer}.value")
+            mixed = node("Reshape", node("Transpose", mixed, perm=[0, 2, 1, 3]), merge)
+            hidden = node("Add", hidden, node("MatMul", mixed, weight(f"{layer}.o", stream)))
+            for part in "abc":
+                hidden = node("Add", hidden, node("Tanh", node("MatMul", hidden, weight(f"{layer}.{part}", stream))))
+        nodes.append(helper.make_node("MatMul", [hidden, weight("head", stream)], ["logits"], name="logits"))
+        stream.truncate(offset)
+        os.fsync(stream.fileno())
+    outputs.insert(0, helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "sequence", HIDDEN]))
+    graph = helper.make_graph(nodes, "decoder", inputs, outputs, tensors)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+
+
+def to_ir(source: Path, folder: Path) -> None:
+    """The stateless IR to start from. (Not shared: onnx.load refuses data files that have a second hard link.)"""
+    import graphpass
+    from graphpass.manager import PassManager
+    from graphpass.pipeline import parse
+
+    model = PassManager(parse("to-openvino")).run(graphpass.load(source)).model
+    graphpass.save(model, folder / "openvino_model.xml", weights="copy")
+
+
+def _pipeline(source: Path, text: str):
+    import graphpass
+    from graphpass.manager import PassManager
+    from graphpass.pipeline import parse
+
+    return PassManager(parse(text)).run(graphpass.load(source)).model
+
+
+STATEFUL = "fuse-attention,make-stateful"
+
+
+def graphpass_way(text: str, weights: str, file: str) -> Way:
+    def run(source: Path, target: Path) -> None:
+        import graphpass
+
+        graphpass.save(_pipeline(source, text), target / file, weights=weights)
+
+    return run
+
+
+def save_model_way(text: str) -> Way:
+    def run(source: Path, target: Path) -> None:
+        import openvino
+
+        target.mkdir()
+        openvino.save_model(_pipeline(source, text).ov_model, target / "model.xml", compress_to_fp16=False)
+
+    return run
+
+
+def ovc(source: Path, target: Path) -> None:
+    import openvino
+
+    target.mkdir()
+    openvino.save_model(openvino.convert_model(source), target / "model.xml", compress_to_fp16=False)
+
+
+def onnx_way(source: Path, target: Path) -> None:
+    import onnx
+
+    target.mkdir()
+    onnx.save(onnx.load(source), target / "model.onnx", save_as_external_data=True, location="model.onnx.data")
+
+
+def rename_way(weights: str) -> Way:
+    def run(source: Path, target: Path) -> None:
+        import graphpass
+
+        model = graphpass.load(source)
+        model.proto.producer_name = "benchmark"
+        model.mark_edited()
+        graphpass.save(model, target / "model.onnx", weights=weights)
+
+    return run
+
+
+#: task -> way -> what runs; the first is what others are compared with.
+WAYS: dict[str, dict[str, Way]] = {
+    "IR -> IR stateful": {
+        "save_model": save_model_way(STATEFUL),
+        "copy": graphpass_way(STATEFUL, "copy", "m.xml"),
+        "share": graphpass_way(STATEFUL, "share", "m.xml"),
+    },
+    "ONNX -> IR stateful": {
+        "save_model": save_model_way("to-openvino," + STATEFUL),
+        "ovc (stateless)": ovc,
+        "copy": graphpass_way("to-openvino," + STATEFUL, "copy", "m.xml"),
+        "share": graphpass_way("to-openvino," + STATEFUL, "share", "m.xml"),
+    },
+    "ONNX -> ONNX": {"onnx.load/save": onnx_way, "copy": rename_way("copy"), "share": rename_way("share")},
+}
+
+
+def measure(task: str, way: str, source: Path, target: Path) -> None:
+    """Run one way in this process, and print what it took as JSON."""
+    import onnx  # noqa: F401
+    import openvino
+
+    import graphpass
+    from graphpass.pipeline import parse
+
+    parse("to-openvino," + STATEFUL)
+    graphpass.analyze_caches  # noqa: B018 - imports
+    openvino.Core()
+    Path("/proc/self/clear_refs").write_text("5")
+    base, written = _status("VmRSS"), _written()
+    start = time.perf_counter()
+    WAYS[task][way](source, target)
+    seconds = time.perf_counter() - start
+    os.sync()
+    flushed = time.perf_counter() - start
+    found = [seconds, flushed, _written() - written, _status("VmHWM") - base]
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def _written() -> int:
+    """Bytes given to write calls, copies in the kernel included."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
+
+
+def main(folder: Path, sizes: list[float]) -> None:
+    heads = f"{'seconds':>8} {'ratio':>7} {'on disk':>8} {'ratio':>7} {'MB written':>11} {'peak MB':>8}"
+    print(f"{'GB':>5}  {'task':20} {'way':16} {heads}", flush=True)
+    for size in sizes:
+        work = folder / f"{size:g}"
+        make(work / "onnx", size)
+        to_ir(work / "onnx" / "model.onnx", work / "ir")
+        os.sync()
+        for task, ways in WAYS.items():
+            source = work / "ir" / "openvino_model.xml" if task.startswith("IR") else work / "onnx" / "model.onnx"
+            names = [way for way in ways if size < SPARSE or way == "share"]
+            rows: dict[str, list[tuple[float, ...]]] = {way: [] for way in names}
+            for _ in range(REPEATS):
+                for way in names:
+                    program = [sys.executable, __file__, "--measure", task, way, str(source), str(work / "out")]
+                    done = subprocess.run(program, check=True, capture_output=True, text=True)
+                    rows[way].append(tuple(json.loads(done.stdout.splitlines()[-1])))
+                    shutil.rmtree(work / "out")
+            medians = {way: [statistics.median(column) for column in zip(*rows[way], strict=True)] for way in names}
+            first = medians[names[0]]
+            for way, (seconds, flushed, written, peak) in medians.items():
+                times = f"{seconds:8.2f} {first[0] / seconds:6.1f}x {flushed:8.2f} {first[1] / flushed:6.1f}x"
+                print(f"{size:5g}  {task:20} {way:16} {times} {written / 1e6:11.2f} {peak / 1e6:8.1f}", flush=True)
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--measure":
+        measure(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))
+    else:
+        main(Path(sys.argv[1]), [float(size) for size in sys.argv[2:]] or [0.2, 1.5, 6.0])
