@@ -171,3 +171,30 @@ def test_a_result_that_would_not_be_fused_is_not_written(capfd, tmp_path):
     done = in_process(capfd, *arguments, "--allow-unfused")
     assert done.code == 0
     assert "contract  does not hold\n  /model/layers.0/self_attn/Softmax is not fused: " in done.out
+
+
+def test_weights_are_copied_unless_asked(capfd, tmp_path):
+    shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+    before = contents(tmp_path / "in")
+    arguments = ["convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
+    done = in_process(capfd, *arguments)
+    assert done.code == 0
+    assert "WARNING" not in done.out
+    assert contents(tmp_path / "in") == before
+    for _ in range(2):  # the second time over a result that shares them already
+        done = in_process(capfd, *arguments, "--weights", "share")
+        assert done.code == 0
+        source = tmp_path / "in" / "openvino_model.bin"
+        said = rf"^  WARNING: the weights are shared with {source}: (nothing was|\d+ bytes were) appended to it"
+        assert re.search(said, done.out, re.MULTILINE)
+        assert source.samefile(tmp_path / "out" / "openvino_model.bin")
+        assert source.read_bytes().startswith(before["openvino_model.bin"])
+        assert load(tmp_path / "in").digest() == load(export("llama", "ov-stateless")).digest()
+
+
+def test_weights_that_cannot_be_shared(capfd, tmp_path):
+    arguments = ["convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
+    done = in_process(capfd, *arguments, "--weights", "share")
+    assert done.code == 2
+    assert done.err.startswith("error: GP230: weights can be shared where they lie in one file; these lie in no file")
+    assert not (tmp_path / "out").exists()
