@@ -10,6 +10,7 @@ import numpy
 import openvino
 
 from graphpass.openvino_names import bodies
+from graphpass.storage.weight_file import MappedWeights
 
 __all__ = ["digest"]
 
@@ -20,13 +21,14 @@ _SAMPLE = 64
 _STAMPS = frozenset({"OpenVINO Runtime", "Runtime_version", "version"})
 
 
-def digest(ov_model: openvino.Model, *, shapes: bool = True) -> str:
+def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = True) -> str:
     """A hash of ``ov_model``: two models with the same hash have the same graph.
 
     A node's hash holds those of its inputs, so the order in which nodes happen to be listed does not count.
 
     Args:
         ov_model: The model.
+        mapped: Where constants lie in files that are as they were.
         shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
     """
     graphs = [("", ov_model)]
@@ -35,11 +37,11 @@ def digest(ov_model: openvino.Model, *, shapes: bool = True) -> str:
             graphs.extend((op.get_name(), body) for body in bodies(op))
     within: dict[str, list[str]] = {}
     for owner, graph in reversed(graphs):  # bodies before the graphs that hold them
-        within.setdefault(owner, []).append(_graph_digest(graph, within, shapes=shapes))
+        within.setdefault(owner, []).append(_graph_digest(graph, within, mapped, shapes=shapes))
     return _hash(within[""], _plain(ov_model.rt_info, leave_out=_STAMPS))
 
 
-def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], *, shapes: bool) -> str:
+def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: MappedWeights, *, shapes: bool) -> str:
     found: dict[str, str] = {}
     for op in graph.get_ordered_ops():
         inputs = [(found[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
@@ -59,7 +61,7 @@ def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], *, shapes
             _plain(op.get_attributes()),
             inputs,
             outputs,
-            _content(op),
+            _content(op, mapped),
             within.get(op.get_name(), []),
             _ports_of_bodies(op),
         )
@@ -67,15 +69,17 @@ def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], *, shapes
     return _hash(ports, sorted(found.values()))
 
 
-def _content(op: openvino.Node) -> str:
+def _content(op: openvino.Node, mapped: MappedWeights) -> str:
     if op.get_type_name() != "Constant":
         return ""
     if op.get_element_type() == openvino.Type.string:
         return repr(op.get_tensor_view().str_data.tolist())
-    # The raw bytes, without reading more of a memory-mapped file than what is hashed.
     data = numpy.ravel(op.data).view(numpy.uint8)
-    sample = data if data.size <= _SMALL else numpy.concatenate([data[:_SAMPLE], data[-_SAMPLE:]])
-    return sample.tobytes().hex()
+    if data.size <= _SMALL:
+        return data.tobytes().hex()
+    place = mapped.find(data.ctypes.data, data.size)
+    sample = numpy.concatenate([data[:_SAMPLE], data[-_SAMPLE:]]).tobytes() if place is None else place.ends(_SAMPLE)
+    return sample.hex()
 
 
 def _ports_of_bodies(op: openvino.Node) -> list[Any]:

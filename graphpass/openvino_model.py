@@ -13,7 +13,7 @@ from graphpass.model import Dimension, Model, Port
 from graphpass.openvino_digest import digest
 from graphpass.openvino_ir import check_ir, openvino_words
 from graphpass.openvino_names import all_ops, stabilise_names
-from graphpass.storage.weight_file import WeightFile, check_unchanged
+from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -93,10 +93,14 @@ class OpenVINOModel(Model):
         copy.weight_files = self.weight_files
         return copy
 
-    def digest(self) -> str:
-        """A hash of the structure."""
+    def digest(self, *, shapes: bool = True) -> str:
+        """A hash of the structure.
+
+        Args:
+            shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
+        """
         self.stabilise_names()
-        return digest(self.ov_model)
+        return digest(self.ov_model, MappedWeights(file for file in self.weight_files if file.unchanged), shapes=shapes)
 
     def stabilise_names(self) -> None:
         """Give nodes that nobody named a name that depends on the graph alone; see `stabilise_names`."""

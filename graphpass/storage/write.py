@@ -139,11 +139,10 @@ def _structure(model: Model) -> str:
     """A hash of what writing must keep; see `Model.digest`."""
     if model.dialect == "onnx":
         return model.digest()
-    from graphpass.openvino_digest import digest
     from graphpass.openvino_model import OpenVINOModel
 
     assert isinstance(model, OpenVINOModel)
-    return digest(model.ov_model, shapes=False)
+    return model.digest(shapes=False)
 
 
 def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *, share: bool) -> Written:
