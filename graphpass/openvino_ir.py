@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["check_ir", "openvino_words", "string_constants"]
 
 _OLDEST_VERSION = 10
+
+#: Bodies nest three elements deep each. OpenVINO 2026.4.1 reads 50 000, and overflows its stack at 200 000.
+_DEEPEST = 1000
+
 _COPY_AGAIN = "export or copy the model again, both .xml and .bin"
 
 
@@ -87,6 +91,8 @@ class _Reader:
         if self._depth == 0:
             self._check_root(tag, attributes)
         self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ReadError("GP106", f"{self.path} nests elements more than {_DEEPEST} deep, which no exporter does")
         if tag == "layer":
             self._layer = attributes.get("name", "") if attributes.get("type") == "Const" else ""
         elif tag == "data" and self._layer:

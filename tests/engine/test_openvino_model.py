@@ -233,6 +233,7 @@ NET = '<?xml version="1.0"?><net name="x" version="11"><layers>{}</layers><edges
         (NET.format(""), "without outputs"),
         ('<!DOCTYPE net [<!ENTITY a "b">]>' + NET.format(""), "document type"),
         (NET.format('<layer id="0" name="c" type="Const"><data offset="-1" size="4"/></layer>'), "offset '-1'"),
+        (NET.format("<a>" * 200_000 + "</a>" * 200_000), "nests elements more than 1000 deep"),
     ],
 )
 def test_damaged_xml(tmp_path, xml, words, capfd):
