@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from graphpass.errors import UsageError
-from graphpass.storage.kernel_copy import copy_file, copy_range
+from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
 from graphpass.storage.weight_file import Place, WeightFile
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class BinFile:
             copy_file(self._extents[0].file.path, path)
         else:
             with path.open("xb", buffering=0) as stream:
+                reserve(stream.fileno(), self._size)
                 for extent in self._extents:
                     stream.seek(extent.target)
                     with extent.file.path.open("rb") as source:

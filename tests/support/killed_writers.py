@@ -89,7 +89,7 @@ def _attempt(model, destination: Path, policy: str, step: int, error: int) -> No
 
         return call
 
-    for name in ("fsync", "copy_file_range", "write"):
+    for name in ("fsync", "copy_file_range", "posix_fallocate", "write"):
         setattr(os, name, stepping(getattr(os, name)))
     sys.addaudithook(audit)
     try:
