@@ -93,6 +93,9 @@ def stage_openvino(
     check_unchanged(files)
     mapped = MappedWeights(files)
     stub = ov_model.clone()
+    # A clone keeps of what an output's tensor is called only what the Result behind it was given.
+    for result, copy in zip(ov_model.get_results(), stub.get_results(), strict=True):
+        copy.input_value(0).add_names(result.input_value(0).get_names())
     weights, small = _take_out(stub, mapped)
     if files and source is not None and source.suffix == ".xml":
         small.update(_strings(source, files[0]))
