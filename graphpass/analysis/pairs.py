@@ -78,14 +78,12 @@ def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[P
     graph = model.graph
     pasts = [node for node in graph.of_op("Parameter") if may_be_past(node.outputs[0])]
     parameters = [node for node in pasts if not _is_activation(graph, node.outputs[0])]
-    results = [node for node in graph.of_op("Result") if node.inputs[0] is not None]
-    distances = {result.index: _distances(graph, result, barriers) for result in results}
+    named = {parameter.index: parameter for parameter in parameters}
     candidates = sorted(
-        (distance, -_shared_words(parameter.name, result.name), parameter.index, result.index)
-        for parameter in parameters
-        for result in results
-        if _fit(parameter.outputs[0], result.inputs[0])
-        and (distance := distances[result.index].get(parameter.index)) is not None
+        (distance, -_shared_words(named[past].name, result.name), past, result.index)
+        for result in graph.of_op("Result")
+        for past, distance in _distances(graph, result, barriers).items()
+        if past in named and _fit(named[past].outputs[0], result.inputs[0])
     )
     taken: dict[int, int] = {}
     written: set[int] = set()
