@@ -107,6 +107,10 @@ CATALOG: dict[str, str] = {
         "`graphpass check` knows no rules for this target. It knows the runtimes that graphpass itself makes models "
         "for; the message lists them."
     ),
+    "GP224": (
+        "--reorder asks for inputs that move slots of caches, and the target keeps the caches outside of the model, so "
+        "there is nothing to move in it. Leave the option out, or choose another target."
+    ),
     "GP230": (
         "--weights share makes the result's weights a second name (a hard link) of the input's. That needs weights "
         "that lie in one file, and a result on the same file system. Write with --weights copy."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.conditions import OPENVINO, STATEFUL
-from graphpass.errors import PassFailedError
+from graphpass.errors import PassFailedError, UsageError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphpass.manager import Condition, Pass
     from graphpass.model import Model
 
-__all__ = ["CPU", "Target"]
+__all__ = ["CPU", "GPU", "Paged", "Target"]
 
 #: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
@@ -72,17 +72,13 @@ class Target(ABC):
                 )
 
 
-@dataclass(frozen=True)
-class CPU(Target):
-    """OpenVINO's CPU plugin, and openvino.genai on it.
+class _StatefulIR(Target):
+    """A runtime of OpenVINO that keeps caches itself.
 
-    Caches become variables behind a ``beam_idx`` Gather and attention becomes ``ScaledDotProductAttention``: the one
-    form that the plugin fuses into a stateful attention kernel. Positions and windows are exposed for
-    openvino.genai's default, paged backend, which sees neither the cache's length nor the mask.
+    Caches become variables behind a ``beam_idx`` Gather and attention becomes ``ScaledDotProductAttention``. Positions
+    and windows are exposed for paged attention, which sees neither the cache's length nor the mask.
     """
 
-    name: ClassVar[str] = "cpu"
-    description: ClassVar[str] = "OpenVINO on CPU: stateful, with attention fused; runs in openvino.genai"
     output_file: ClassVar[str] = "openvino_model.xml"
     contract: ClassVar[tuple[Condition, ...]] = (OPENVINO, STATEFUL)
 
@@ -107,6 +103,55 @@ class CPU(Target):
         if reorder:
             names.append("insert-reorder")
         return tuple(get_pass(name)() for name in names)
+
+
+@dataclass(frozen=True)
+class CPU(_StatefulIR):
+    """OpenVINO's CPU plugin, and openvino.genai on it.
+
+    The form is the one that the plugin fuses into a stateful attention kernel.
+    """
+
+    name: ClassVar[str] = "cpu"
+    description: ClassVar[str] = "OpenVINO on CPU: stateful, with attention fused; runs in openvino.genai"
+
+
+@dataclass(frozen=True)
+class GPU(_StatefulIR):
+    """OpenVINO's GPU plugin, and openvino.genai on it.
+
+    Without ``--reorder`` caches are read through ``beam_idx``, which the plugin turns into a table of beams; with it
+    through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and trims slots, and never through both.
+    """
+
+    name: ClassVar[str] = "gpu"
+    description: ClassVar[str] = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
+
+
+@dataclass(frozen=True)
+class Paged(_StatefulIR):
+    """Paged attention, openvino.genai's default backend.
+
+    It keeps blocks of caches itself and computes attention without the model's mask: what it would lose of a model
+    (ALiBi, a window that it does not find) breaks the contract, so that no such model is written.
+    """
+
+    name: ClassVar[str] = "paged"
+    description: ClassVar[str] = "openvino.genai's default backend: what SDPAToPagedAttention transforms rightly"
+
+    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UsageError: GP224, slots are to be reorderable.
+        """
+        if reorder:
+            raise UsageError(
+                "GP224",
+                "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
+                "leave out --reorder; the scheduler of openvino.genai shares and frees blocks",
+            )
+        return super().pipeline(model)
 
 
 def _lowerings(model: Model) -> list[str]:

@@ -198,3 +198,25 @@ def test_weights_that_cannot_be_shared(capfd, tmp_path):
     assert done.code == 2
     assert done.err.startswith("error: GP230: weights can be shared where they lie in one file; these lie in no file")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_paged_attention_would_lose_is_not_written(capfd, tmp_path):
+    out = tmp_path / "out"
+    done = in_process(capfd, "convert", export("bloom", "onnx"), "-o", out, "--target", "paged", "--no-verify")
+    assert done.code == 4
+    assert done.err.startswith("error: GP350: the result does not keep the contract of target paged: ")
+    assert "only ALiBi in another form is found" in done.err
+    assert not out.exists()
+
+
+def test_for_paged_attention(capfd, tmp_path):
+    out = tmp_path / "out"
+    done = in_process(capfd, "convert", export("granitemoehybrid", "ov-stateful"), "-o", out, "--target", "paged")
+    assert (done.code, done.err) == (0, "")
+    assert "contract  holds; confirmed: ran SDPAToPagedAttention on a copy" in done.out
+
+
+def test_for_a_gpu(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("lfm2", "ov-stateless"), "-o", tmp_path / "out", "--target", "gpu")
+    assert (done.code, done.err) == (0, "")
+    assert "contract  holds; " in done.out

@@ -1,11 +1,11 @@
 import pytest
 from support.models import export
 
-from graphpass.errors import PassFailedError, PreconditionError
+from graphpass.errors import PassFailedError, PreconditionError, UsageError
 from graphpass.manager import PassManager
 from graphpass.model import load
 from graphpass.pipeline import format_passes
-from graphpass.targets import CPU
+from graphpass.targets import CPU, GPU, Paged
 
 
 def pipeline(model, variant, **options):
@@ -48,3 +48,38 @@ def test_the_result_keeps_the_contract(variant):
 def test_a_broken_contract_is_told(variant, word):
     with pytest.raises(PassFailedError, match=f"GP405: target cpu needs {word!r}"):
         CPU().check(load(export("llama", variant)))
+
+
+@pytest.mark.parametrize("target", [GPU(), Paged()])
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
+def test_other_runtimes_of_openvino_take_the_same_form(target, variant):
+    model = load(export("llama", variant))
+    assert format_passes(target.pipeline(model)).split(",") == pipeline("llama", variant)
+    target.check(PassManager(target.pipeline(model)).run(model).model)
+
+
+def test_a_gpu_can_reorder_slots():
+    model = load(export("llama", "onnx"))
+    made = PassManager(GPU().pipeline(model, reorder=True)).run(model).model
+    names = {port.name for port in made.inputs}
+    assert {"src_idx", "dst_idx"} <= names
+    assert "beam_idx" not in names
+
+
+def test_paged_attention_reorders_nothing():
+    with pytest.raises(UsageError, match="GP224"):
+        Paged().pipeline(load(export("llama", "onnx")), reorder=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "positions"),
+    [
+        ("granitemoehybrid", "ov-stateless", True),
+        ("granitemoehybrid", "ov-stateful", True),
+        ("lfm2", "ov-stateless", False),
+        ("qwen3_next", "ov-stateful", False),
+        ("mamba", "ov-stateful", False),
+    ],
+)
+def test_positions_are_exposed_where_padding_does_not_reach_linear_states(name, variant, positions):
+    assert ("expose-position-ids" in pipeline(name, variant)) == positions
