@@ -69,4 +69,4 @@ def _find(graph: Graph, name: str, *ops: str) -> Node:
 
 
 def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
-    return tuple(Stop(node.op, node.name) for node in nodes)
+    return tuple(Stop(node.attributes.get("loop", node.op), node.name) for node in nodes)
