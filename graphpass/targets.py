@@ -97,7 +97,7 @@ class _StatefulIR(Target):
         leaks = any(absorbs_padding(model.graph, cache) for cache in inventory.of_kind("linear"))
         if from_mask or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
-        names += ["expose-window", "share-dimensions", "drop-identities", "drop-needless-broadcasts"]
+        names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
         if not inventory.stateful:
             names.append("make-stateful")
         if reorder:

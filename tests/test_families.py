@@ -34,10 +34,7 @@ FUSED = {
 }
 
 #: What keeps paged attention from generating the same tokens, and whether it refuses (RuntimeError) or computes others.
-ALIBI = "the runtime does not find ALiBi in this form and computes without it"
 NOT_PAGED = {
-    "bloom": (AssertionError, ALIBI),
-    "falcon_alibi": (AssertionError, ALIBI),
     "gpt_neo": (AssertionError, "the runtime does not find the window of local attention and computes without it"),
     "gemma2": (
         RuntimeError,

@@ -16,7 +16,7 @@ from graphpass.graph import Graph, Node, Value
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["MASK_PARTS", "MaskFacts", "mask_facts"]
+__all__ = ["MASKED_BELOW", "MASK_PARTS", "MaskFacts", "alibi_operands", "is_exposed_alibi", "mask_facts"]
 
 #: In the order in which they are told.
 MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
@@ -41,7 +41,7 @@ _WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterU
 _PLAIN = frozenset({"ConstantOfShape", "ShapeOf"})
 
 #: Below this, ``exp`` of a score is 0 beside any other score.
-_MASKED_BELOW = -1e3
+MASKED_BELOW = -1e3
 
 #: Constants of more elements are not read.
 _LARGEST_CONSTANT = 1 << 24
@@ -96,7 +96,7 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
             _add_constant(graph, value, facts)
         elif (comparison := compared_positions(graph, value)) is not None:
             _add_comparison(graph, comparison, node.name, facts)
-        elif node.op == "Multiply" and _is_alibi(graph, node):
+        elif alibi_operands(graph, node) is not None:
             facts.parts.add("alibi")
         elif node.op == "Gather" and _is_table(graph, node):
             facts.parts.add("bias")
@@ -148,7 +148,7 @@ def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
         constant = None
     if constant is None:
         facts.unknown = facts.unknown or value.name
-    elif constant.dtype.kind == "f" and ((constant != 0) & (constant > _MASKED_BELOW)).any():
+    elif constant.dtype.kind == "f" and ((constant != 0) & (constant > MASKED_BELOW)).any():
         # Ones, which are turned into what is added later on, are a mask, too.
         if set(_distinct(constant)) <= {0.0, 1.0}:
             _add_pattern(constant != 0, value.name, facts)
@@ -179,9 +179,9 @@ def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
     facts.unknown = facts.unknown or name
 
 
-def _is_alibi(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` multiplies positions with a slope for each head."""
-    for port in (0, 1):
+def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | None:
+    """Slopes ``[heads]`` and positions, where ``node`` multiplies positions with a slope for each head."""
+    for port in (0, 1) if node.op == "Multiply" else ():
         slopes, positions = node.inputs[port], node.inputs[1 - port]
         if slopes is None or positions is None:
             continue
@@ -192,8 +192,20 @@ def _is_alibi(graph: Graph, node: Node) -> bool:
         if constant is not None and constant.size > 1 and max(constant.shape) == constant.size:
             falls = (abs(constant).reshape(-1) > 0).all() and len(set(_distinct(constant))) == constant.size
             if falls and _holds_positions(graph, positions):
-                return True
-    return False
+                return constant.reshape(-1), positions
+    return None
+
+
+def is_exposed_alibi(graph: Graph, value: Value) -> bool:
+    """Whether ``value`` is ALiBi as paged attention finds it in a Select: ``Reshape(Reshape(Multiply(slopes, .)))``."""
+    for op in ("Reshape", "Reshape"):
+        node = graph.producer(value)
+        if node.op != op or node.inputs[0] is None:
+            return False
+        value = node.inputs[0]
+    node = graph.producer(value)
+    slopes = node.inputs[0] if node.op == "Multiply" else None
+    return slopes is not None and graph.producer(slopes).op == "Constant" and alibi_operands(graph, node) is not None
 
 
 def _holds_positions(graph: Graph, value: Value) -> bool:

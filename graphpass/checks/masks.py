@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.masks import is_exposed_alibi
+
 if TYPE_CHECKING:
     from graphpass.graph import Graph, Node, Value
 
@@ -43,7 +45,9 @@ def added_bias(graph: Graph, mask: Value | None) -> Node | None:
             continue
         seen.add(node.index)
         if node.op == "Select":
-            pending.extend(node.inputs[1:])
+            pending.extend(
+                branch for branch in node.inputs[1:] if branch is not None and not is_exposed_alibi(graph, branch)
+            )
         elif node.op in _ARITHMETIC:
             pending.extend(node.inputs)
         elif node.op == "Gather" and _is_table(graph, node):

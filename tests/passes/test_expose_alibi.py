@@ -1,0 +1,112 @@
+"""expose-alibi: the one form that paged attention finds, the same numbers, nothing where something else is added."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy
+import openvino
+import pytest
+from openvino import opset13
+from support.models import export
+
+import graphpass
+from graphpass.analysis.masks import is_exposed_alibi
+from graphpass.manager import Changed, PassManager, Unchanged
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.passes.expose_alibi import ExposeAlibi
+from graphpass.verify import compare
+
+#: Bloom adds it to the scores; Falcon to the scores and, in a Select, to the mask.
+MODELS = ("bloom", "falcon_alibi")
+
+BEFORE = "to-openvino,fuse-attention,expose-window,share-dimensions,drop-identities"
+
+
+@functools.cache
+def before(name: str) -> OpenVINOModel:
+    return PassManager(graphpass.parse(BEFORE)).run(graphpass.load(export(name, "onnx"))).model
+
+
+def exposed(model: OpenVINOModel):
+    result = PassManager([ExposeAlibi()]).run(model)
+    return result.model, result.records[0].result
+
+
+def masks(model: OpenVINOModel):
+    return [node.inputs[3] for node in model.graph.of_op("ScaledDotProductAttention")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_stands_in_the_branch_of_a_select(name):
+    def selects(model):
+        makers = [model.graph.producer(mask) for mask in masks(model)]
+        return [node.op == "Select" and is_exposed_alibi(model.graph, node.inputs[2]) for node in makers]
+
+    assert selects(before(name)) == [False, False]
+    after, result = exposed(before(name))
+    assert isinstance(result, Changed)
+    assert result.statistics == {"attention with ALiBi": 2}
+    assert selects(after) == [True, True]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_numbers_stay(name):
+    after, _ = exposed(before(name))
+    comparison = compare(graphpass.load(export(name, "onnx")), after, steps=16)
+    assert comparison.passed, comparison.summary()
+    assert comparison.max_abs_difference < 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_twice_is_once(name):
+    after, _ = exposed(before(name))
+    again, result = exposed(after)
+    assert isinstance(result, Unchanged)
+    assert again.digest() == after.digest()
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_neo"])
+def test_models_without_it(name):
+    _, result = exposed(before(name))
+    assert isinstance(result, Unchanged)
+    assert not result.notes
+
+
+def changed(change) -> OpenVINOModel:
+    """Bloom with something done to the mask that its attention reads."""
+    model = before("bloom").clone()
+    for op in model.ov_model.get_ordered_ops():
+        if op.get_type_name() == "ScaledDotProductAttention":
+            op.input(3).replace_source_output(change(op.input_value(3)).output(0))
+    model.ov_model.validate_nodes_and_infer_types()
+    model.mark_edited()
+    return model
+
+
+def test_a_bias_besides_it_stays():
+    """What each head adds to nearer keys would be lost: then the form stays as it is, with a word."""
+    bias = numpy.linspace(0.1, 0.9, 4, dtype=numpy.float32).reshape(1, 4, 1, 1)
+    after, result = exposed(changed(lambda mask: opset13.add(mask, opset13.constant(bias))))
+    assert isinstance(result, Unchanged)
+    assert [note.split(": ")[1] for note in result.notes] == ["something besides a mask is added to it"] * 2
+    assert after.graph.producer(masks(after)[0]).op == "Add"
+
+
+def test_heads_that_do_not_fit_stay():
+    """Heads moved behind positions are no heads any more."""
+
+    def turned(mask):
+        order = opset13.constant(numpy.array([0, 1, 3, 2]))
+        return opset13.transpose(opset13.transpose(mask, order), order)
+
+    _, result = exposed(changed(turned))
+    assert isinstance(result, Unchanged)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_cpu_plugin_goes_on_fusing(name):
+    from support.decode import fused_attention
+
+    after = PassManager(graphpass.parse("make-stateful{beam-index=true}")).run(exposed(before(name))[0]).model
+    assert fused_attention(openvino.Core().compile_model(after.ov_model, "CPU")) == 2
