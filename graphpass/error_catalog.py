@@ -108,8 +108,8 @@ CATALOG: dict[str, str] = {
         "for; the message lists them."
     ),
     "GP224": (
-        "--reorder asks for inputs that move slots of caches, and the target keeps the caches outside of the model, so "
-        "there is nothing to move in it. Leave the option out, or choose another target."
+        "--reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the caches "
+        "outside of the model, or rewrites the model itself. Leave the option out, or choose another target."
     ),
     "GP230": (
         "--weights share makes the result's weights a second name (a hard link) of the input's. That needs weights "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphpass.manager import Condition, Pass
     from graphpass.model import Model
 
-__all__ = ["CPU", "GPU", "Paged", "Target"]
+__all__ = ["CPU", "GPU", "NPU", "Paged", "Target"]
 
 #: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
@@ -126,6 +126,31 @@ class GPU(_StatefulIR):
 
     name: ClassVar[str] = "gpu"
     description: ClassVar[str] = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
+
+
+@dataclass(frozen=True)
+class NPU(_StatefulIR):
+    """The NPU plugin's NPUW, which takes a model apart into a prefill and a decode model of static shapes.
+
+    It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
+    """
+
+    name: ClassVar[str] = "npu"
+    description: ClassVar[str] = "OpenVINO on NPU: what NPUW takes and computes rightly"
+
+    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UsageError: GP224, slots are to be reorderable.
+        """
+        if reorder:
+            raise UsageError(
+                "GP224",
+                "NPUW takes no inputs that move slots of caches",
+                "leave out --reorder; to go back, feed position_ids from the earlier position on",
+            )
+        return super().pipeline(model)
 
 
 @dataclass(frozen=True)

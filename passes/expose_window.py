@@ -14,6 +14,8 @@ from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import integers, named
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import openvino
 
     from graphpass.graph import Graph, Value
@@ -167,6 +169,14 @@ def _output(graph: Graph, value: Value) -> openvino.Output:
     return output
 
 
+def _causal_first(graph: Graph, others: Sequence[_Condition]) -> list[_Condition]:
+    """``others`` with those that compare positions in front: NPUW wants them right behind the window.
+
+    Its phi3_sliding_mask.cpp (openvino 2026.4.1) mends ``And(And(., Greater), LessEqual)`` for prompts that it pads.
+    """
+    return sorted(others, key=lambda other: compared_positions(graph, other.value, holds=other.holds) is None)
+
+
 def _write_mask(mask: _Mask, name: str, graph: Graph) -> openvino.Node:
     import openvino
     from openvino import opset13
@@ -177,7 +187,7 @@ def _write_mask(mask: _Mask, name: str, graph: Graph) -> openvino.Node:
     in_window = named(opset13.greater(keys, first), f"{name}/in_window")
     others = [
         output if other.holds else named(opset13.logical_not(output), f"{name}/not_{number}").output(0)
-        for number, other in enumerate(mask.others)
+        for number, other in enumerate(_causal_first(graph, mask.others))
         for output in (_output(graph, other.value),)
     ]
     # The matcher wants four Ands: the window with anything, with the causal condition, with anything, with padding.

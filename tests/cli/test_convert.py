@@ -220,3 +220,18 @@ def test_for_a_gpu(capfd, tmp_path):
     done = in_process(capfd, "convert", export("lfm2", "ov-stateless"), "-o", tmp_path / "out", "--target", "gpu")
     assert (done.code, done.err) == (0, "")
     assert "contract  holds; " in done.out
+
+
+def test_for_an_npu(capfd, tmp_path):
+    """With a sliding window, which NPUW mends for padded prompts in one form only."""
+    done = in_process(capfd, "convert", export("gemma3_text", "onnx"), "-o", tmp_path / "out", "--target", "npu")
+    assert (done.code, done.err) == (0, "")
+    assert "contract  holds; confirmed: compiled with NPUW on the CPU, and ran 8 steps" in done.out
+
+
+def test_what_an_npu_would_compute_wrong_is_not_written(capfd, tmp_path):
+    out = tmp_path / "out"
+    done = in_process(capfd, "convert", export("lfm2", "ov-stateless"), "-o", out, "--target", "npu", "--no-verify")
+    assert done.code == 4
+    assert "no attention_mask is applied to what enters the state" in done.err
+    assert not out.exists()

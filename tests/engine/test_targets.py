@@ -5,7 +5,7 @@ from graphpass.errors import PassFailedError, PreconditionError, UsageError
 from graphpass.manager import PassManager
 from graphpass.model import load
 from graphpass.pipeline import format_passes
-from graphpass.targets import CPU, GPU, Paged
+from graphpass.targets import CPU, GPU, NPU, Paged
 
 
 def pipeline(model, variant, **options):
@@ -50,7 +50,7 @@ def test_a_broken_contract_is_told(variant, word):
         CPU().check(load(export("llama", variant)))
 
 
-@pytest.mark.parametrize("target", [GPU(), Paged()])
+@pytest.mark.parametrize("target", [GPU(), NPU(), Paged()])
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_other_runtimes_of_openvino_take_the_same_form(target, variant):
     model = load(export("llama", variant))
@@ -66,9 +66,10 @@ def test_a_gpu_can_reorder_slots():
     assert "beam_idx" not in names
 
 
-def test_paged_attention_reorders_nothing():
+@pytest.mark.parametrize("target", [NPU(), Paged()])
+def test_some_reorder_nothing(target):
     with pytest.raises(UsageError, match="GP224"):
-        Paged().pipeline(load(export("llama", "onnx")), reorder=True)
+        target.pipeline(load(export("llama", "onnx")), reorder=True)
 
 
 @pytest.mark.parametrize(
