@@ -7,7 +7,7 @@ dialects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -108,6 +108,25 @@ class Graph:
     def uses(self, value: Value) -> tuple[Use, ...]:
         """Where ``value`` is read, in node order."""
         return tuple(self._uses.get((value.node, value.port), ()))
+
+    def behind(
+        self, values: Iterable[Value | None], through: Callable[[Node], Iterable[Value | None]]
+    ) -> Iterator[Node]:
+        """The nodes that ``values`` come from, each once.
+
+        Args:
+            values: Where to start.
+            through: Which inputs of a node to follow further.
+        """
+        pending, seen = list(values), set()
+        while pending:
+            value = pending.pop()
+            if value is None or value.node in seen:
+                continue
+            seen.add(value.node)
+            node = self.nodes[value.node]
+            yield node
+            pending.extend(through(node))
 
     def of_op(self, *ops: str) -> Iterator[Node]:
         """The nodes of these operators, in order."""

@@ -77,13 +77,23 @@ class _StatefulIR(Target):
 
     Caches become variables behind a ``beam_idx`` Gather and attention becomes ``ScaledDotProductAttention``. Positions
     and windows are exposed for paged attention, which sees neither the cache's length nor the mask.
+
+    Attributes:
+        no_reorder: Why slots cannot be reorderable, and what to do instead; ``None`` where they can.
     """
 
     output_file: ClassVar[str] = "openvino_model.xml"
     contract: ClassVar[tuple[Condition, ...]] = (OPENVINO, STATEFUL)
+    no_reorder: ClassVar[tuple[str, str] | None] = None
 
     def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`."""
+        """See `Target.pipeline`.
+
+        Raises:
+            UsageError: GP224, slots are to be reorderable, and the runtime takes no such model.
+        """
+        if reorder and self.no_reorder is not None:
+            raise UsageError("GP224", *self.no_reorder)
         from graphpass.analysis.caches import analyze_caches
         from graphpass.analysis.padding import absorbs_padding
         from graphpass.registry import get_pass
@@ -94,7 +104,7 @@ class _StatefulIR(Target):
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
         # the mask; and the runtimes of encoder-decoder models feed no positions.
-        leaks = any(absorbs_padding(model.graph, cache) for cache in inventory.of_kind("linear"))
+        leaks = any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         if from_mask or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
         names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
@@ -137,20 +147,10 @@ class NPU(_StatefulIR):
 
     name: ClassVar[str] = "npu"
     description: ClassVar[str] = "OpenVINO on NPU: what NPUW takes and computes rightly"
-
-    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
-
-        Raises:
-            UsageError: GP224, slots are to be reorderable.
-        """
-        if reorder:
-            raise UsageError(
-                "GP224",
-                "NPUW takes no inputs that move slots of caches",
-                "leave out --reorder; to go back, feed position_ids from the earlier position on",
-            )
-        return super().pipeline(model)
+    no_reorder: ClassVar[tuple[str, str] | None] = (
+        "NPUW takes no inputs that move slots of caches",
+        "leave out --reorder; to go back, feed position_ids from the earlier position on",
+    )
 
 
 @dataclass(frozen=True)
@@ -163,20 +163,10 @@ class Paged(_StatefulIR):
 
     name: ClassVar[str] = "paged"
     description: ClassVar[str] = "openvino.genai's default backend: what SDPAToPagedAttention transforms rightly"
-
-    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
-        """See `Target.pipeline`.
-
-        Raises:
-            UsageError: GP224, slots are to be reorderable.
-        """
-        if reorder:
-            raise UsageError(
-                "GP224",
-                "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
-                "leave out --reorder; the scheduler of openvino.genai shares and frees blocks",
-            )
-        return super().pipeline(model)
+    no_reorder: ClassVar[tuple[str, str] | None] = (
+        "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
+        "leave out --reorder; the scheduler of openvino.genai shares and frees blocks",
+    )
 
 
 def _lowerings(model: Model) -> list[str]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.pairs import same_tensor
+from graphpass.analysis.windows import one_number
 from graphpass.graph import Graph, Node, Use, Value
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect, Model
@@ -84,7 +85,7 @@ def _counted_rows(model: Model) -> list[Value]:
     for node in graph.of_op("Range"):
         if _is_past_length(graph, node.inputs[0], pasts):
             found += _rows(graph, node.outputs[0])
-        elif _number(graph, node.inputs[0]) == 0:
+        elif one_number(graph, node.inputs[0]) == 0:
             found += _moved_rows(graph, node.outputs[0], pasts)
     return found
 
@@ -114,12 +115,12 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
     if source is None or graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
     found: list[Value] = []
-    pending = [(counted.outputs[0], 0)]
+    pending = [(counted.outputs[0], 0.0)]
     while pending:
         value, offset = pending.pop()
         for use in graph.uses(value):
             node = use.node
-            number = _number(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
+            number = one_number(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
             if node.op == "Convert" or (node.op == "Maximum" and number == 0):
                 pending.append((node.outputs[0], offset))
             elif node.op in {"Add", "Subtract"} and number is not None:
@@ -131,13 +132,8 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 
 def _ends_last(graph: Graph, node: Node) -> bool:
     """Whether a Slice keeps columns up to the last one."""
-    stop, axis = _number(graph, node.inputs[2]), _number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
+    stop, axis = one_number(graph, node.inputs[2]), one_number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
     return stop is not None and stop >= 2**31 - 1 and axis in {1, -1}
-
-
-def _number(graph: Graph, value: Value | None) -> int | None:
-    constant = graph.constant(value)
-    return int(constant.item()) if constant is not None and constant.size == 1 else None
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:

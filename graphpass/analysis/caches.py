@@ -42,7 +42,7 @@ def _analyze(model: Model) -> Inventory:
     graph = whole.graph
     reads = whole.analysis(attention_reads)
     operands = whole.analysis(attention_operands)
-    pairs = find_pairs(whole)
+    pairs = whole.analysis(find_pairs)
     kinds = {pair: classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs}
     found = list(apply_declarations(whole, model.declarations, kinds).values())
     paired = {pair.read.index for pair in pairs}

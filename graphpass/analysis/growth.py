@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from graphpass.analysis.size import Size
-from graphpass.analysis.sizes import Sizes, infer_sizes
-from graphpass.graph import Graph, Value
+from graphpass.analysis.sizes import infer_sizes
+from graphpass.graph import Value
 from graphpass.model import Model
 
 __all__ = ["Growth", "growth_of", "state_batch_axis"]
@@ -27,7 +27,7 @@ def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth,
     old, new = sizes.shape(past), sizes.shape(present)
     if old is None or new is None or len(old) != len(new):
         return tuple("unknown" for _ in past.shape or ())
-    steps = _token_sizes(model.graph, sizes, 1)
+    _, steps = model.analysis(_token_sizes)
     return tuple(_growth(before, after, steps) for before, after in zip(old, new, strict=True))
 
 
@@ -46,22 +46,24 @@ def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
 def _rises(added: Size, before: Size) -> bool:
     """Whether what is added to ``before`` is more than nothing, and is known to be added."""
     is_sum = before.plain is None or added.plain is not None
-    return is_sum and added.number >= 0 and all(count > 0 for _, count in added.dimensions)
+    return is_sum and added.is_natural
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
     """The axis of a carried tensor whose size is the batch of the token inputs; the first where that is not told."""
     sizes = model.analysis(infer_sizes)
-    batches = _token_sizes(model.graph, sizes, 0)
+    batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
     found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.plain is None}
     return found.pop() if len(found) == 1 else 0
 
 
-def _token_sizes(graph: Graph, sizes: Sizes, axis: int) -> set[Size]:
-    """The size of ``axis`` of the inputs that hold ids: matrices of integers."""
-    shapes = [sizes.shape(node.outputs[0]) for node in graph.of_op("Parameter") if _may_be_tokens(node.outputs[0])]
-    return {shape[axis] for shape in shapes if shape is not None}
+def _token_sizes(model: Model) -> tuple[set[Size], set[Size]]:
+    """The sizes of both axes of the inputs that hold ids, matrices of integers: batches and steps."""
+    sizes = model.analysis(infer_sizes)
+    values = [node.outputs[0] for node in model.graph.of_op("Parameter") if _may_be_tokens(node.outputs[0])]
+    shapes = [shape for value in values if (shape := sizes.shape(value)) is not None]
+    return {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
 
 
 def _may_be_tokens(value: Value) -> bool:

@@ -210,19 +210,14 @@ def is_exposed_alibi(graph: Graph, value: Value) -> bool:
 
 def _holds_positions(graph: Graph, value: Value) -> bool:
     """Whether ``value`` counts positions: a range, or the running sum of an input's ones."""
-    pending, seen = [value], set()
-    while pending:
-        node = graph.producer(pending.pop())
-        if node.index in seen:
-            continue
-        seen.add(node.index)
-        if node.op in {"Range", "CumSum"}:
-            return True
-        if node.op in _LAYOUT:
-            pending.extend(source for source in node.inputs[:1] if source is not None)
-        elif node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs", "Select"}:
-            pending.extend(source for source in node.inputs if source is not None)
-    return False
+    return any(node.op in {"Range", "CumSum"} for node in graph.behind([value], _counted))
+
+
+def _counted(node: Node) -> tuple[Value | None, ...]:
+    """What positions that ``node`` gives are computed from."""
+    if node.op in _LAYOUT:
+        return node.inputs[:1]
+    return node.inputs if node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs", "Select"} else ()
 
 
 def _is_table(graph: Graph, node: Node) -> bool:

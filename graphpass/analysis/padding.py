@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.caches import Cache
-from graphpass.graph import Graph
+from graphpass.model import Model
 
 __all__ = ["absorbs_padding"]
 
@@ -11,18 +11,22 @@ __all__ = ["absorbs_padding"]
 _NO_WAY = frozenset({"ScaledDotProductAttention", "ShapeOf", "Softmax"})
 
 
-def absorbs_padding(graph: Graph, cache: Cache) -> bool:
+def absorbs_padding(model: Model, cache: Cache) -> bool:
     """Whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
 
     Args:
-        graph: The model.
+        model: The model.
         cache: One of its linear caches: what enters it stays in it.
     """
+    return cache.write not in model.analysis(_masked_writes)
+
+
+def _masked_writes(model: Model) -> set[str]:
+    """The names of the Assigns and Results that an attention mask reaches."""
     masked: set[int] = set()
-    for node in graph.nodes:
+    for node in model.graph.nodes:
         if (node.op == "Parameter" and node.name == "attention_mask") or (
             node.op not in _NO_WAY and any(value is not None and value.node in masked for value in node.inputs)
         ):
             masked.add(node.index)
-    written = (node.index for node in graph.of_op("Assign", "Result") if node.name == cache.write)
-    return not any(index in masked for index in written)
+    return {node.name for node in model.graph.of_op("Assign", "Result") if node.index in masked}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphpass.analysis.values import SAME_ELEMENTS, is_computed
 from graphpass.graph import Graph, Node, Value
 
-__all__ = ["is_attention", "product_behind"]
+__all__ = ["is_attention", "is_product", "product_behind"]
 
 _SCORE_OPS = (
     frozenset({"Maximum", "Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Reshape"})
@@ -24,18 +24,18 @@ def is_attention(graph: Graph, softmax: Node) -> bool:
 
 def product_behind(graph: Graph, value: Value) -> bool:
     """Whether a product of two computed tensors is reached backwards through arithmetic on scores."""
-    pending, seen = [value], set()
-    while pending:
-        node = graph.producer(pending.pop())
-        if node.index in seen:
-            continue
-        seen.add(node.index)
-        if node.op == "MatMul" and all(is_computed(graph, operand) for operand in node.inputs):
-            return True
-        if node.op in _SCORE_OPS:
-            operands = node.inputs[1:] if node.op == "Select" else node.inputs
-            pending.extend(operand for operand in operands if operand is not None)
-    return False
+    return any(is_product(graph, node) for node in graph.behind([value], _scores))
+
+
+def is_product(graph: Graph, node: Node) -> bool:
+    """Whether ``node`` multiplies two computed tensors."""
+    return node.op == "MatMul" and all(is_computed(graph, operand) for operand in node.inputs)
+
+
+def _scores(node: Node) -> tuple[Value | None, ...]:
+    if node.op not in _SCORE_OPS:
+        return ()
+    return node.inputs[1:] if node.op == "Select" else node.inputs
 
 
 def _product_ahead(graph: Graph, value: Value) -> bool:

@@ -10,7 +10,7 @@ from graphpass.analysis.attention import Attention, find_attention
 from graphpass.analysis.axes import Labels, Via, before
 from graphpass.analysis.operands import Operand, attention_operands
 from graphpass.analysis.operators import INNER_CACHES
-from graphpass.analysis.values import is_computed
+from graphpass.analysis.products import is_product
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
@@ -105,17 +105,8 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
     """The keys of scores that are a sum of products: one of content and one of positions, as MLA computes them."""
     if attention.node.op != "Softmax" or attention.reason is None:
         return
-    products: list[Node] = []
-    pending, seen = [value for value in attention.node.inputs[:1] if value is not None], set()
-    while pending:
-        node = graph.producer(pending.pop())
-        if node.index in seen:
-            continue
-        seen.add(node.index)
-        if node.op == "MatMul" and all(is_computed(graph, value) for value in node.inputs):
-            products.append(node)
-        elif node.op in _SCORES:
-            pending.extend(value for value in node.inputs if value is not None)
+    leading = graph.behind(attention.node.inputs[:1], lambda node: node.inputs if node.op in _SCORES else ())
+    products = [node for node in leading if is_product(graph, node)]
     for product in products if len(products) > 1 else ():
         key = product.inputs[1]
         if key is not None and key.rank == 4:

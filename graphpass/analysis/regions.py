@@ -22,7 +22,7 @@ _SUMS = frozenset({"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormaliz
 def regions(model: Model) -> dict[int, int]:
     """For each node that data of the tokens reaches, by index, the last such place before it."""
     graph = model.graph
-    written = {pair.write.index for pair in find_pairs(model) if pair.write is not None}
+    written = {pair.write.index for pair in model.analysis(find_pairs) if pair.write is not None}
     results = [node.index for node in graph.of_op("Result") if node.index not in written]
     found: dict[int, int] = {}
     best = (0, 0)

@@ -213,7 +213,7 @@ class Sizes:
         sizes = []
         for axis, (before, after) in enumerate(zip(start[0], result, strict=True)):
             change, grown = after - before, Size.of((node.index, 0, axis))
-            rises = before.plain is None and change.number >= 0 and all(count > 0 for _, count in change.dimensions)
+            rises = before.plain is None and change.is_natural
             sizes.append(before if before == after else before + grown if rises else grown)
         return tuple(sizes)
 

@@ -49,13 +49,11 @@ def observe(model: OpenVINOModel) -> Observation | str:
     """Compile ``model`` and see which variables feed a ``kv_cache``; a sentence where there is no GPU."""
     given = os.environ.get(ENVIRONMENT)
     done = run_worker(_WORKER, model, Path(given) if given else None)
-    if done.crashed is not None:
-        return Observation("compiled on the GPU plugin", refused=done.crashed)
+    tried = "compiled on the GPU plugin"
+    if (refusal := done.refusal(tried)) is not None:
+        return refusal
     if not any(name.split(".")[0] == "GPU" for name in done.found["devices"]):
         return f"there is no GPU here, and {ENVIRONMENT} names no environment that stands in for one"
-    tried = f"compiled on the GPU plugin, openvino {done.found['version']}"
-    if "refused" in done.found:
-        return Observation(tried, refused=done.found["refused"])
     reads = set(done.found["reads"])
     fused = {node.attributes["variable"] for node in model.graph.of_op("ReadValue") if node.name in reads}
-    return Observation(tried, frozenset(fused), "cache")
+    return Observation(done.with_version(tried), frozenset(fused), "cache")

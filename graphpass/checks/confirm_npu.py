@@ -73,12 +73,9 @@ def observe(model: OpenVINOModel) -> Observation | str:
     """Compile ``model`` with NPUW and compare the logits of 8 steps, in f32 with caches in f16."""
     done = run_worker(_WORKER, model)
     tried = "compiled with NPUW on the CPU, and ran 8 steps"
-    if done.crashed is not None:
-        return Observation(tried, refused=done.crashed)
-    found = done.found
-    tried = f"{tried}, openvino {found['version']}"
-    if "refused" in found:
-        return Observation(tried, refused=found["refused"])
+    if (refusal := done.refusal(tried)) is not None:
+        return refusal
+    found, tried = done.found, done.with_version(tried)
     if "unknown" in found:
         return f"the CPU plugin, which it would be compared with, fails: {found['unknown']}"
     difference = found["difference"]

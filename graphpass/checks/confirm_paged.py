@@ -80,12 +80,9 @@ def observe(model: OpenVINOModel) -> Observation | str:
     """Run SDPAToPagedAttention, see which variables are left, and compare a prompt's logits with the original's."""
     done = run_worker(_WORKER, model)
     tried = "ran SDPAToPagedAttention on a copy"
-    if done.crashed is not None:
-        return Observation(tried, refused=done.crashed)
-    found = done.found
-    tried = f"{tried}, openvino {found['version']}"
-    if "refused" in found:
-        return Observation(tried, refused=found["refused"])
+    if (refusal := done.refusal(tried)) is not None:
+        return refusal
+    found, tried = done.found, done.with_version(tried)
     left = set(found["left"])
     reads = model.graph.of_op("ReadValue")
     fused = frozenset(node.attributes["variable"] for node in reads if node.name not in left)

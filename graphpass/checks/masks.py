@@ -9,9 +9,11 @@ import numpy as np
 from graphpass.analysis.masks import is_exposed_alibi
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from graphpass.graph import Graph, Node, Value
 
-__all__ = ["added_bias", "constant_window", "moved_positions"]
+__all__ = ["added_bias", "constant_window", "moved_positions", "positions_of_angles"]
 
 #: Elements of the largest mask that is read: 4096 positions by 4096.
 _LARGEST_MASK = 1 << 24
@@ -69,17 +71,9 @@ def _is_table(graph: Graph, gather: Node) -> bool:
 
 def constant_window(graph: Graph, mask: Value | None) -> Node | None:
     """A constant, position by position, in ``mask`` that hides more than what comes later."""
-    pending, seen = [mask], set()
-    while pending:
-        value = pending.pop()
-        node = graph.producer(value) if value is not None else None
-        if node is None or node.index in seen or node.op == "ShapeOf":
-            continue
-        seen.add(node.index)
-        shape = node.outputs[0].shape
-        if node.op != "Constant":
-            pending.extend(node.inputs)
-        elif shape is not None and len(shape) >= 2 and shape[-1] == shape[-2] and isinstance(shape[-1], int):
+    for node in graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
+        shape = node.outputs[0].shape if node.op == "Constant" else None
+        if shape is not None and len(shape) >= 2 and shape[-1] == shape[-2] and isinstance(shape[-1], int):
             held = graph.constant(node.outputs[0], _LARGEST_MASK) if shape[-1] > 1 else None
             if held is not None and set(np.unique(held)) <= {0, 1}:
                 seen_before = held.reshape(-1, shape[-1], shape[-1])[:, np.tri(shape[-1], dtype=bool)]
@@ -90,15 +84,13 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
 
 def moved_positions(graph: Graph) -> Node | None:
     """The Add that makes positions of a Range from 0 and the length of the past, and feeds Sin or Cos."""
-    pending = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
-    seen: set[int] = set()
-    while pending:
-        value = pending.pop()
-        node = graph.producer(value) if value is not None else None
-        if node is None or node.index in seen or node.op in {"ShapeOf", "Range"}:
-            continue
-        seen.add(node.index)
+    for node in positions_of_angles(graph):
         if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.inputs if side is not None):
             return node
-        pending.extend(node.inputs)
     return None
+
+
+def positions_of_angles(graph: Graph) -> Iterator[Node]:
+    """The nodes, up to sizes and Ranges, that what feeds Sin and Cos comes from."""
+    angles = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
+    return graph.behind(angles, lambda node: () if node.op in {"ShapeOf", "Range"} else node.inputs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.padding import absorbs_padding
 from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
-from graphpass.checks.masks import constant_window
+from graphpass.checks.masks import constant_window, positions_of_angles
 from graphpass.checks.npu_numbers import data_dependent, unpatched_window, whole_rows_masked
 from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
 from graphpass.views.view import names_of
@@ -67,7 +67,7 @@ def _ports(model: Model) -> Iterator[Finding]:
     if "beam_idx" not in found:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
     if "position_ids" not in found:
-        if _computes_rotary(model.graph):
+        if any(node.op == "Range" for node in positions_of_angles(model.graph)):
             reason = "the model has no such input; it is added where Sin and Cos take positions from a Range"
             yield Finding("input", "position_ids", "taken", reason=reason, source=_POSITIONS)
         else:
@@ -80,22 +80,6 @@ def _ports(model: Model) -> Iterator[Finding]:
         elif port.element_type != ("i32" if "beam_idx" in names else "i64") and "inputs_embeds" not in names:
             reason = f"it is {port.element_type}, not i64"
             yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
-
-
-def _computes_rotary(graph: Graph) -> bool:
-    """Whether angles come from a Range of positions."""
-    pending = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
-    seen = set()
-    while pending:
-        value = pending.pop()
-        node = graph.producer(value) if value is not None else None
-        if node is None or node.index in seen or node.op == "ShapeOf":
-            continue
-        if node.op == "Range":
-            return True
-        seen.add(node.index)
-        pending.extend(node.inputs)
-    return False
 
 
 def _cache(graph: Graph, cache: Cache, read: Node | None) -> Finding:
@@ -127,7 +111,7 @@ def _cache(graph: Graph, cache: Cache, read: Node | None) -> Finding:
 def _numbers(model: Model, inventory: Inventory) -> Iterator[Finding]:
     graph = model.graph
     for cache in inventory.of_kind("linear"):
-        if absorbs_padding(graph, cache):
+        if absorbs_padding(model, cache):
             reason = (
                 "no attention_mask is applied to what enters the state, so it absorbs the padding in front of a prompt"
             )

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphpass.checks.finding import Observation
+from graphpass.storage.write import write_model
+
 if TYPE_CHECKING:
     from graphpass.openvino_model import OpenVINOModel
 
@@ -32,6 +35,22 @@ class Finished:
     found: dict[str, Any] = field(default_factory=dict)
     crashed: str | None = None
 
+    def refusal(self, tried: str) -> Observation | None:
+        """What is to be said where the runtime failed; ``None`` where it did not.
+
+        Args:
+            tried: What was done, for people.
+        """
+        if self.crashed is not None:
+            return Observation(tried, refused=self.crashed)
+        if "refused" in self.found:
+            return Observation(self.with_version(tried), refused=self.found["refused"])
+        return None
+
+    def with_version(self, tried: str) -> str:
+        """``tried``, and with which version of OpenVINO."""
+        return f"{tried}, openvino {self.found['version']}"
+
 
 def run_worker(code: str, model: OpenVINOModel, environment: Path | None = None) -> Finished:
     """Run ``code`` with the paths of the model and of the JSON file to write.
@@ -44,10 +63,8 @@ def run_worker(code: str, model: OpenVINOModel, environment: Path | None = None)
     with tempfile.TemporaryDirectory() as scratch:
         file = model.path
         if model.edited or file is None:
-            import openvino
-
             file = Path(scratch, "model.xml")
-            openvino.save_model(model.ov_model, str(file), compress_to_fp16=False)
+            write_model(model, file)
         answer = Path(scratch, "answer.json")
         arguments = ["-c", code, str(file.resolve()), str(answer)]
         if environment is None:

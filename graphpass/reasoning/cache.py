@@ -86,7 +86,9 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
     graph = whole.graph
     past = next(node for node in graph.of_op("Parameter", "ReadValue") if node.name == cache.read)
     reads = whole.analysis(attention_reads).get(past.index, ())
-    pair = next((pair for pair in find_pairs(whole) if pair.read == past), Pair(past.outputs[0], None, past, None))
+    pair = next(
+        (pair for pair in whole.analysis(find_pairs) if pair.read == past), Pair(past.outputs[0], None, past, None)
+    )
     readers = [
         Reader(
             read.attention.node.called,
