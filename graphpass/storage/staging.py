@@ -79,8 +79,8 @@ def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
     """A new folder in ``base``, locked as long as its writer lives."""
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"
+        stack.callback(_remove, scratch)  # first: an interrupt right after the folder is made finds it known
         scratch.mkdir()
-        stack.callback(_remove, scratch)
         try:
             if _lock(scratch, stack) and scratch.exists():
                 return scratch

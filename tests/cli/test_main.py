@@ -2,10 +2,8 @@ import importlib
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from support.commands import in_process, in_subprocess
@@ -135,15 +133,34 @@ def test_an_interrupt_in_a_command(capfd, monkeypatch):
     assert "Traceback" not in done.err
 
 
-def test_an_interrupted_process_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "graphpass.cli", "convert", export("llama", "onnx"), "--target", "cpu"]
-    process = subprocess.Popen([*command, "-o", tmp_path / "out"], stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not any(tmp_path.iterdir()):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+#: Runs the command line and interrupts it right after its n-th change of a file.
+_INTERRUPTING = """
+import os, signal, sys
+left = int(sys.argv[1])
+def interrupting(change):
+    def wrapper(*arguments, **options):
+        global left
+        result = change(*arguments, **options)
+        left -= 1
+        if not left:
+            signal.raise_signal(signal.SIGINT)
+        return result
+    return wrapper
+for name in ("mkdir", "fsync"):
+    setattr(os, name, interrupting(getattr(os, name)))
+from graphpass.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_an_interrupted_process_leaves_nothing(tmp_path, moment):
+    command = ["convert", export("llama", "onnx"), "--target", "cpu", "-o", tmp_path / "out"]
+    process = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTING, str(moment), *command], capture_output=True, text=True, check=False
+    )
     assert process.returncode == 130
-    assert errors.strip() == "interrupted"
+    assert process.stderr.splitlines()[-1] == "interrupted"
     assert not any(tmp_path.iterdir())
 
 
