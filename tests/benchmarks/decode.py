@@ -42,7 +42,7 @@ SIZES = {
 }
 CONTEXT = 2048
 STEPS = 40
-PREFILLS = 3
+PREFILLS = 8
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 #: Feeds token ids ``[1, length]`` after ``past`` others; gives the last position's logits.
@@ -70,9 +70,9 @@ def measure(target: Path) -> None:
     prompt = random.integers(3, SIZES["vocab_size"], [1, CONTEXT])
     prefills: dict[str, list[float]] = {name: [] for name in engines}
     steps: dict[str, list[float]] = {name: [] for name in engines}
-    for _ in range(PREFILLS + 1):
-        for name, step in engines.items():
-            prefills[name].append(_timed(step, prompt, 0)[0])
+    for count in range(PREFILLS + 1):
+        for name in _in_turn(list(engines), count):
+            prefills[name].append(_timed(engines[name], prompt, 0)[0])
     for count in range(STEPS + 2):
         token = random.integers(3, SIZES["vocab_size"], [1, 1])
         logits = {}
