@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from graphpass.model import Dimension
 
-__all__ = ["AttentionBlock", "Axes", "Cache", "CacheKind", "CacheRole", "Inventory", "MaskPart", "ModelKind"]
+__all__ = [
+    "AttentionBlock",
+    "Axes",
+    "Cache",
+    "CacheKind",
+    "CacheRole",
+    "Inventory",
+    "MaskPart",
+    "ModelKind",
+    "element_bytes",
+]
 
 CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
 CacheRole = Literal[
@@ -37,6 +47,11 @@ _SIZES: dict[str, float] = {
     **dict.fromkeys(("i8", "u8", "boolean", "f8e4m3", "f8e5m2"), 1),
     **dict.fromkeys(("i4", "u4"), 0.5),
 }
+
+
+def element_bytes(element_type: str) -> float:
+    """Bytes that one element takes, 0.5 for a type of four bits; 0 for a type that is not known."""
+    return _SIZES.get(element_type, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,7 @@ class Cache:
 
     def _bytes(self) -> int | None:
         """Bytes along all axes but batch and sequence."""
-        total: float = _SIZES.get(self.element_type, 0)
+        total = element_bytes(self.element_type)
         for axis, dimension in enumerate(self.shape or (None,)):
             if axis not in {self.axes.batch, self.axes.sequence}:
                 total *= dimension if isinstance(dimension, int) else 0

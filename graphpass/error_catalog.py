@@ -207,6 +207,19 @@ CATALOG: dict[str, str] = {
         "that it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` "
         "then names each place, the first node that is in the way, and the rule."
     ),
+    "GP381": (
+        "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "
+        "sequence, head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, "
+        "heads, or key and value. Say what is missing, for example with --cache, or run unpack-kv first."
+    ),
+    "GP382": (
+        "Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of unlike sizes shall "
+        "share an axis, or there is no such layer, sequence, head or position."
+    ),
+    "GP383": (
+        "Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type "
+        "of whole bytes."
+    ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "
         "the traceback, and report it to the pass's author."
