@@ -207,6 +207,19 @@ CATALOG: dict[str, str] = {
         "that it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` "
         "then names each place, the first node that is in the way, and the rule."
     ),
+    "GP360": "The model has an input called tree_mask already, which add-tree-mask would add.",
+    "GP361": (
+        "The tokens of a draft tree stand side by side, and position_ids tells each its depth, so add-tree-mask needs "
+        "that input. expose-position-ids adds it to an IR."
+    ),
+    "GP362": (
+        "A cache cannot hold a tree of draft tokens: the state of a linear one follows token after token, and one of "
+        "fixed capacity holds new tokens elsewhere than at its end. Verify chains of draft tokens with this model."
+    ),
+    "GP363": (
+        "add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the "
+        "message names it and tells why."
+    ),
     "GP381": (
         "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "
         "sequence, head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, "

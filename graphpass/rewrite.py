@@ -23,6 +23,7 @@ __all__ = [
     "find_output",
     "fold",
     "has_input",
+    "input_length",
     "integers",
     "named",
     "output_of",
@@ -112,6 +113,22 @@ def find_output(model: openvino.Model, name: str) -> openvino.Node:
         KeyError: There is none.
     """
     return _find(model.outputs, name)
+
+
+def input_length(model: openvino.Model, name: str, prefix: str) -> openvino.Node:
+    """The second dimension of the input called ``name``, i64 [1].
+
+    Args:
+        model: What has the input.
+        name: Of an input ``[batch, length, ..]``.
+        prefix: How names of the new nodes begin.
+
+    Raises:
+        KeyError: There is none.
+    """
+    shape = named(opset13.shape_of(find_input(model, name), "i64"), f"{prefix}/shape")
+    position, axis = integers([1], f"{prefix}/position"), integers(0, f"{prefix}/axis")
+    return named(opset13.gather(shape, position, axis), f"{prefix}/length")
 
 
 def _find(ports: list[openvino.Output], name: str) -> openvino.Node:

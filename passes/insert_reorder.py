@@ -12,7 +12,7 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Skipped
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import add_input, beam_gather, drop_unread_input, find_input, has_input, integers, named
+from graphpass.rewrite import add_input, beam_gather, drop_unread_input, has_input, input_length, integers, named
 from graphpass.variables import conversions
 
 if TYPE_CHECKING:
@@ -143,12 +143,7 @@ def _past_length(native: openvino.Model) -> openvino.Node:
             "GP325",
             "the past's length does not follow from the inputs: it takes attention_mask [batch, length] and input_ids",
         )
-    lengths = []
-    for node in (find_input(native, "attention_mask"), find_input(native, tokens)):
-        name = f"past_length/{node.get_friendly_name()}"
-        shape = named(opset8.shape_of(node, "i64"), f"{name}/shape")
-        position, axis = integers([1], f"{name}/position"), integers(0, f"{name}/axis")
-        lengths.append(named(opset8.gather(shape, position, axis), f"{name}/length"))
+    lengths = [input_length(native, name, f"past_length/{name}") for name in ("attention_mask", tokens)]
     return named(opset8.subtract(*lengths), "past_length")
 
 

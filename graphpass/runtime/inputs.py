@@ -23,7 +23,7 @@ Array: TypeAlias = NDArray[Any]
 _TOKENS = ("input_ids", "decoder_input_ids")
 
 #: Rank of the inputs that are not [batch, length]; a model that declares another means something else by the name.
-_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1}
+_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "tree_mask": 3}
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     "boolean": np.bool_,
@@ -146,6 +146,7 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
         "beam_idx": lambda step: np.arange(step.batch),
         "src_idx": lambda _: np.zeros(0),
+        "tree_mask": lambda _: np.zeros((1, 0, 0)),
     }
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)

@@ -60,6 +60,7 @@ class Decoder:
 
     Attributes:
         mask: Which of the positions so far are real, ``[batch, length]``; cut it to rewind a model that trims by it.
+        logits: Of all positions of the last step, ``[batch, length, vocabulary]``.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Decoder:
         self.presents = dict(presents) if presents is not None else _presents(request)
         self.pasts: dict[str, numpy.ndarray] = {}
         self.mask = numpy.zeros((0, 0), numpy.int64)
+        self.logits = numpy.zeros((0, 0, 0))
         if not self.presents:
             request.reset_state()
 
@@ -100,7 +102,8 @@ class Decoder:
         results = self.request.infer({name: feeds[name] for name in self.inputs if name in feeds}, share_outputs=False)
         for past, present in self.presents.items():
             self.pasts[past] = results[present].copy()
-        return results["logits"][:, -1].copy()
+        self.logits = results["logits"].copy()
+        return self.logits[:, -1]
 
     def _feeds(self, ids: numpy.ndarray, order: list[int]) -> dict[str, Any]:
         batch, length = ids.shape
@@ -117,6 +120,8 @@ class Decoder:
         for name, port in self.inputs.items():
             if name in self.presents:
                 feeds[name] = self._past(name, port, order)
+            elif name == "tree_mask":
+                feeds[name] = _empty(port, 1, 0)
             elif name == "src_idx" or name.startswith("dst_idx"):
                 feeds[name] = _empty(port, batch, self.batch_axis)
         return feeds
