@@ -131,6 +131,10 @@ CATALOG: dict[str, str] = {
         "A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative "
         "number of steps."
     ),
+    "GP265": (
+        "A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the "
+        "buffer, and the buffer must be contiguous and writable."
+    ),
     "GP301": (
         "The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX "
         "before it."
@@ -232,6 +236,10 @@ CATALOG: dict[str, str] = {
     "GP383": (
         "Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type "
         "of whole bytes."
+    ),
+    "GP390": (
+        "A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a "
+        "byte. Keep the cache in a type of whole bytes."
     ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "

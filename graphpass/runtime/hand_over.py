@@ -1,0 +1,132 @@
+"""Moves a cache from one layout to another inside one buffer, without a copy of it in between.
+
+A prefill model keeps ``[1, H, P, D]`` and the decode model that goes on from it ``[1, H, N, D]``. Both lie in one
+buffer, so heads have to move apart (or together) through each other. A value may be transposed, ``[1, H, D, P]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Placement", "hand_over"]
+
+#: Elements of these types share bytes, so that a row of them need not start at one.
+_SUB_BYTE = frozenset({"f4e2m1", "i2", "i4", "nf4", "u1", "u2", "u3", "u4", "u6"})
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a cache lies in a buffer, its elements in row-major order without gaps.
+
+    Attributes:
+        shape: Its dimensions.
+        offset: The buffer's element with which it begins. What begins inside a cache, say at its position 5, is
+            placed by that element, too.
+    """
+
+    shape: tuple[int, ...]
+    offset: int = 0
+
+    def strides(self) -> tuple[int, ...]:
+        """How many elements a step along each axis skips."""
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    def end(self, extent: tuple[int, ...]) -> int:
+        """The element behind the last one of the first ``extent`` along each axis."""
+        last = sum((size - 1) * stride for size, stride in zip(extent, self.strides(), strict=True))
+        return self.offset + last + 1
+
+
+def hand_over(
+    buffer: NDArray[Any],
+    source: Placement,
+    destination: Placement,
+    extent: tuple[int, ...],
+    element_type: str | None = None,
+) -> int:
+    """Move the first ``extent`` elements along each axis of a cache to where another layout has them.
+
+    Trailing axes in which both layouts and the extent agree make one row with the axis before them; a row that
+    overlaps itself is moved as ``memmove`` does it, without a temporary. Rows lie in both layouts in the same order and
+    apart from each other. So where a row moves up, only rows behind it that move up, too, can stand in its way; and
+    where it moves down, only rows before it that move down. Hence those that move up go from the back, those that move
+    down from the front, and the two kinds never meet, whatever the offsets and sizes are.
+
+    Args:
+        buffer: C-contiguous and writable, of any shape. Only the destination's extent is written.
+        source: Where the cache lies.
+        destination: Where it goes; of the same rank.
+        extent: How much of each axis is moved, for example ``(1, heads, length, head_dim)``.
+        element_type: OpenVINO's short name, where the buffer's own type does not say it (packed types in bytes).
+
+    Returns:
+        How many bytes were moved.
+
+    Raises:
+        UnsupportedError: GP390, elements smaller than a byte.
+        UsageError: GP265, the extent does not fit into a placement, or a placement not into the buffer.
+    """
+    name = element_type or buffer.dtype.name
+    if name in _SUB_BYTE or name.startswith(("int4", "uint4", "int2", "uint2", "float4")):
+        raise UnsupportedError(
+            "GP390",
+            f"a cache of type {name} cannot be handed over in place: its elements share bytes",
+            "keep the cache in a type of whole bytes, for example i8 or f16",
+        )
+    _check(buffer, source, destination, extent)
+    if not prod(extent):
+        return 0
+    outer, row = _folded(source, destination, extent)
+    starts = _starts(source, extent[:outer])
+    targets = _starts(destination, extent[:outer])
+    up, down = np.flatnonzero(targets > starts)[::-1], np.flatnonzero(targets < starts)
+    order = np.concatenate([up, down])
+    size = buffer.itemsize
+    length = row * size
+    # A slice of a memoryview is assigned with memmove: faster than through ctypes, and never outside the buffer.
+    data = memoryview(buffer.reshape(-1).view(np.uint8))
+    for start, target in zip((starts[order] * size).tolist(), (targets[order] * size).tolist(), strict=True):
+        data[target : target + length] = data[start : start + length]
+    return len(order) * length
+
+
+def _check(buffer: NDArray[Any], source: Placement, destination: Placement, extent: tuple[int, ...]) -> None:
+    if not (buffer.flags.c_contiguous and buffer.flags.writeable):
+        raise UsageError("GP265", "the buffer must be C-contiguous and writable")
+    for what, placement in (("source", source), ("destination", destination)):
+        shape = placement.shape
+        if len(shape) != len(extent) or any(most < size or size < 0 for most, size in zip(shape, extent, strict=True)):
+            raise UsageError("GP265", f"{list(extent)} elements do not fit into the {what} {list(shape)}")
+        if placement.offset < 0 or (prod(extent) and placement.end(extent) > buffer.size):
+            raise UsageError(
+                "GP265",
+                f"the {what} {list(shape)} at element {placement.offset} does not fit into a buffer of {buffer.size}",
+            )
+
+
+def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) -> tuple[int, int]:
+    """How many leading axes are left when the trailing ones are one row, and how many elements it has."""
+    outer, row = len(extent), 1
+    while outer:
+        outer -= 1
+        row *= extent[outer]
+        if not source.shape[outer] == destination.shape[outer] == extent[outer]:
+            break
+    return outer, row
+
+
+def _starts(placement: Placement, counts: tuple[int, ...]) -> NDArray[np.int64]:
+    """The element with which each row begins, in row-major order of the outer axes."""
+    starts = np.full(1, placement.offset, np.int64)
+    for count, stride in zip(counts, placement.strides(), strict=False):
+        starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
+    return starts
