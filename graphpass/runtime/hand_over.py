@@ -83,7 +83,7 @@ def hand_over(
             "keep the cache in a type of whole bytes, for example i8 or f16",
         )
     _check(buffer, source, destination, extent)
-    if not prod(extent):
+    if 0 in extent:
         return 0
     outer, row = _folded(source, destination, extent)
     starts = _starts(source, extent[:outer])
@@ -93,7 +93,7 @@ def hand_over(
     size = buffer.itemsize
     length = row * size
     # A slice of a memoryview is assigned with memmove: faster than through ctypes, and never outside the buffer.
-    data = memoryview(buffer.reshape(-1).view(np.uint8))
+    data = buffer.reshape(-1).view(np.uint8).data
     for start, target in zip((starts[order] * size).tolist(), (targets[order] * size).tolist(), strict=True):
         data[target : target + length] = data[start : start + length]
     return len(order) * length
@@ -106,7 +106,7 @@ def _check(buffer: NDArray[Any], source: Placement, destination: Placement, exte
         shape = placement.shape
         if len(shape) != len(extent) or any(most < size or size < 0 for most, size in zip(shape, extent, strict=True)):
             raise UsageError("GP265", f"{list(extent)} elements do not fit into the {what} {list(shape)}")
-        if placement.offset < 0 or (prod(extent) and placement.end(extent) > buffer.size):
+        if placement.offset < 0 or (0 not in extent and placement.end(extent) > buffer.size):
             raise UsageError(
                 "GP265",
                 f"the {what} {list(shape)} at element {placement.offset} does not fit into a buffer of {buffer.size}",
