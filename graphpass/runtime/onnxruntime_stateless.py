@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 
 from graphpass.onnx_model import OnnxModel
+from graphpass.onnx_walk import bodies
 from graphpass.runtime.failures import compiling, running
 from graphpass.runtime.stateless import StatelessSession
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx
+
     from graphpass.caches import Inventory
     from graphpass.model import Model
     from graphpass.runtime.inputs import Array
@@ -19,16 +24,22 @@ __all__ = ["OnnxRuntimeStatelessSession"]
 
 _FATAL_ONLY = 4  # what goes wrong is raised; it need not be logged as well
 
+#: Products with compressed weights compute in f32. By default ONNX Runtime (1.31) makes MatMulNBits of DequantizeLinear
+#: and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1.
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+_ACCURACY, _IN_F32 = "accuracy_level", 1
+
 
 class OnnxRuntimeStatelessSession(StatelessSession):
     """An ONNX model in ONNX Runtime."""
 
-    def __init__(self, model: Model, inventory: Inventory) -> None:
+    def __init__(self, model: Model, inventory: Inventory, exact: bool) -> None:
         """Create the runtime's session.
 
         Args:
             model: An `OnnxModel`.
             inventory: Its caches.
+            exact: Compute in f32 with compressed weights, too, whatever accuracy the model is content with.
 
         Raises:
             UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model.
@@ -38,6 +49,10 @@ class OnnxRuntimeStatelessSession(StatelessSession):
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL_ONLY
         options.use_deterministic_compute = True
+        if exact:
+            model = _in_f32(model)
+            for key, value in _EXACT.items():
+                options.add_session_config_entry(key, value)
         with compiling("ONNX Runtime"), model.on_disk() as path:
             self._session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
@@ -48,3 +63,23 @@ class OnnxRuntimeStatelessSession(StatelessSession):
         with running("ONNX Runtime"):
             results = self._session.run(self._names, feeds, self._run_options)
         return dict(zip(self._names, results, strict=True))
+
+
+def _in_f32(model: OnnxModel) -> OnnxModel:
+    """``model`` where no operator lets activations be rounded, else a copy in which none does."""
+    if not any(True for _ in _rounding(model)):
+        return model
+    copy = model.clone()
+    for attribute in _rounding(copy):
+        attribute.i = _IN_F32
+    copy.mark_edited()
+    return copy
+
+
+def _rounding(model: OnnxModel) -> Iterator[onnx.AttributeProto]:
+    """The attributes, of MatMulNBits for example, that let products compute in less than f32."""
+    pending = [model.proto.graph]
+    for graph in pending:
+        for node in graph.node:
+            pending.extend(bodies(node).values())
+            yield from (entry for entry in node.attribute if entry.name == _ACCURACY and entry.i > _IN_F32)

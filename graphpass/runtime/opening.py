@@ -23,8 +23,8 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
         backend: ``"auto"`` takes ONNX Runtime for ONNX and OpenVINO for OpenVINO. ``"openvino"`` also runs ONNX models,
             through OpenVINO's frontend.
-        exact: OpenVINO only: compute in f32 and keep caches in f32, as far as the device can be told to. Without it the
-            device's defaults hold, whose results depend on the machine (bf16 arithmetic, u8 caches).
+        exact: Compute in f32 and keep caches in f32, as far as the device can be told to. Without it the device's
+            defaults hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
 
     Returns:
         A session that has seen no token yet.
@@ -46,7 +46,7 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
             )
         from graphpass.runtime.onnxruntime_stateless import OnnxRuntimeStatelessSession
 
-        return OnnxRuntimeStatelessSession(model, inventory)
+        return OnnxRuntimeStatelessSession(model, inventory, exact)
     if inventory.stateful:
         from graphpass.runtime.openvino_stateful import OpenVINOStatefulSession
 

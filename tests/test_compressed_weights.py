@@ -1,0 +1,80 @@
+"""Weights of 4 and 8 bits reach every target as they are stored, and the same tokens come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import openvino
+import pytest
+from support.commands import in_process
+from support.compressed_weights import (
+    stored_bytes,
+    with_compressed_constants,
+    with_dequantize_linear,
+    with_matmul_nbits,
+)
+from support.decode import EXACT, fused_attention
+from support.models import export
+
+import graphpass
+from graphpass.verify import compare
+
+#: The plugin rounds activations to 8 bits by default where weights are compressed.
+UNROUNDED = EXACT | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+QUICK = ["nbits-4", "nbits-4-zeros", "nbits-8-zeros", "linear-uint4-blocks", "linear-int8", "ir-u8", "ir-i4", "optimum"]
+SLOW = ["nbits-8", "nbits-f16", "linear-int4", "linear-int4-blocks", "linear-uint8", "linear-f16", "ir-i8", "ir-u4"]
+
+
+def made(case: str, folder: Path) -> Path:
+    """A model with compressed weights."""
+    kind, *how = case.split("-")
+    llama = export("llama", "onnx-fp16" if "f16" in how else "onnx") / "model.onnx"
+    if kind == "nbits":
+        return with_matmul_nbits(llama, folder, 8 if "8" in how else 4, zero_points="zeros" in how)
+    if kind == "linear":
+        stored = "uint4" if "f16" in how else how[0]
+        return with_dequantize_linear(llama, folder, stored, blocks="blocks" in how)
+    if kind == "ir":
+        return with_compressed_constants(export("llama", "ov-stateless") / "openvino_model.xml", folder, how[0])
+    return export("llama", "ov-stateful-int8") / "openvino_model.xml"
+
+
+def stored(model: graphpass.Model) -> object:
+    return stored_bytes(model.proto if model.dialect == "onnx" else model.ov_model)
+
+
+@pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
+def test_for_the_cpu(tmp_path, case):
+    source = graphpass.load(made(case, tmp_path / "in"))
+    before = stored(source)
+    assert sum(before.values()) >= 11
+    result = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    graphpass.save(result, tmp_path / "out" / "openvino_model.xml")
+    written = graphpass.load(tmp_path / "out")
+    assert stored(written) == before
+    compiled = openvino.Core().compile_model(written.ov_model, "CPU", UNROUNDED)
+    assert fused_attention(compiled) == 2
+    assert compare(source, written, steps=6).passed
+
+
+@pytest.mark.parametrize(("case", "target"), [("nbits-4-zeros", "gpu"), ("ir-u4", "npu"), ("linear-uint4", "paged")])
+def test_for_other_targets(tmp_path, case, target):
+    source = graphpass.load(made(case, tmp_path / "in"))
+    before = stored(source)
+    result = graphpass.PassManager(graphpass.get_target(target).pipeline(source)).run(source).model
+    graphpass.save(result, tmp_path / "out" / "openvino_model.xml")
+    assert stored(graphpass.load(tmp_path / "out")) == before
+
+
+@pytest.mark.parametrize("where", ["in the model", "by default"])
+def test_verification_does_not_mistake_rounded_activations_for_a_wrong_result(capfd, tmp_path, where):
+    """Both let ONNX Runtime round activations to 8 bits, which moves this model's logits by 0.1."""
+    llama = export("llama", "onnx") / "model.onnx"
+    if where == "in the model":
+        with_matmul_nbits(llama, tmp_path / "in", 4, zero_points=False, accuracy_level=4)
+    else:
+        with_dequantize_linear(llama, tmp_path / "in", "int4", blocks=True)
+    done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu")
+    assert (done.code, done.err) == (0, "")
+    assert "verified  same" in done.out
