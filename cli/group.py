@@ -16,6 +16,7 @@ COMMANDS = {
     "check": "Tell what a target's runtime will do with a model, and try it out.",
     "convert": "Make a model fit for a target, and prove that it computes the same.",
     "run": "Run a pipeline of passes on a model.",
+    "diff": "Tell how two models differ.",
     "verify": "Run two models in lockstep and tell where they part.",
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",

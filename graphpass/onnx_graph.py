@@ -12,11 +12,15 @@ import numpy
 import onnx
 from onnx import numpy_helper
 
+from graphpass.errors import ReadError
 from graphpass.graph import Graph, Node, Value, positive_axis
 from graphpass.model import Dimension
+from graphpass.onnx_tensors import embedded
 from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from graphpass.onnx_model import OnnxModel
 
 __all__ = ["build"]
@@ -90,8 +94,8 @@ class _Scope:
 
 
 class _Builder:
-    def __init__(self, scope: _Scope, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, scope: _Scope, model_file: Path | None) -> None:
+        self.model_file = model_file
         self.nodes: list[Node] = []
         self.scope = scope
 
@@ -161,7 +165,7 @@ class _Builder:
         value = inputs[port]
         if value is None or self.nodes[value.node].op != "Constant":
             return None
-        return [int(axis) for axis in _read_constant(self.nodes[value.node], self.folder).reshape(-1)]
+        return [int(axis) for axis in _read_constant(self.nodes[value.node], self.model_file).reshape(-1)]
 
 
 def build(model: OnnxModel, *, inline: bool = False) -> Graph:
@@ -172,9 +176,8 @@ def build(model: OnnxModel, *, inline: bool = False) -> Graph:
         inline: Whether the nodes in bodies stand beside the others, as `graphpass.analysis.bodies` describes.
             Otherwise a node with bodies is one node that also reads what its bodies capture from outside.
     """
-    folder = str(model.path.parent) if model.path is not None else ""
     scope = _Scope(inferred(model.proto).graph)
-    builder = _Builder(scope, folder)
+    builder = _Builder(scope, model.path)
     graph = model.proto.graph
     _add_constants(builder, graph)
     for info in graph.input:
@@ -185,7 +188,7 @@ def build(model: OnnxModel, *, inline: bool = False) -> Graph:
     for info in graph.output:
         if info.name in builder.values:
             builder.add(info.name, "Result", (builder.values[info.name],), [], info)
-    return Graph(tuple(builder.nodes), functools.partial(_read_constant, folder=folder))
+    return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=model.path))
 
 
 def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
@@ -353,9 +356,9 @@ def _element_type(code: int) -> str:
     return element_type(code)
 
 
-def _read_constant(node: Node, folder: str) -> numpy.ndarray:
+def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray:
     try:
-        array: numpy.ndarray = numpy_helper.to_array(node.native, folder)
-    except onnx.checker.ValidationError as error:
+        array: numpy.ndarray = numpy_helper.to_array(embedded(node.native, model_file))
+    except ReadError as error:
         raise FileNotFoundError(str(error)) from error
     return array

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from graphpass.graph import Graph
 
-__all__ = ["OnnxModel", "element_type"]
+__all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
 
 #: Operators that ONNX Runtime defines in ONNX's own domain, where ONNX has no such operator (or not yet).
 _ONNX_RUNTIME_OPERATORS = frozenset({"SimplifiedLayerNormalization", "LayerNormalization"})
@@ -65,10 +65,7 @@ class OnnxModel(Model):
         Raises:
             ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder.
         """
-        proto = _parse(path)
-        # Protobuf hands out bytes where a name is no UTF-8.
-        if any(isinstance(name, bytes) for name in _names(proto)):
-            raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
+        proto = parse_onnx(path)
         model = cls(proto, path)
         model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
         return model
@@ -79,12 +76,12 @@ class OnnxModel(Model):
         graph = self.proto.graph
         given = {tensor.name for tensor in graph.initializer}
         given |= {sparse.values.name for sparse in graph.sparse_initializer}
-        return tuple(_port(info) for info in graph.input if info.name not in given)
+        return tuple(port_of(info) for info in graph.input if info.name not in given)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
         """The outputs, in the model's order."""
-        return tuple(_port(info) for info in self.proto.graph.output)
+        return tuple(port_of(info) for info in self.proto.graph.output)
 
     def clone(self) -> OnnxModel:
         """A copy; external data is shared."""
@@ -174,7 +171,12 @@ class OnnxModel(Model):
         return str(self.path) if self.path is not None else "the model"
 
 
-def _parse(path: Path) -> onnx.ModelProto:
+def parse_onnx(path: Path) -> onnx.ModelProto:
+    """What an ``.onnx`` file says; nothing beside it is looked at.
+
+    Raises:
+        ReadError: GP104, the file is no ONNX model.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -191,6 +193,9 @@ def _parse(path: Path) -> onnx.ModelProto:
     missing = "graph" if not proto.HasField("graph") else "" if proto.opset_import else "opset_import"
     if missing:
         raise ReadError("GP104", f"{path} is no complete ONNX model: it has no {missing}", "export or copy it again")
+    # Protobuf hands out bytes where a name is no UTF-8.
+    if any(isinstance(name, bytes) for name in _names(proto)):
+        raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
     return proto
 
 
@@ -208,7 +213,8 @@ def _names(proto: onnx.ModelProto) -> Iterator[str]:
         yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
 
 
-def _port(info: onnx.ValueInfoProto) -> Port:
+def port_of(info: onnx.ValueInfoProto) -> Port:
+    """An input or output as plain data."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         return Port(info.name, None, kind or "dynamic")

@@ -19,6 +19,7 @@ __all__ = [
     "ExternalData",
     "element_code",
     "element_type",
+    "embedded",
     "external_data",
     "external_files",
     "graphs",
@@ -200,6 +201,23 @@ def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str,
     """
     found = (external_data(tensor, model_file) for tensor in tensors(proto) if is_external(tensor))
     return {data.location: data.file for data in found}
+
+
+def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:
+    """The tensor with its data inside, read from its file where that is elsewhere.
+
+    ``onnx`` itself reads no data behind links, of which download caches and shared results are full.
+
+    Raises:
+        ReadError: GP105.
+    """
+    if not is_external(tensor):
+        return tensor
+    data = external_data(tensor, model_file)
+    with data.file.open("rb") as stream:
+        stream.seek(data.offset)
+        content = stream.read(data.length)
+    return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=content)
 
 
 def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:

@@ -10,7 +10,7 @@ from graphpass.errors import ReadError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["check_ir", "openvino_words", "string_constants"]
+__all__ = ["check_ir", "check_xml", "openvino_words", "string_constants"]
 
 _OLDEST_VERSION = 10
 
@@ -37,6 +37,15 @@ def check_ir(path: Path) -> None:
     if size < reader.weights_end:
         needs = f"constant {reader.last_constant!r} of {path.name} ends at byte {reader.weights_end}"
         raise ReadError("GP107", f"{weights} is too short: {needs}, the file has {size}", _COPY_AGAIN)
+
+
+def check_xml(path: Path) -> None:
+    """Check that ``path`` is the graph of an IR, whatever lies beside it.
+
+    Raises:
+        ReadError: GP106 the ``.xml`` is damaged or no IR.
+    """
+    _Reader(path).read()
 
 
 def string_constants(path: Path) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from graphpass.report.attention import AttentionGroup, attention_in_words, form_in_words, group_attention
+from graphpass.report.frame import framed
 from graphpass.report.layers import LayerGroup, group_layers, ranges
 from graphpass.views import total_bytes
 
@@ -36,14 +37,8 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
     """
     groups = group_layers(model, inventory)
     numbers = {cache.name: number for number, cache in enumerate(inventory.caches)}
-    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
     script = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}: caches</title><style>{style}</style></head><body>",
-        f"<h1>{escape(title)}</h1>",
         _summary(model, inventory),
         _legend(inventory),
         *(_group(group, numbers) for group in groups),
@@ -51,9 +46,8 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
         _attention(inventory),
         '<h2>Evidence</h2><p class="hint">Click a cache above, or open one here.</p>',
         *(_evidence_of(group, numbers) for group in groups),
-        f"<script>{script}</script></body></html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return framed(f"{title}: caches", title, parts, script)
 
 
 def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:

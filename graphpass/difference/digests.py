@@ -1,0 +1,114 @@
+"""Digests of weights: computed where they are asked for, by several threads, and remembered for each file.
+
+They are remembered in the user's cache folder and not beside the weights: comparing only reads, the folders of models
+are under version control, uploaded, or not to be written to, and a stray file there would travel with the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["cache_folder", "digests_of"]
+
+_CHUNK = 2**20
+
+#: A file may be written to twice within one tick of its clock, so one that was written to just now is not remembered.
+_SETTLED = 2 * 10**9
+
+#: Files of weights that are remembered; those looked at longest ago are forgotten.
+_REMEMBERED = 100
+
+
+def cache_folder() -> Path:
+    """Where digests are remembered: ``graphpass/digests`` in the user's cache folder."""
+    given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(given) if given else Path.home() / ".cache") / "graphpass" / "digests"
+
+
+def digests_of(places: Iterable[Place]) -> dict[Place, str]:
+    """SHA-256 of bytes in weight files. A file whose size and time of change are as they were is not read again.
+
+    Raises:
+        ReadError: GP110, a file is not as it was when the model was read.
+        OSError: The file system's words.
+    """
+    wanted: dict[WeightFile, list[Place]] = {}
+    for place in dict.fromkeys(places):
+        wanted.setdefault(place.file, []).append(place)
+    found: dict[Place, str] = {}
+    for file, inside in wanted.items():
+        known = _remembered(file)
+        found |= {place: known[_key(place)] for place in inside if _key(place) in known}
+        missing = [place for place in inside if place not in found]
+        if not missing:
+            continue
+        computed = dict(zip(missing, _computed(file, missing), strict=True))
+        check_unchanged([file])
+        found |= computed
+        _remember(file, known | {_key(place): digest for place, digest in computed.items()})
+    return found
+
+
+def _computed(file: WeightFile, places: list[Place]) -> list[str]:
+    with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        return list(threads.map(lambda place: _digest(stream.fileno(), place), places))
+
+
+def _digest(descriptor: int, place: Place) -> str:
+    found = hashlib.sha256()
+    offset, end = place.offset, place.offset + place.length
+    while offset < end:
+        chunk = os.pread(descriptor, min(_CHUNK, end - offset), offset)
+        if not chunk:  # the file was cut; `check_unchanged` says so
+            break
+        found.update(chunk)
+        offset += len(chunk)
+    return found.hexdigest()
+
+
+def _key(place: Place) -> str:
+    return f"{place.offset}+{place.length}"
+
+
+def _identity(file: WeightFile) -> list[Any]:
+    return [str(file.path), file.device, file.inode, file.size, file.modified]
+
+
+def _memory(file: WeightFile) -> Path:
+    return cache_folder() / f"{hashlib.sha256(os.fsencode(file.path)).hexdigest()}.json"
+
+
+def _remembered(file: WeightFile) -> dict[str, str]:
+    try:
+        told = json.loads(_memory(file).read_bytes())
+        return dict(told["digests"]) if told["file"] == _identity(file) else {}
+    except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: it is computed anew
+        return {}
+
+
+def _remember(file: WeightFile, digests: dict[str, str]) -> None:
+    if time.time_ns() - file.modified < _SETTLED:
+        return
+    # Where nothing can be remembered, the next one computes again: that costs time alone.
+    with contextlib.suppress(OSError):
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".new", delete=False) as stream:
+            json.dump({"file": _identity(file), "digests": digests}, stream)
+        os.replace(stream.name, _memory(file))
+        files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        for old in files[_REMEMBERED:]:
+            old.unlink()
