@@ -213,8 +213,8 @@ CATALOG: dict[str, str] = {
     ),
     "GP360": "The model has an input called tree_mask already, which add-tree-mask would add.",
     "GP361": (
-        "The tokens of a draft tree stand side by side, and position_ids tells each its depth, so add-tree-mask needs "
-        "that input. expose-position-ids adds it to an IR."
+        "add-tree-mask and window-from-positions need the input position_ids, which tells each token of a draft tree "
+        "its depth, and where tokens stand behind others that were masked out. expose-position-ids adds it to an IR."
     ),
     "GP362": (
         "A cache cannot hold a tree of draft tokens: the state of a linear one follows token after token, and one of "
@@ -223,6 +223,11 @@ CATALOG: dict[str, str] = {
     "GP363": (
         "add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the "
         "message names it and tells why."
+    ),
+    "GP364": (
+        "window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask "
+        "from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache "
+        "itself keeps no more than the window."
     ),
     "GP381": (
         "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "

@@ -21,6 +21,9 @@ from graphpass.onnx_tensors import element_code
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import add_input, input_length, integers, named, output_of, scalar
 
+from .expose_window import read_mask
+from .window_from_positions import compares_positions
+
 if TYPE_CHECKING:
     import onnx
     import openvino
@@ -159,7 +162,7 @@ def _places(model: Model, inventory: Inventory) -> list[_Place]:
 
 
 def _place(graph: Graph, block: AttentionBlock, attention: Attention | None) -> _Place:
-    obstacle = _position_obstacle(block)
+    obstacle = _position_obstacle(graph, block, attention)
     if attention is None:
         obstacle = "it is in the body of a loop or branch"
     elif obstacle is None:
@@ -169,15 +172,19 @@ def _place(graph: Graph, block: AttentionBlock, attention: Attention | None) -> 
             return _Place(attention, None if attention.is_fused else _scores(graph, attention))
     except NoMatchError as miss:
         obstacle = str(miss)
-    raise UnsupportedError("GP363", f"attention {block.node} cannot take a tree: {obstacle}")
+    hint = "run window-from-positions before it, on OpenVINO IR" if block.window is not None else None
+    raise UnsupportedError("GP363", f"attention {block.node} cannot take a tree: {obstacle}", hint)
 
 
-def _position_obstacle(block: AttentionBlock) -> str | None:
-    """What besides the tokens' embedding asks where positions lie; branches lie side by side."""
+def _position_obstacle(graph: Graph, block: AttentionBlock, attention: Attention | None) -> str | None:
+    """What asks where positions lie in the cache, where branches lie one behind the other."""
     if block.mask is None:
         return "it is not known what its mask is made of"
     if block.window is not None or block.window_in is not None:
-        return "its window counts positions of the cache, and branches lie there one behind the other"
+        operands = attention.node.inputs if attention is not None else ()
+        window = read_mask(graph, operands[3]) if len(operands) > 3 else None
+        if block.window_in == "state" or window is None or not compares_positions(graph, window):
+            return "its window counts places in the cache, where branches lie one behind the other"
     biases = [called for part, called in (("alibi", "ALiBi"), ("bias", "a bias")) if part in block.mask]
     return f"{biases[0]} on its scores counts positions of the cache" if biases else None
 

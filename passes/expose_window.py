@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from graphpass.graph import Graph, Value
 
-__all__ = ["ExposeWindow"]
+__all__ = ["ExposeWindow", "WindowMask", "read_mask", "write_mask"]
 
 _AND = frozenset({"LogicalAnd", "BitwiseAnd"})
 _OR = frozenset({"LogicalOr", "BitwiseOr"})
@@ -57,14 +57,14 @@ class ExposeWindow(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> PassResult:
         """See `Pass.run`."""
         graph = model.graph
-        rebuilt: dict[_Mask, openvino.Node] = {}
+        rebuilt: dict[WindowMask, openvino.Node] = {}
         count = 0
         for node in graph.of_op("ScaledDotProductAttention"):
-            mask = _read_mask(graph, node.inputs[3]) if len(node.inputs) > 3 else None
+            mask = read_mask(graph, node.inputs[3]) if len(node.inputs) > 3 else None
             if mask is None or _is_exposed(node.native.input_value(3)):
                 continue
             if mask not in rebuilt:
-                rebuilt[mask] = _write_mask(mask, f"{node.name}/window_mask", graph)
+                rebuilt[mask] = write_mask(mask, f"{node.name}/window_mask", graph)
             node.native.input(3).replace_source_output(rebuilt[mask].output(0))
             count += 1
         if not count:
@@ -82,7 +82,7 @@ class _Condition:
 
 
 @dataclass(frozen=True)
-class _Mask:
+class WindowMask:
     """What a sliding-window mask is made of.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Mask:
     element_type: str
 
 
-def _read_mask(graph: Graph, mask: Value | None) -> _Mask | None:
+def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
     """The mask behind ``mask``, where it selects between constants by a condition that holds a window."""
     bounds: tuple[Value, ...] = ()
     shape: Value | None = None
@@ -141,7 +141,7 @@ def _read_mask(graph: Graph, mask: Value | None) -> _Mask | None:
         if found is not None and not found.is_negated and found.bound < 0:
             others = (*terms[:number], *terms[number + 1 :])
             extremes = (max(values), min(values), mask.element_type)
-            return _Mask(found.keys, found.queries, -found.bound, others, shape, bounds, *extremes)
+            return WindowMask(found.keys, found.queries, -found.bound, others, shape, bounds, *extremes)
     return None
 
 
@@ -177,11 +177,24 @@ def _causal_first(graph: Graph, others: Sequence[_Condition]) -> list[_Condition
     return sorted(others, key=lambda other: compared_positions(graph, other.value, holds=other.holds) is None)
 
 
-def _write_mask(mask: _Mask, name: str, graph: Graph) -> openvino.Node:
+def write_mask(
+    mask: WindowMask, name: str, graph: Graph, compared: tuple[openvino.Output, openvino.Output] | None = None
+) -> openvino.Node:
+    """Write ``mask`` in the form from which paged attention reads the window.
+
+    Args:
+        mask: What to write.
+        name: How names of the new nodes begin.
+        graph: Where the parts of ``mask`` are.
+        compared: Positions of keys and queries to compare instead of those that the mask compares.
+
+    Returns:
+        What attention is to read.
+    """
     import openvino
     from openvino import opset13
 
-    keys, positions = _output(graph, mask.keys), _output(graph, mask.queries)
+    keys, positions = compared or (_output(graph, mask.keys), _output(graph, mask.queries))
     offset = opset13.constant([[[[-mask.window]]]], dtype=positions.get_element_type())
     first = named(opset13.add(positions, named(offset, f"{name}/offset")), f"{name}/first")
     in_window = named(opset13.greater(keys, first), f"{name}/in_window")
