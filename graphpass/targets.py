@@ -26,7 +26,8 @@ _LOWERINGS = {
     "lower-causal-conv": {"CausalConvWithState"},
     "lower-group-query-attention": {"GroupQueryAttention"},
     "lower-linear-attention": {"LinearAttention"},
-    "lower-mixture-of-experts": {"MoE"},
+    "lower-quantized-mixture-of-experts": {"QMoE"},
+    "lower-mixture-of-experts": {"MoE", "QMoE"},
     "lower-rotary-embedding": {"RotaryEmbedding"},
 }
 
