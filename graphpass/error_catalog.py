@@ -127,6 +127,24 @@ CATALOG: dict[str, str] = {
         "A step was given another batch than the one before, but the caches hold that batch. Reset the session first."
     ),
     "GP243": "Logits were asked for before the first forward pass.",
+    "GP244": (
+        "A session was told to reorder slots that it does not have, from and to lists of unequal length, or two slots "
+        "into one. Slots count from 0 to the session's length, less 1."
+    ),
+    "GP245": "A session was told to drop more positions than it holds, or to rewind to a length that it does not have.",
+    "GP246": "A session was told to go on with rows that it does not have, or with none. Rows count from 0.",
+    "GP247": (
+        "The parents given with a step do not make a tree: there must be one for each new token, the index of another "
+        "new token that stands before it, or -1 for the history."
+    ),
+    "GP248": (
+        "A snapshot belongs to the session that took it, until that is reset: the caches that it refers to are gone "
+        "then."
+    ),
+    "GP249": (
+        "The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, "
+        "numbers with commas between them, a semicolon in the middle: 1,2,3;4,5,6."
+    ),
     "GP250": (
         "A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative "
         "number of steps."
@@ -228,6 +246,14 @@ CATALOG: dict[str, str] = {
         "window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask "
         "from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache "
         "itself keeps no more than the window."
+    ),
+    "GP370": (
+        "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "
+        "to reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed."
+    ),
+    "GP371": (
+        "A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass "
+        "add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches."
     ),
     "GP381": (
         "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "

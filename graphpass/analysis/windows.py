@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.graph import Graph, Value
+from graphpass.graph import Graph, Node, Value
 
-__all__ = ["Comparison", "bound_of_positions", "compared_positions", "one_number"]
+__all__ = ["Comparison", "bound_of_positions", "compared_positions", "is_comparison", "one_number"]
 
 #: Comparisons: which operand is the lesser one, and whether they may be equal. ONNX and OpenVINO differ in a word.
 _COMPARISONS = {
@@ -42,6 +42,11 @@ class Comparison:
     queries: Value
     bound: int
     is_negated: bool
+
+
+def is_comparison(node: Node) -> bool:
+    """Whether ``node`` tells the lesser of two numbers."""
+    return node.op in _COMPARISONS
 
 
 def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) -> Comparison | None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.runtime.opening import Backend, open_session
+from graphpass.runtime.reorder_text import parse_reorder
+from graphpass.runtime.stats import SessionStats
 
 if TYPE_CHECKING:
+    from graphpass.runtime.checkpoints import Snapshot
     from graphpass.runtime.session import DecodeSession
 
-__all__ = ["Backend", "DecodeSession", "open_session"]
+__all__ = ["Backend", "DecodeSession", "SessionStats", "Snapshot", "open_session", "parse_reorder"]
 
 
 def __getattr__(name: str) -> object:
-    # The class needs numpy, which `import graphpass.runtime` should not pay for.
+    # These classes need numpy, which `import graphpass.runtime` should not pay for.
     if name == "DecodeSession":
         from graphpass.runtime.session import DecodeSession
 
         return DecodeSession
+    if name == "Snapshot":
+        from graphpass.runtime.checkpoints import Snapshot
+
+        return Snapshot
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,12 +47,17 @@ class Step:
         attention_mask: int64 [batch, past + length], 1 where a position counts.
         position_ids: int64 [batch, length].
         past: How many positions the caches already hold.
+        rows: int64 [batch], the row of the caches that each row goes on with; ``None``: its own.
+        tree_mask: f32 [1, length, length], what is added to the scores of the new tokens among each other; ``None``:
+            nothing.
     """
 
     input_ids: NDArray[np.int64]
     attention_mask: NDArray[np.int64]
     position_ids: NDArray[np.int64]
     past: int
+    rows: NDArray[np.int64] | None = None
+    tree_mask: NDArray[np.float32] | None = None
 
     @property
     def batch(self) -> int:
@@ -80,6 +85,8 @@ class InputPlan:
     Attributes:
         batch: The batch that the model fixes; ``None`` where any will do.
         takes_mask: Whether padding can be hidden from the model.
+        takes_rows: Whether the model can take the rows of its caches in another order.
+        takes_tree: Whether new tokens can be hidden from each other.
     """
 
     def __init__(self, ports: Iterable[Port], inventory: Inventory) -> None:
@@ -104,6 +111,8 @@ class InputPlan:
             raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
         self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
         self.takes_mask = "attention_mask" in fed
+        self.takes_rows = "beam_idx" in fed
+        self.takes_tree = "tree_mask" in fed
         # Such a model tells prefill from decode by this input, and its decode branch takes one token.
         self._decodes_singly = "cache_position" in fed and inventory.kind == "linear"
 
@@ -144,9 +153,9 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
         "attention_mask": lambda step: step.attention_mask[:, step.past if linear else 0 :],
         "position_ids": lambda step: step.position_ids,
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
-        "beam_idx": lambda step: np.arange(step.batch),
+        "beam_idx": lambda step: np.arange(step.batch) if step.rows is None else step.rows,
+        "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
         "src_idx": lambda _: np.zeros(0),
-        "tree_mask": lambda _: np.zeros((1, 0, 0)),
     }
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)

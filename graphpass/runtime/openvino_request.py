@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import openvino
 
 from graphpass.onnx_model import OnnxModel
@@ -41,6 +42,7 @@ class OpenVINORequest:
             properties = _exact_properties(device) if exact else {}
             compiled = _core().compile_model(_native(model), device, properties)
             self._request: Any = compiled.create_infer_request()
+        self._states: dict[str, Any] = {state.name: state for state in self._request.query_state()}
 
     def infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
         """All inputs by name to all outputs by name.
@@ -55,6 +57,15 @@ class OpenVINORequest:
     def reset_state(self) -> None:
         """Set all variables back to what their initializers say."""
         self._request.reset_state()
+
+    def state(self, name: str) -> Array:
+        """What a variable holds: a copy, or the memory in which the plugin keeps it."""
+        held: Array = self._states[name].state.data
+        return held
+
+    def set_state(self, name: str, value: Array) -> None:
+        """Let a variable hold a copy of ``value``."""
+        self._states[name].state = openvino.Tensor(np.ascontiguousarray(value))
 
 
 @functools.cache

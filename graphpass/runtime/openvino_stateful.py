@@ -8,7 +8,7 @@ from graphpass.runtime.openvino_request import OpenVINORequest
 from graphpass.runtime.session import DecodeSession
 
 if TYPE_CHECKING:
-    from graphpass.caches import Inventory
+    from graphpass.caches import Cache, Inventory
     from graphpass.model import Model
     from graphpass.runtime.inputs import Array, Step
 
@@ -39,3 +39,9 @@ class OpenVINOStatefulSession(DecodeSession):
 
     def _forget(self) -> None:
         self._request.reset_state()
+
+    def _read(self, cache: Cache) -> Array:
+        return self._request.state(cache.name)
+
+    def _write(self, cache: Cache, value: Array) -> None:
+        self._request.set_state(cache.name, value)

@@ -10,6 +10,7 @@ import numpy as np
 from graphpass.errors import UnsupportedError
 from graphpass.runtime.inputs import Array, Step, numpy_type, shape_text
 from graphpass.runtime.session import DecodeSession
+from graphpass.runtime.slots import Tokens, newest
 
 if TYPE_CHECKING:
     from graphpass.caches import Cache, Inventory
@@ -38,7 +39,6 @@ class StatelessSession(DecodeSession):
         self._next_past = {cache.write: cache.read for cache in inventory.caches}
         self._starts = {cache.read: _Start(cache) for cache in inventory.caches}
         self._past: dict[str, Array] = {}
-        self._history: Step | None = None
 
     @abstractmethod
     def _infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -53,14 +53,21 @@ class StatelessSession(DecodeSession):
         return {name: results[name] for name in self.outputs}
 
     def _replay(self, step: Step) -> dict[str, Array]:
-        whole = step if self._history is None else step.after(self._history)
-        results = self._infer(self._inputs.feeds(whole))
-        self._history = whole
-        return {name: _newest(results[name], whole, step.length) for name in self.outputs}
+        assert self._slots is not None
+        whole = self._slots.tokens().then(
+            Tokens(step.input_ids, step.attention_mask[:, step.past :], step.position_ids)
+        )
+        results = self._infer(self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask)))
+        return {name: newest(results[name], whole, step.length) for name in self.outputs}
 
     def _forget(self) -> None:
         self._past = {}
-        self._history = None
+
+    def _read(self, cache: Cache) -> Array:
+        return self._past[cache.read]
+
+    def _write(self, cache: Cache, value: Array) -> None:
+        self._past[cache.read] = value
 
 
 class _Start:
@@ -94,8 +101,3 @@ def _empty_shape(cache: Cache) -> tuple[int, ...]:
             + "".join(f"; {fact}" for fact in cache.evidence),
         )
     return known
-
-
-def _newest(output: Array, whole: Step, length: int) -> Array:
-    per_token = output.shape[:2] == whole.input_ids.shape
-    return output[:, -length:] if per_token else output

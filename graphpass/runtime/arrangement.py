@@ -1,0 +1,49 @@
+"""When the entries of growing caches have to be moved in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphpass.analysis.past_order import PastOrder
+    from graphpass.runtime.slots import Slots
+
+__all__ = ["Arrangement"]
+
+#: How many steps with one wasted entry cost as much as taking one entry out and putting it back. Measured on the CPU
+#: plugin of OpenVINO 2026.4.1, see tests/benchmarks/sessions.py.
+_STEPS_PER_COPY = 16
+
+
+class Arrangement:
+    """Decides whether the model can work with the entries of its caches as they lie.
+
+    Entries that stand for no slot are hidden by the mask, and cost a little at every step; taking them out costs much,
+    once. So they are taken out when hiding them has cost as much as taking them out does: never more than twice the
+    least that was possible.
+    """
+
+    def __init__(self, past_order: Callable[[], PastOrder]) -> None:
+        """Without costs so far.
+
+        Args:
+            past_order: What the model sees of the order of past entries; asked only once something was edited.
+        """
+        self._past_order = past_order
+        self._cost = 0
+
+    def fits(self, slots: Slots) -> bool:
+        """Whether the next step may run on the entries as they lie; call it once a step."""
+        if slots.in_place:
+            return True
+        order = self._past_order()
+        if order == "index" or slots.shares or (order == "order" and not slots.in_order):
+            return False
+        self._cost += slots.waste
+        return self._cost <= _STEPS_PER_COPY * slots.length
+
+    def compacted(self) -> None:
+        """Note that there is no waste any more."""
+        self._cost = 0

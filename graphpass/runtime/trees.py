@@ -1,0 +1,65 @@
+"""Draft trees: several continuations of one history, fed in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["checked_parents", "depths", "is_chain", "tree_mask"]
+
+
+def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
+    """``parents`` as int64 [length].
+
+    Args:
+        parents: For each new token the index of its parent among the new tokens, -1 for the history.
+        length: How many new tokens there are.
+
+    Raises:
+        UsageError: GP247, it is something else, or a parent does not stand before its child.
+    """
+    array = np.asarray(parents)
+    if array.shape != (length,) or array.dtype.kind not in "iu":
+        raise UsageError("GP247", f"parents must be {length} whole numbers, not {array.dtype} {list(array.shape)}")
+    array = array.astype(np.int64)
+    wrong = np.flatnonzero((array < -1) | (array >= np.arange(length)))
+    if wrong.size:
+        child = int(wrong[0])
+        raise UsageError(
+            "GP247",
+            f"the parent of new token {child} is {int(array[child])}, which does not stand before it",
+            "number the tokens so that parents come first; -1 is the history",
+        )
+    return array
+
+
+def is_chain(parents: NDArray[np.int64]) -> bool:
+    """Whether each token is the parent of the next: no tree, but the usual step."""
+    return bool((parents == np.arange(-1, len(parents) - 1)).all())
+
+
+def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many new tokens stand between each one and the history, int64 [length]."""
+    found = np.zeros(len(parents), np.int64)
+    for child, parent in enumerate(parents):
+        found[child] = found[parent] + 1 if parent >= 0 else 0
+    return found
+
+
+def tree_mask(parents: NDArray[np.int64]) -> NDArray[np.float32]:
+    """What is added to the scores of the new tokens among each other, f32 [1, length, length].
+
+    0 where a key is the query or one of its ancestors, the lowest number elsewhere.
+    """
+    length = len(parents)
+    seen = np.eye(length, dtype=bool)
+    for child, parent in enumerate(parents):
+        if parent >= 0:
+            seen[child] |= seen[parent]
+    return np.where(seen, np.float32(0), np.finfo(np.float32).min)[None]

@@ -1,0 +1,61 @@
+"""What models see of the order of past positions, as told from the graph, against what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.models import export
+
+from graphpass.analysis.past_order import PastOrder, past_order
+from graphpass.model import load
+from graphpass.runtime import open_session
+
+ANY = [
+    ("deepseek_v3", "ov-stateful"),
+    ("gpt2", "ov-stateful"),
+    ("gpt2", "onnx"),
+    ("llama", "ov-stateful"),
+    ("llama", "ov-stateless"),
+    ("llama", "onnx"),
+    ("opt", "onnx"),
+    ("phi3", "onnx"),
+    ("qwen3_moe", "ov-stateful"),
+    ("xglm", "ov-stateful"),
+]
+#: The mask counts what it does not hide: ALiBi.
+ORDER = [("bloom", "onnx")]
+#: Windows of entries; ALiBi of entries; positions counted by the cache's length; an operator that is told a length.
+INDEX = [
+    ("gemma2", "onnx"),
+    ("gemma3_text", "ov-stateful"),
+    ("gemma3_text", "onnx"),
+    ("gpt_neo", "onnx"),
+    ("gpt_oss", "onnx"),
+    ("mistral_sw8", "onnx"),
+    ("falcon_alibi", "onnx"),
+    ("granitemoehybrid", "ov-stateful"),
+    ("lfm2", "ov-stateful"),
+    ("qwen3_next", "ov-stateful"),
+    ("llama", "onnx-genai"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "expected"),
+    [(*one, "any") for one in ANY] + [(*one, "order") for one in ORDER] + [(*one, "index") for one in INDEX],
+)
+def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
+    assert past_order(load(export(name, variant))) == expected
+
+
+@pytest.mark.parametrize(("name", "variant"), ANY + ORDER)
+def test_hidden_entries_between_the_others_change_nothing(name: str, variant: str) -> None:
+    session = open_session(load(export(name, variant)))
+    tokens = np.random.default_rng(0).integers(1, 300, 18).tolist()
+    session.forward([tokens])
+    session.trim(2)
+    got = session.forward([[7, 8]])["logits"]
+    assert session.stats.compactions == 0
+    session.reset()
+    want = session.forward([[*tokens[:16], 7, 8]])["logits"][:, -2:]
+    np.testing.assert_allclose(got, want, atol=1e-4)
