@@ -190,7 +190,7 @@ CATALOG: dict[str, str] = {
     ),
     "GP317": "No input besides the caches has a batch dimension, so the initial state cannot follow the batch.",
     "GP318": "The model has an input called beam_idx already, which make-stateful would add.",
-    "GP319": "The model has the inputs that insert-reorder adds already.",
+    "GP319": "The model has the inputs that insert-reorder adds already, or cuts its caches already.",
     "GP320": (
         "A decode session does not know how to feed an input or a cache of this model, for example the encoder "
         "states of a translation model."
@@ -201,10 +201,6 @@ CATALOG: dict[str, str] = {
     "GP324": (
         "It is not clear which output holds the logits: none is called logits, or what is called so is not [batch, "
         "length, vocabulary]."
-    ),
-    "GP325": (
-        "insert-reorder needs the length of the past, and it does not follow from the inputs: it takes attention_mask "
-        "[batch, length] and input_ids."
     ),
     "GP326": (
         "A cache always holds the same number of positions, because new ones are written in place or push old ones "
@@ -246,6 +242,10 @@ CATALOG: dict[str, str] = {
         "window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask "
         "from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache "
         "itself keeps no more than the window."
+    ),
+    "GP365": (
+        "Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, keeps no more than "
+        "a window, or it is not known which axis its positions are on."
     ),
     "GP370": (
         "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphpass.onnx_model import OnnxModel
 
-__all__ = ["NodeWriter", "attributes", "input_at", "node_name", "rewrite_nodes"]
+__all__ = ["NodeWriter", "attributes", "check_opset", "input_at", "node_name", "rewrite_nodes"]
 
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 _FIRST_OPSET = 13
@@ -134,6 +134,26 @@ def node_name(node: onnx.NodeProto) -> str:
     return node.name or next(name for name in node.output if name)
 
 
+def check_opset(model: OnnxModel, what: str) -> int:
+    """The version of ONNX's own operators that ``model`` imports.
+
+    Args:
+        model: The model into which nodes are to be written.
+        what: What needs it, for the message.
+
+    Raises:
+        UnsupportedError: GP340, it is from before 13.
+    """
+    opset = next((entry.version for entry in model.proto.opset_import if entry.domain in {"", "ai.onnx"}), 0)
+    if opset < _FIRST_OPSET:
+        raise UnsupportedError(
+            "GP340",
+            f"{what}: the model is of opset {opset}, and what is written needs 13",
+            "convert the model with onnx.version_converter first",
+        )
+    return opset
+
+
 def rewrite_nodes(
     model: OnnxModel,
     wanted: Callable[[onnx.NodeProto], bool],
@@ -152,7 +172,6 @@ def rewrite_nodes(
     Raises:
         UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
     """
-    opset = next((entry.version for entry in model.proto.opset_import if entry.domain in {"", "ai.onnx"}), 0)
     count = 0
     for graph in graphs(model.proto):
         places = [place for place, node in enumerate(graph.node) if wanted(node)]
@@ -161,13 +180,7 @@ def rewrite_nodes(
         written: list[NodeWriter] = []
         for place in places:
             node = graph.node[place]
-            if opset < _FIRST_OPSET:
-                raise UnsupportedError(
-                    "GP340",
-                    f"{node.op_type} {node_name(node)} is in a model of opset {opset}, and what replaces it needs 13",
-                    "convert the model with onnx.version_converter first",
-                )
-            writer = NodeWriter(node_name(node), opset)
+            writer = NodeWriter(node_name(node), check_opset(model, f"{node.op_type} {node_name(node)}"))
             rewrite(node, writer)
             written.append(writer)
             released += node.input

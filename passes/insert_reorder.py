@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphpass.analysis.caches import analyze_caches
 from graphpass.caches import Cache
-from graphpass.conditions import STATEFUL
-from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.manager import Changed, Pass, PassResult, Skipped
-from graphpass.model import Dialect
+from graphpass.conditions import STATEFUL, STATELESS
+from graphpass.errors import PreconditionError
+from graphpass.manager import Changed, Condition, Pass, PassResult, Skipped
+from graphpass.model import Model
+from graphpass.onnx_model import OnnxModel
+from graphpass.onnx_tensors import element_code
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import add_input, beam_gather, drop_unread_input, has_input, input_length, integers, named
+from graphpass.rewrite import add_input, beam_gather, drop_unread_input, has_input, integers, named
 from graphpass.variables import conversions
+
+from .slots import OnnxPast, growing_caches, past_length, past_of, trimmed
 
 if TYPE_CHECKING:
     import openvino
@@ -22,23 +26,29 @@ __all__ = ["InsertReorder"]
 
 
 @dataclass(frozen=True)
-class InsertReorder(Pass[OpenVINOModel]):
+class InsertReorder(Pass[Model]):
     """Let a caller move positions of the KV caches and drop the last ones, inside the graph, before a step.
 
     Slot ``dst_idx[i]`` takes the old value of slot ``src_idx[i]``; then the cache is cut to the length that the
-    attention mask leaves for the past. Names, types and the empty encodings are those with which the ONNX Runtime
-    OpenVINO provider drives its own models (ov_stateful_patch_utils.cc): ``src_idx`` i32 ``[n]``, ``dst_idx`` i32
-    ``[batch, heads, n, head_dim]`` whose elements are destination slots; ``n = 0`` moves nothing. Caches of other head
-    counts, sizes or order of axes than the first get a ``dst_idx_<heads>x<head_dim>`` of their own (``_2``, ``_3`` ..
-    behind it where only the order differs). Linear and cross caches have no positions and are left alone.
+    attention mask leaves for the past. Where the model has no ``attention_mask`` and ``input_ids`` from which that
+    follows, it gets an input ``past_len`` i64 ``[1]``; a number beyond the end keeps all. Names, types and the empty
+    encodings are those with which the ONNX Runtime OpenVINO provider drives its own models
+    (ov_stateful_patch_utils.cc): ``src_idx`` i32 ``[n]``, ``dst_idx`` i32; ``n = 0`` moves nothing. Destinations are
+    distinct. Linear and cross caches have no positions and are left alone.
 
-    The form is the GPU plugin's (kv_cache_fusion.cpp): ScatterElementsUpdate directly on the ReadValue with ``dst_idx``
-    a Parameter, followed by a Slice. It excludes a beam Gather on the same cache, so that goes; ``beam_idx`` stays
-    where linear caches read it. On the CPU plugin the form is right but loses the fused attention (3 to 6 times slower
-    steps).
+    ``gpu`` is the form that OpenVINO's GPU plugin looks for (kv_cache_fusion.cpp): ScatterElementsUpdate directly on
+    the ReadValue with ``dst_idx`` a Parameter ``[batch, heads, n, head_dim]``, whose elements are destination slots,
+    followed by a Slice. Caches of other head counts, sizes or order of axes than the first get a
+    ``dst_idx_<heads>x<head_dim>`` of their own (``_2``, ``_3`` .. behind it where only the order differs). It excludes
+    a beam Gather on the same cache, so that goes; ``beam_idx`` stays where linear caches read it. On the CPU plugin the
+    form is right but loses the fused attention (3 to 6 times slower steps).
+
+    ``compact`` is for runtimes that look for no form: ``dst_idx`` is ``[n]``, which slot each slot of the past comes
+    from is worked out once for all caches, and each is moved and cut by one Gather, behind the one of ``beam_idx``.
+    ``onnx`` is the same on the past inputs of an ONNX model.
 
     Options:
-        form: The pattern to emit; ``gpu`` is the one there is.
+        form: The pattern to emit.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order of axes.
@@ -49,42 +59,106 @@ class InsertReorder(Pass[OpenVINOModel]):
         ReadValue -> ScatterElementsUpdate(., dst_idx, Gather(ReadValue, src_idx)) -> Slice(0 : past length)
         -> Concat(., new) -> Assign
 
+    Before:
+        past -> Concat(., new) -> present
+    After:
+        past -> Gather(., ScatterElements(Range(0, length), dst_idx, src_idx)[: past length]) -> Concat(., new)
+        -> present
+
     Raises:
-        PreconditionError: GP302 the model is not stateful; GP319 it has reorder inputs already.
-        UnsupportedError: GP325 no attention_mask and input_ids from which the past's length follows.
+        PreconditionError: GP302 the model is not stateful, or for ``onnx`` not stateless; GP301 the form is of the
+            other format; GP319 it has reorder inputs already.
+        UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
     """
 
     name: ClassVar[str] = "insert-reorder"
-    dialect: ClassVar[Dialect | None] = "openvino"
-    requires = (STATEFUL,)
 
-    form: Literal["gpu"] = "gpu"
+    form: Literal["gpu", "compact", "onnx"] = "gpu"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: Model) -> PassResult:
         """See `Pass.run`."""
-        native = model.ov_model
-        inventory = analyze_caches(model)
-        caches = inventory.of_kind("kv")
+        self._check(model)
+        caches = growing_caches(model)
         if not caches:
-            return Skipped(f"no KV cache to reorder: the model is of kind {inventory.kind}")
-        if has_input(native, "src_idx") or has_input(native, "dst_idx"):
-            raise PreconditionError("GP319", "the model has reorder inputs already")
-        past_length = _past_length(native)
-        source = add_input(native, "src_idx", "i32", [-1])
-        destinations = _Destinations(native)
-        reads = {
-            node.get_attributes()["variable_id"]: node
-            for node in native.get_ops()
-            if node.get_type_name() == "ReadValue"
-        }
-        for cache in caches:
-            _reorder(reads[cache.name], cache, source, destinations.of(cache), past_length)
-        statistics = {"caches reordered": len(caches), "dst_idx inputs": destinations.count}
-        notes = ["the CPU plugin does not fuse attention with a reordered cache; GPU plugins do"]
-        if drop_unread_input(native, "beam_idx"):
-            notes.append("beam_idx is gone: a cache is reordered by beam_idx or by src_idx and dst_idx, never by both")
-        native.validate_nodes_and_infer_types()
-        return Changed(model, statistics, tuple(notes))
+            return Skipped(f"no KV cache to reorder: the model is of kind {analyze_caches(model).kind}")
+        if isinstance(model, OnnxModel):
+            _reorder_onnx(model, caches)
+        elif isinstance(model, OpenVINOModel) and self.form == "compact":
+            _reorder_compactly(model.ov_model, caches)
+        elif isinstance(model, OpenVINOModel):
+            return _reorder_for_gpus(model, caches)
+        return Changed(model, {"caches reordered": len(caches)})
+
+    def _check(self, model: Model) -> None:
+        """That ``model`` is of the format and the state that the form is for."""
+        if (self.form == "onnx") != (model.dialect == "onnx"):
+            hint = "form=onnx works on ONNX; gpu and compact on OpenVINO IR, after to-openvino and make-stateful"
+            raise PreconditionError("GP301", f"form {self.form} is not for a model in {model.dialect}", hint)
+        condition: Condition = STATELESS if self.form == "onnx" else STATEFUL
+        if missing := condition.missing(model):
+            raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+
+
+def _reorder_for_gpus(model: OpenVINOModel, caches: tuple[Cache, ...]) -> PassResult:
+    native = model.ov_model
+    length = past_length(native)
+    source = add_input(native, "src_idx", "i32", [-1])
+    destinations = _Destinations(native)
+    reads = _reads(native)
+    for cache in caches:
+        _reorder(reads[cache.name], cache, source, destinations.of(cache), length)
+    statistics = {"caches reordered": len(caches), "dst_idx inputs": destinations.count}
+    notes = ["the CPU plugin does not fuse attention with a reordered cache; GPU plugins do"]
+    if drop_unread_input(native, "beam_idx"):
+        notes.append("beam_idx is gone: a cache is reordered by beam_idx or by src_idx and dst_idx, never by both")
+    native.validate_nodes_and_infer_types()
+    return Changed(model, statistics, tuple(notes))
+
+
+def _reads(native: openvino.Model) -> dict[str, openvino.Node]:
+    """The ReadValues by variable."""
+    ops = (node for node in native.get_ops() if node.get_type_name() == "ReadValue")
+    return {node.get_attributes()["variable_id"]: node for node in ops}
+
+
+def _reorder_compactly(native: openvino.Model, caches: tuple[Cache, ...]) -> None:
+    from openvino import opset8, opset13
+
+    length = past_length(native)
+    source, destination = (add_input(native, name, "i32", [-1]) for name in ("src_idx", "dst_idx"))
+    reads, first = _reads(native), caches[0]
+    # Before anything that is written reads them, too.
+    pasts = {cache.name: past_of(reads[cache.name]) for cache in caches}
+    shape = named(opset13.shape_of(reads[first.name], "i64"), "slots/shape")
+    size = opset8.gather(shape, integers(first.axes.sequence or 0, "slots/sequence"), integers(0, "slots/axis"))
+    slots = opset13.range(integers(0, "slots/first"), named(size, "slots/count"), integers(1, "slots/step"), "i64")
+    sources = named(opset13.convert(source, "i64"), "slots/sources")
+    order = opset13.scatter_elements_update(named(slots, "slots"), destination, sources, integers(0, "slots/places"))
+    kept = trimmed(named(order, "slots/order"), length, 0, "slots/kept")
+    for cache in caches:
+        name, axis = reads[cache.name].get_friendly_name(), cache.axes.sequence
+        assert axis is not None
+        along = integers(axis, f"{name}/reorder/axis")
+        past, readers = pasts[cache.name]
+        moved = named(opset8.gather(past, kept, along), f"{name}/reorder")
+        for reader in readers:
+            reader.replace_source_output(moved.output(0))
+    native.validate_nodes_and_infer_types()
+
+
+def _reorder_onnx(model: OnnxModel, caches: tuple[Cache, ...]) -> None:
+    past = OnnxPast(model, "insert-reorder")
+    write = past.writer
+    source, destination = (past.add_input(name, "i32", ["moved"]) for name in ("src_idx", "dst_idx"))
+    first = caches[0]
+    size = write.op("Squeeze", write.size(first.read, first.axes.sequence or 0), write.integers([0]))
+    slots = write.op("Range", write.integers(0), size, write.integers(1))
+    order = write.op("ScatterElements", slots, destination, write.op("Cast", source, to=element_code("i64")), axis=0)
+    kept = write.op("Slice", order, write.integers([0]), past.length(), write.integers([0]), write.integers([1]))
+    for cache in caches:
+        new = write.op("Gather", cache.read, kept, label=f"{cache.read}/reordered", axis=cache.axes.sequence)
+        past.replace(cache.read, new)
+    past.finish()
 
 
 def _reorder(
@@ -100,10 +174,9 @@ def _reorder(
         opset3.scatter_elements_update(state, destination, moved, integers(axis, f"{name}/reorder/axis")),
         f"{name}/reorder",
     )
-    bounds = [integers([0], f"{name}/trim/start"), past_length, integers([1], f"{name}/trim/step")]
-    trimmed = named(opset8.slice(updated, *bounds, integers([axis], f"{name}/trim/axis")), f"{name}/trim")
+    cut = trimmed(updated, past_length, axis, f"{name}/trim")
     for reader in readers:
-        reader.replace_source_output(trimmed.output(0))
+        reader.replace_source_output(cut.output(0))
 
 
 def _state(read: openvino.Node, name: str) -> tuple[openvino.Node, set[openvino.Input]]:
@@ -131,20 +204,6 @@ def _state(read: openvino.Node, name: str) -> tuple[openvino.Node, set[openvino.
 
 def _names(converts: list[openvino.Node], gather: openvino.Node | None) -> set[str]:
     return {node.get_name() for node in (*converts, *([gather] if gather is not None else []))}
-
-
-def _past_length(native: openvino.Model) -> openvino.Node:
-    """How many positions the past holds, i64 [1]: length of the attention mask less that of the new tokens."""
-    from openvino import opset8
-
-    tokens = next((name for name in ("input_ids", "inputs_embeds") if has_input(native, name)), None)
-    if tokens is None or not has_input(native, "attention_mask"):
-        raise UnsupportedError(
-            "GP325",
-            "the past's length does not follow from the inputs: it takes attention_mask [batch, length] and input_ids",
-        )
-    lengths = [input_length(native, name, f"past_length/{name}") for name in ("attention_mask", tokens)]
-    return named(opset8.subtract(*lengths), "past_length")
 
 
 class _Destinations:

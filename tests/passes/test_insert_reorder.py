@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import functools
+from typing import ClassVar
 
 import numpy
 import openvino
 import pytest
+from support.attention_operator import with_operator
 from support.cache_graphs import TinyDecoder
 from support.decode import Decoder, compiled, greedy
-from support.loaded import openvino_model
+from support.loaded import onnx_model, openvino_model
 from support.models import fixtures, reference
+from support.onnx_request import OnnxRequest
 
 import graphpass
 from graphpass.caches import Cache
-from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.errors import PreconditionError
 from graphpass.manager import PassManager, Skipped
+from graphpass.onnx_model import OnnxModel
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.insert_reorder import InsertReorder
 from graphpass.passes.make_stateful import MakeStateful
+from graphpass.runtime import open_session
 
 DENSE = ["llama", "gpt2", "qwen3", "qwen3_moe", "gemma3_text", "deepseek_v3"]
 HYBRID = ["lfm2", "granitemoehybrid", "qwen3_next"]
@@ -284,6 +289,170 @@ class TestStructure:
         assert (tmp_path / "one.xml").read_bytes() == (tmp_path / "two.xml").read_bytes()
 
 
+class TestCompact:
+    """``dst_idx`` [n], for runtimes that look for no form; beams stay."""
+
+    @staticmethod
+    @functools.cache
+    def made(name: str) -> OpenVINOModel:
+        model = PassManager([InsertReorder("compact")]).run(source(name)).model
+        assert isinstance(model, OpenVINOModel)
+        return model
+
+    def decoder(self, name):
+        return Decoder(compiled(self.made(name).ov_model).create_infer_request())
+
+    @pytest.mark.parametrize("name", ["gpt2", "gemma3_text", "deepseek_v3", "lfm2"])
+    def test_empty_indices_change_nothing(self, name):
+        expected = reference(name)
+        found = greedy(compiled(self.made(name).ov_model).create_infer_request(), [expected["prompt_ids"]] * 2, 12)
+        assert found == [expected["greedy_ids"]] * 2
+
+    @pytest.mark.parametrize(("src", "dst"), MOVES, ids=str)
+    @pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
+    def test_equal_edits_of_the_states_by_hand(self, name, src, dst):
+        with_pass, by_hand = self.decoder(name), Decoder(request(name, with_reorder=False))
+        for decoder in (with_pass, by_hand):
+            decoder.step(prompts(name, 2))
+        move_by_hand(by_hand, kv(source(name)), src, dst)
+        token, moves = numpy.array([[9], [4]]), compact_moves(src, dst)
+        numpy.testing.assert_allclose(with_pass.step(token, **moves), by_hand.step(token), atol=2e-5)
+        numpy.testing.assert_allclose(with_pass.step(token), by_hand.step(token), atol=2e-5)
+
+    def test_moves_and_a_cut_and_beams_in_one_step(self):
+        with_pass, by_hand = self.decoder("llama"), Decoder(request("llama", with_reorder=False))
+        for decoder in (with_pass, by_hand):
+            decoder.step(prompts("llama", 2))
+        with_pass.mask = with_pass.mask[:, :5]
+        found = with_pass.step(numpy.array([[9], [4]]), beams=[1, 0], **compact_moves([6, 5], [3, 4]))
+        move_by_hand(by_hand, kv(source("llama")), [6, 5], [3, 4])
+        for state in by_hand.request.query_state():
+            state.state = openvino.Tensor(state.state.data[:, :, :5].copy())
+        by_hand.mask = by_hand.mask[:, :5]
+        numpy.testing.assert_allclose(found, by_hand.step(numpy.array([[9], [4]]), beams=[1, 0]), atol=2e-5)
+
+    @pytest.mark.parametrize("name", ["llama", "lfm2", "deepseek_v3"])
+    def test_the_inventory_stays(self, name):
+        before, after = (graphpass.analyze_caches(model).caches for model in (source(name), self.made(name)))
+        assert [(c.name, c.kind, c.role, c.layer, c.axes) for c in after] == [
+            (c.name, c.kind, c.role, c.layer, c.axes) for c in before
+        ]
+
+    def test_sessions_feed_empty_indices(self):
+        expected = reference("llama")
+        session = open_session(self.made("llama"))
+        assert session.prefill(expected["prompt_ids"])[0, -1].argmax() == expected["greedy_ids"][0]
+
+
+def compact_moves(src: list[int], dst: list[int]) -> dict[str, numpy.ndarray]:
+    return {"src_idx": numpy.array(src, numpy.int32), "dst_idx": numpy.array(dst, numpy.int32)}
+
+
+#: The target ort goes through all.
+ONNX = [("llama", "onnx"), ("gemma3_text", "onnx"), ("bloom", "onnx"), ("lfm2", "onnx-genai"), ("qwen3", "onnx-genai")]
+
+
+@functools.cache
+def onnx_reordered(name: str, variant: str) -> OnnxModel:
+    model = PassManager([InsertReorder("onnx")]).run(onnx_model(name, variant)).model
+    assert isinstance(model, OnnxModel)
+    return model
+
+
+class TestOnnx:
+    @pytest.mark.parametrize(("name", "variant"), ONNX)
+    def test_empty_indices_change_nothing(self, name, variant):
+        expected = reference(name)
+        model = onnx_reordered(name, variant)
+        model.validate()
+        session = open_session(model)
+        tokens = [int(session.prefill(expected["prompt_ids"])[0, -1].argmax())]
+        while len(tokens) < len(expected["greedy_ids"]):
+            tokens.append(int(session.step(tokens[-1:])[0, -1].argmax()))
+        assert tokens == expected["greedy_ids"]
+
+    @pytest.mark.parametrize(("src", "dst"), MOVES, ids=str)
+    @pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
+    def test_equal_edits_of_the_pasts_by_hand(self, name, src, dst):
+        with_pass, by_hand = (Decoder(OnnxRequest(make(name, "onnx"))) for make in (onnx_reordered, onnx_model))
+        for decoder in (with_pass, by_hand):
+            decoder.step(prompts(name, 2))
+        for past, array in by_hand.pasts.items():
+            by_hand.pasts[past] = array.copy()
+            by_hand.pasts[past][:, :, dst] = array[:, :, src]
+        token = numpy.array([[9], [4]])
+        found = with_pass.step(token, **compact_moves(src, dst))
+        numpy.testing.assert_allclose(found, by_hand.step(token), atol=2e-5)
+
+    @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("gemma3_text", "onnx"), ("lfm2", "onnx-genai")])
+    def test_the_inventory_stays(self, name, variant):
+        models = onnx_model(name, variant), onnx_reordered(name, variant)
+        before, after = (graphpass.analyze_caches(model) for model in models)
+        assert (after.kind, after.unpaired_inputs) == (before.kind, before.unpaired_inputs)
+        assert [(c.name, c.kind, c.role, c.layer, c.axes) for c in after.caches] == [
+            (c.name, c.kind, c.role, c.layer, c.axes) for c in before.caches
+        ]
+
+    def test_a_shorter_mask_equals_recomputation(self):
+        ids = prompts("qwen3", 2)
+        cut, fresh = (Decoder(OnnxRequest(onnx_reordered("qwen3", "onnx"))) for _ in range(2))
+        cut.step(ids)
+        cut.mask = cut.mask[:, :5]
+        fresh.step(ids[:, :5])
+        for token in ([[8], [2]], [[30], [31]]):
+            numpy.testing.assert_allclose(cut.step(numpy.array(token)), fresh.step(numpy.array(token)), atol=2e-5)
+
+    def test_inputs(self):
+        ports = {port.name: (port.shape, port.element_type) for port in onnx_reordered("llama", "onnx").inputs}
+        assert ports["src_idx"] == ports["dst_idx"] == (("moved",), "i32")
+
+    def test_it_becomes_the_form_of_openvino(self):
+        """The same graph, converted and made stateful, still decodes."""
+        expected = reference("llama")
+        model = PassManager(graphpass.parse("to-openvino,make-stateful")).run(onnx_reordered("llama", "onnx")).model
+        found = greedy(compiled(model.ov_model).create_infer_request(), [expected["prompt_ids"]], 12)
+        assert found == [expected["greedy_ids"]]
+
+
+class TestPastLength:
+    """A model whose inputs do not tell how long the past is gets an input for that."""
+
+    PIPELINES: ClassVar = {
+        "gpu": "to-openvino,make-stateful,insert-reorder",
+        "compact": "to-openvino,make-stateful,insert-reorder{form=compact}",
+        "onnx": "insert-reorder{form=onnx}",
+    }
+
+    @pytest.mark.parametrize("form", PIPELINES)
+    def test_cuts(self, form):
+        model = PassManager(graphpass.parse(self.PIPELINES[form])).run(with_operator("none")).model
+        ports = {port.name: port for port in model.inputs}
+        assert (ports["past_len"].shape, ports["past_len"].element_type) == ((1,), "i64")
+        ids = numpy.array([[5, 9, 2, 7]])
+        cut, fresh, whole = (Decoder(self.request(model)) for _ in range(3))
+        for decoder in (cut, whole):
+            decoder.step(ids)
+        fresh.step(ids[:, :2])
+        step = {"position_ids": numpy.array([[2]])}
+        found = cut.step(numpy.array([[11]]), past_len=numpy.array([2]), **step)
+        numpy.testing.assert_allclose(found, fresh.step(numpy.array([[11]]), **step), atol=2e-5)
+        # A number beyond the end keeps all.
+        beyond = whole.step(numpy.array([[11]]), past_len=numpy.array([2**62]), **step)
+        assert abs(beyond - found).max() > 1e-3
+
+    def request(self, model):
+        return OnnxRequest(model) if isinstance(model, OnnxModel) else compiled(model.ov_model).create_infer_request()
+
+    def test_sessions_feed_it(self):
+        plain = with_operator("none")
+        model = PassManager([InsertReorder("onnx")]).run(plain).model
+        logits = []
+        for session in (open_session(plain), open_session(model)):
+            session.prefill([[5, 9, 2]])
+            logits.append(session.step([[4]]))
+        numpy.testing.assert_allclose(*logits, atol=1e-6)
+
+
 def both(first: TinyDecoder, second: TinyDecoder) -> OpenVINOModel:
     """Two decoders side by side in one model, reading the same inputs."""
     second.names = ("past_key_values.1{layer}.{role}", "present.1{layer}.{role}")
@@ -303,10 +472,10 @@ def both(first: TinyDecoder, second: TinyDecoder) -> OpenVINOModel:
 
 
 class TestRefusals:
-    def refuse(self, model, error, number):
+    def refuse(self, model, error, number, form="gpu"):
         before = model.digest()
         with pytest.raises(error) as caught:
-            PassManager([InsertReorder()]).run(model)
+            PassManager([InsertReorder(form)]).run(model)
         assert (caught.value.id, caught.value.exit_code) == (number, 4)
         assert model.digest() == before
 
@@ -316,9 +485,12 @@ class TestRefusals:
     def test_a_stateless_model(self):
         self.refuse(openvino_model("llama", "ov-stateless"), PreconditionError, "GP302")
 
-    def test_a_model_without_attention_mask(self):
-        model = graphpass.load(fixtures() / "whisper/ov-stateful/openvino_decoder_model.xml")
-        self.refuse(model, UnsupportedError, "GP325")
+    @pytest.mark.parametrize(("form", "variant"), [("onnx", "ov-stateful"), ("gpu", "onnx"), ("compact", "onnx")])
+    def test_the_other_format(self, form, variant):
+        self.refuse(graphpass.load(fixtures() / "llama" / variant), PreconditionError, "GP301", form=form)
+
+    def test_an_onnx_model_twice(self):
+        self.refuse(onnx_reordered("llama", "onnx"), PreconditionError, "GP319", form="onnx")
 
     def test_a_model_without_kv_caches_is_skipped(self):
         result = PassManager([InsertReorder()]).run(openvino_model("mamba"))

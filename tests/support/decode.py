@@ -120,6 +120,8 @@ class Decoder:
         for name, port in self.inputs.items():
             if name in self.presents:
                 feeds[name] = self._past(name, port, order)
+            elif name == "past_len":
+                feeds[name] = numpy.array([start])
             elif name == "tree_mask":
                 feeds[name] = _empty(port, 1, 0)
             elif name == "src_idx" or name.startswith("dst_idx"):

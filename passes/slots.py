@@ -1,0 +1,146 @@
+"""What passes share that let a caller move and drop positions (slots) of KV caches: the past, and where it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.onnx_rewrite import NodeWriter, check_opset
+from graphpass.onnx_tensors import element_code, graphs
+from graphpass.rewrite import add_input, beam_gather, has_input, input_length, integers, named
+
+if TYPE_CHECKING:
+    import openvino
+
+    from graphpass.caches import Cache
+    from graphpass.model import Model
+    from graphpass.onnx_model import OnnxModel
+
+__all__ = ["OnnxPast", "growing_caches", "past_length", "past_of", "trimmed"]
+
+#: The input that tells the past's length where it does not follow from others.
+PAST_LENGTH = "past_len"
+
+_TOKENS = ("input_ids", "inputs_embeds")
+
+_TRIMS = frozenset({"Slice", "StridedSlice"})
+
+
+def growing_caches(model: Model) -> tuple[Cache, ...]:
+    """The KV caches of ``model``, each of which holds all positions in order, the newest last.
+
+    Raises:
+        PreconditionError: GP319, the model has inputs that move or cut positions.
+        UnsupportedError: GP365, a cache has a fixed capacity, or keeps no more than a window.
+    """
+    inventory = analyze_caches(model)
+    caches = inventory.of_kind("kv")
+    names = {port.name for port in model.inputs}
+    if taken := sorted(names & {"src_idx", "dst_idx", PAST_LENGTH}):
+        raise PreconditionError("GP319", f"the model has the input {taken[0]} already")
+    windowed = {
+        name for block in inventory.attention if block.window_in == "state" for name in (block.key, block.value)
+    }
+    for cache in caches:
+        axis = cache.axes.sequence
+        reason = None
+        if axis is None:
+            reason = "it is not known which axis its positions are on"
+        elif cache.shape is not None and isinstance(cache.shape[axis], int):
+            reason = "its capacity is fixed: a shorter sequence is told to the model, not cut off"
+        elif cache.name in windowed:
+            reason = "it keeps no more than a window, so that what was dropped cannot come back"
+        if reason is not None:
+            raise UnsupportedError("GP365", f"positions of cache {cache.name} cannot be moved or cut: {reason}")
+    return caches
+
+
+def past_length(native: openvino.Model) -> openvino.Node:
+    """How many positions the past is to hold, i64 [1].
+
+    Length of the attention mask less that of the new tokens; where the model has no such inputs, a new input
+    ``past_len``.
+    """
+    from openvino import opset8
+
+    tokens = next((name for name in _TOKENS if has_input(native, name)), None)
+    if tokens is None or not has_input(native, "attention_mask"):
+        return add_input(native, PAST_LENGTH, "i64", [1])
+    lengths = [input_length(native, name, f"past_length/{name}") for name in ("attention_mask", tokens)]
+    return named(opset8.subtract(*lengths), "past_length")
+
+
+def trimmed(past: openvino.Node, length: openvino.Node, axis: int, name: str) -> openvino.Node:
+    """The first ``length`` (i64 [1]) positions of ``past`` along ``axis``."""
+    from openvino import opset8
+
+    bounds = [integers([0], f"{name}/start"), length, integers([1], f"{name}/step")]
+    return named(opset8.slice(past, *bounds, integers([axis], f"{name}/axis")), name)
+
+
+def past_of(read: openvino.Node) -> tuple[openvino.Node, set[openvino.Input]]:
+    """What holds a variable's positions, its beam Gather where it has one, and all who read them.
+
+    Raises:
+        PreconditionError: GP319, positions are cut there already.
+    """
+    gather = beam_gather(read)
+    readers = read.output(0).get_target_inputs()
+    if gather is not None:
+        readers = {reader for reader in readers if reader.get_node().get_name() != gather.get_name()}
+        readers |= gather.output(0).get_target_inputs()
+    kinds = {reader.get_node().get_type_name() for reader in readers} - {"ShapeOf"}
+    if kinds and kinds <= _TRIMS:
+        raise PreconditionError("GP319", f"positions of {read.get_friendly_name()} are cut already")
+    return gather or read, readers
+
+
+class OnnxPast:
+    """The pasts of an ONNX model, and what all who read them are to read instead.
+
+    Attributes:
+        writer: Writes the new nodes, which stand before all others.
+    """
+
+    def __init__(self, model: OnnxModel, prefix: str) -> None:
+        """Begin with nothing.
+
+        Args:
+            model: What to edit.
+            prefix: How names of new nodes begin.
+
+        Raises:
+            UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
+        """
+        self._model = model
+        self.writer = NodeWriter(prefix, check_opset(model, prefix))
+
+    def length(self) -> str:
+        """As `past_length`."""
+        names = {port.name for port in self._model.inputs}
+        tokens = next((name for name in _TOKENS if name in names), None)
+        if tokens is None or "attention_mask" not in names:
+            return self.add_input(PAST_LENGTH, "i64", [1])
+        lengths = [self.writer.size(name, 1) for name in ("attention_mask", tokens)]
+        return self.writer.op("Sub", *lengths, label="past_length")
+
+    def add_input(self, name: str, element_type: str, shape: list[int | str]) -> str:
+        """A new input; text stands for a dimension that is not fixed."""
+        from onnx import helper
+
+        self._model.proto.graph.input.append(helper.make_tensor_value_info(name, element_code(element_type), shape))
+        return name
+
+    def replace(self, past: str, new: str) -> None:
+        """Let all who read the input ``past``, in bodies too, read ``new``."""
+        for graph in graphs(self._model.proto):
+            for node in graph.node:
+                for port, name in enumerate(node.input):
+                    if name == past:
+                        node.input[port] = new
+
+    def finish(self) -> None:
+        """Put what was written into the model."""
+        for place, node in enumerate(self.writer.nodes):
+            self._model.proto.graph.node.insert(place, node)
