@@ -10,7 +10,7 @@ import click
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
-from .results import refuse_input, stage_result, weights_option
+from .results import if_changed_option, is_current, refuse_input, stage_result, weights_option
 
 if TYPE_CHECKING:
     from graphpass.storage.write import Weights
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @cache_option
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @weights_option
+@if_changed_option
 @instrument_options
 @talk_options
 @pass_console
@@ -38,6 +39,7 @@ def command(
     declared: tuple[str, ...],
     allow_unfused: bool,
     weights: Weights,
+    if_changed: bool,
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -46,7 +48,8 @@ def command(
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. The result, and
     the configuration and tokenizer files beside the input, go into the output folder: all of them or, where anything
-    fails, none. A result that the target's runtime would not fuse is not written; `graphpass check` tells more.
+    fails, none. The file graphpass.json tells what the result was made from and how. A result that the target's runtime
+    would not fuse is not written; `graphpass check` tells more.
     """
     from graphpass.registry import get_target
 
@@ -55,6 +58,7 @@ def command(
     refuse_input(loaded, output / target.output_file)
 
     from graphpass.analysis.caches import analyze_caches
+    from graphpass.storage.manifest import describe, manifest_of
     from graphpass.storage.staging import staging
     from graphpass.storage.write import check_destination
 
@@ -62,6 +66,12 @@ def command(
     from .inventory import in_short
 
     passes = target.pipeline(loaded, reorder=reorder)
+    options = {"target": target.name, "reorder": reorder, "verify": verify, "verify_each": verify_each}
+    options |= {"allow_unfused": allow_unfused, "weights": weights, "cache": list(declared)}
+    with console.activity("reading what the input holds"):
+        described = describe(loaded, passes, options, weights=if_changed)
+    if if_changed and is_current(manifest_of(output, is_file=False), described, console):
+        return
     report = [f"{loaded.path} -> {output / target.output_file} for {target.name}", ""]
     # The staging folder comes first, so that a place which cannot be written to is known before long work.
     with staging(output) as folder:
@@ -78,7 +88,7 @@ def command(
         report += ["", *contract] if contract else []
         verdict = prove(loaded, result.model, console).summary() if verify else "not verified (--no-verify)"
         with console.activity("writing"):
-            files = stage_result(result.model, loaded.path, folder, target.output_file, weights, companions=True)
+            files = stage_result(result, loaded.path, folder, target.output_file, weights, described, companions=True)
     if console.quiet:
         console.result(str(output / target.output_file))
     else:

@@ -13,12 +13,16 @@ from graphpass.storage.write import is_same_place
 from .sizes import in_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from graphpass.manager import PipelineResult
     from graphpass.model import Dialect, Model
     from graphpass.storage.write import Weights
 
-__all__ = ["FILE_NAMES", "refuse_input", "stage_result", "weights_option"]
+    from .console import Console
+
+__all__ = ["FILE_NAMES", "if_changed_option", "is_current", "refuse_input", "stage_result", "weights_option"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -55,28 +59,61 @@ def weights_option(command: Function) -> Function:
     )(command)
 
 
+def if_changed_option(command: Function) -> Function:
+    """The option ``--if-changed``."""
+    return click.option(
+        "--if-changed",
+        is_flag=True,
+        help="Do nothing where the result of the same input, options and versions is there.",
+    )(command)
+
+
+def is_current(manifest: Path, described: Mapping[str, Any], console: Console) -> bool:
+    """Whether the result beside a manifest is what the described work would give; says so, or why not."""
+    from graphpass.storage.manifest import graph_of, stale
+
+    if (reason := stale(manifest, described)) is not None:
+        console.note(f"not up to date: {reason}")
+        return False
+    graph = graph_of(manifest)
+    same = "is up to date: the same input, pipeline, options and versions; nothing was done"
+    console.result(str(graph) if console.quiet else f"{graph} {same}")
+    return True
+
+
 def stage_result(
-    model: Model, source: Path | None, folder: Path, file_name: str, weights: Weights, *, companions: bool
+    result: PipelineResult,
+    source: Path | None,
+    folder: Path,
+    file_name: str,
+    weights: Weights,
+    described: Mapping[str, Any],
+    *,
+    companions: bool,
 ) -> list[str]:
     """Write a model, and what belongs to it, into a staged folder.
 
     Args:
-        model: The result.
+        result: What the pipeline made.
         source: The file that the pipeline's input was read from, beside which they lie.
         folder: A folder of `graphpass.storage.staging.staging`.
         file_name: Name of the model file.
         weights: See `graphpass.storage.write.stage_model`.
+        described: What the manifest is to say of the work; see `graphpass.storage.manifest.describe`.
         companions: Whether configurations and tokenizers beside the source come along.
 
     Returns:
         The files written, relative to the folder, with their sizes; and what was done to shared files.
     """
     from graphpass.storage.companions import copy_companions
+    from graphpass.storage.manifest import manifest_of, write_manifest
     from graphpass.storage.write import stage_model
 
-    written = stage_model(model, folder, file_name, weights=weights)
+    written = stage_model(result.model, folder, file_name, weights=weights)
     if companions and source is not None:
-        copy_companions(source, folder, model.dialect)
+        copy_companions(source, folder, result.model.dialect)
+    manifest = manifest_of(folder if companions else folder / file_name, is_file=not companions)
+    write_manifest(manifest, described, result.records, file_name)
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]
     return told + [_warning(shared, written.appended) for shared in written.shared]

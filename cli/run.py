@@ -10,7 +10,7 @@ import click
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
-from .results import FILE_NAMES, refuse_input, stage_result, weights_option
+from .results import FILE_NAMES, if_changed_option, is_current, refuse_input, stage_result, weights_option
 
 if TYPE_CHECKING:
     from graphpass.manager import Pass
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--verify/--no-verify", default=False, show_default=True, help="Compare the result with the input first.")
 @cache_option
 @weights_option
+@if_changed_option
 @instrument_options
 @talk_options
 @pass_console
@@ -42,6 +43,7 @@ def command(
     verify: bool,
     declared: tuple[str, ...],
     weights: Weights,
+    if_changed: bool,
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -49,7 +51,8 @@ def command(
     r"""Run a pipeline of passes on a model.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder,
-    the configuration and tokenizer files beside the input are copied, too.
+    the configuration and tokenizer files beside the input are copied, too. The file graphpass.json
+    (beside a single file FILE.graphpass.json) tells what the result was made from and how.
 
     \b
     A pipeline:  to-openvino,fuse-attention,make-stateful{beam-index=true}
@@ -63,9 +66,15 @@ def command(
     if is_file:
         refuse_input(loaded, output)
 
+    from graphpass.storage.manifest import describe, manifest_of
     from graphpass.storage.staging import staging
     from graphpass.storage.write import check_destination
 
+    options = {"verify": verify, "verify_each": verify_each, "weights": weights, "cache": list(declared)}
+    with console.activity("reading what the input holds"):
+        described = describe(loaded, passes, options, weights=if_changed)
+    if if_changed and is_current(manifest_of(output, is_file=is_file), described, console):
+        return
     with staging(output.parent if is_file else output) as folder:
         result, report = run_pipeline(passes, loaded, console, Observation(print_changed, verify_each, dump_dir))
         target = output if is_file else output / FILE_NAMES[result.model.dialect]
@@ -74,7 +83,7 @@ def command(
         if verify:
             report += ["", f"verified  {prove(loaded, result.model, console).summary()}"]
         with console.activity("writing"):
-            files = stage_result(result.model, loaded.path, folder, target.name, weights, companions=not is_file)
+            files = stage_result(result, loaded.path, folder, target.name, weights, described, companions=not is_file)
     if console.quiet:
         console.result(str(target))
     else:

@@ -43,6 +43,7 @@ CATALOG: dict[str, str] = {
         "A file that the model's weights lie in was replaced, edited or removed while graphpass worked on the model. "
         "What is in memory and what is on disk may be of two models, so nothing was written. Run it again."
     ),
+    "GP111": "A file that belongs to the model cannot be read; the message has the file system's words.",
     "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
     "GP202": (
         "A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with "

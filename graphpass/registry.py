@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphpass.manager import Pass
     from graphpass.targets import Target
 
-__all__ = ["get_pass", "get_target", "pass_names", "register", "target_names"]
+__all__ = ["distributions", "get_pass", "get_target", "pass_names", "register", "target_names"]
 
 Class = TypeVar("Class", bound=type)
 PassClass = TypeVar("PassClass", bound="type[Pass[Any]]")
@@ -127,6 +127,12 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoin
 
 def _distribution(point: metadata.EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "of unknown name"
+
+
+def distributions() -> dict[str, str]:
+    """The versions of all installed distributions that passes and targets come from, graphpass among them, by name."""
+    points = [point for kind in (_PASSES, _TARGETS) for point in _entry_points(kind.group, tuple(sys.path))]
+    return {point.dist.name: point.dist.version for point in points if point.dist is not None}
 
 
 def pass_names() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphpass.errors import ReadError
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def digests_of(places: Iterable[Place]) -> dict[Place, str]:
     """SHA-256 of bytes in weight files. A file whose size and time of change are as they were is not read again.
 
     Raises:
-        ReadError: GP110, a file is not as it was when the model was read.
-        OSError: The file system's words.
+        ReadError: GP110 a file is not as it was when the model was read; GP111 it cannot be read.
     """
     wanted: dict[WeightFile, list[Place]] = {}
     for place in dict.fromkeys(places):
@@ -63,8 +63,12 @@ def digests_of(places: Iterable[Place]) -> dict[Place, str]:
 
 
 def _computed(file: WeightFile, places: list[Place]) -> list[str]:
-    with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        return list(threads.map(lambda place: _digest(stream.fileno(), place), places))
+    try:
+        with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+            return list(threads.map(lambda place: _digest(stream.fileno(), place), places))
+    except OSError as error:
+        check_unchanged([file])
+        raise ReadError("GP111", f"{file.path} cannot be read: {error.strerror}") from error
 
 
 def _digest(descriptor: int, place: Place) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphpass.onnx_model import OnnxModel
     from graphpass.openvino_model import OpenVINOModel
 
-__all__ = ["Weight", "compare_weights", "weights_of"]
+__all__ = ["Weight", "compare_weights", "digest_of_weights", "weights_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +51,12 @@ class Weight:
         return f"{self.element_type} [{', '.join(map(str, self.shape))}]"
 
 
-def weights_of(model: Model) -> tuple[Weight, ...]:
+def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
     """The weights of a model in its own order, those in bodies and functions included; none is read.
+
+    Args:
+        model: The model.
+        above: Tensors of more bytes than this count.
 
     Raises:
         ReadError: GP105, ONNX external data is not where the model says.
@@ -61,11 +65,29 @@ def weights_of(model: Model) -> tuple[Weight, ...]:
         from graphpass.onnx_model import OnnxModel
 
         assert isinstance(model, OnnxModel)
-        return _told_apart(_of_onnx(model))
+        return _told_apart(_of_onnx(model, above))
     from graphpass.openvino_model import OpenVINOModel
 
     assert isinstance(model, OpenVINOModel)
-    return _told_apart(_of_openvino(model))
+    return _told_apart(_of_openvino(model, above))
+
+
+def digest_of_weights(model: Model) -> str:
+    """SHA-256 of all that lies outside a model's graph file: names, types, shapes and bytes of tensors, small ones too.
+
+    Where in their files they lie does not count, nor what lies between them.
+
+    Raises:
+        ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of`.
+    """
+    weights = weights_of(model, above=0)
+    if model.dialect == "onnx":
+        weights = tuple(weight for weight in weights if isinstance(weight.content, Place))
+    digests = _digests(weights)
+    found = hashlib.sha256()
+    for weight in sorted(weights, key=lambda weight: weight.name):
+        found.update(repr((weight.name, weight.described, digests[weight])).encode())
+    return found.hexdigest()
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> WeightChanges:
@@ -154,7 +176,7 @@ def _told_apart(weights: Iterator[Weight]) -> tuple[Weight, ...]:
     return tuple(found)
 
 
-def _of_onnx(model: OnnxModel) -> Iterator[Weight]:
+def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
     from onnx import TensorProto, numpy_helper
 
     from graphpass.onnx_tensors import element_type, external_data, is_external, nbytes, tensors
@@ -163,7 +185,7 @@ def _of_onnx(model: OnnxModel) -> Iterator[Weight]:
     # A Constant's tensor often has no name; the node has one.
     names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
     for tensor in tensors(model.proto):
-        if nbytes(tensor) <= SMALL:
+        if nbytes(tensor) <= above:
             continue
         content: Place | memoryview
         if is_external(tensor):
@@ -179,12 +201,12 @@ def _of_onnx(model: OnnxModel) -> Iterator[Weight]:
         yield Weight(name, element_type(tensor.data_type), tuple(tensor.dims), content)
 
 
-def _of_openvino(model: OpenVINOModel) -> Iterator[Weight]:
+def _of_openvino(model: OpenVINOModel, above: int) -> Iterator[Weight]:
     from graphpass.openvino_names import all_ops
 
     mapped = MappedWeights(file for file in model.weight_files if file.unchanged)
     for op in all_ops(model.ov_model):
-        if op.get_type_name() != "Constant" or op.get_byte_size() <= SMALL:
+        if op.get_type_name() != "Constant" or op.get_byte_size() <= above:
             continue
         kind = op.get_element_type().to_string()
         content: Place | memoryview

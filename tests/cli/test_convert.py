@@ -29,7 +29,11 @@ def test_convert_writes_the_model_and_what_belongs_to_it(capfd, tmp_path):
     out = tmp_path / "made" / "here"
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", out, "--target", "cpu")
     assert (done.code, done.err) == (0, "")
-    assert {file.name for file in out.iterdir()} == {"openvino_model.xml", "openvino_model.bin"} | COMPANIONS
+    assert {file.name for file in out.iterdir()} == {
+        "openvino_model.xml",
+        "openvino_model.bin",
+        "graphpass.json",
+    } | COMPANIONS
     assert (out / "config.json").read_bytes() == (export("llama", "onnx") / "config.json").read_bytes()
     inspected = json.loads(in_process(capfd, "inspect", out, "--format", "json").out)
     assert inspected["stateful"]
@@ -74,7 +78,7 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
     ]
     assert in_process(capfd, *arguments).code == 0
     after = contents(tmp_path / "model")
-    assert after.keys() - before.keys() == {"openvino_model.xml", "openvino_model.bin"}
+    assert after.keys() - before.keys() == {"openvino_model.xml", "openvino_model.bin", "graphpass.json"}
     assert {name: after[name] for name in before} == before
 
 

@@ -1,0 +1,149 @@
+"""What a result was made from and how, in a file beside it, by which the same work can be skipped the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from graphpass.difference.weights import digest_of_weights
+from graphpass.errors import ReadError
+from graphpass.manager import Changed, Skipped
+from graphpass.pipeline import format_passes
+from graphpass.registry import distributions
+from graphpass.storage.companions import companions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from graphpass.manager import Pass, PassRecord
+    from graphpass.model import Model
+
+__all__ = ["describe", "graph_of", "manifest_of", "stale", "write_manifest"]
+
+#: The form of the file, to be raised when an older one cannot be compared any more.
+_FORM = 1
+
+_LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
+
+
+def manifest_of(result: Path, *, is_file: bool) -> Path:
+    """Where the manifest of a result lies: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
+    return result.parent / f"{result.name}.graphpass.json" if is_file else result / "graphpass.json"
+
+
+def describe(model: Model, passes: Sequence[Pass[Any]], options: Mapping[str, Any], *, weights: bool) -> dict[str, Any]:
+    """What a result is to be made from, and how. The same description gives the same result.
+
+    Args:
+        model: The input, as it was read.
+        passes: The pipeline.
+        options: Whatever else the result depends on.
+        weights: Whether to tell what the weights hold. They are read for that once; see `digests_of`.
+
+    Raises:
+        ReadError: GP111 a file of the input cannot be read; GP110 it changed since the model was read.
+    """
+    assert model.path is not None
+    found: dict[str, Any] = {"file": model.path.name, "sha256": _digest(model.path)}
+    if weights:
+        found["weights"] = digest_of_weights(model)
+    found["beside"] = {file.name: _digest(file) for file in companions(model.path, "onnx")}
+    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
+    return {
+        "manifest": _FORM,
+        "input": found,
+        "versions": dict(sorted(versions.items())),
+        "options": dict(options),
+        "pipeline": format_passes(passes),
+    }
+
+
+def write_manifest(path: Path, described: Mapping[str, Any], records: Iterable[PassRecord], graph: str) -> None:
+    """Write the manifest of the result in a staged folder; no times are in it: the same work gives the same bytes.
+
+    Args:
+        path: The file to write, beside the result.
+        described: What `describe` said before the work.
+        records: What each pass did.
+        graph: Name of the result's graph file. It is told by digest; weights, which another result may share and add
+            to, by their size.
+
+    Raises:
+        OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
+    """
+    files = sorted(file for file in path.parent.rglob("*") if file.is_file())
+    output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
+    output[graph]["sha256"] = _digest(path.parent / graph)
+    told = {**described, "passes": [_told(record) for record in records], "graph": graph, "output": output}
+    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+def stale(path: Path, described: Mapping[str, Any]) -> str | None:
+    """Why the result beside a manifest is not what the described work would give; ``None`` where it is.
+
+    Args:
+        path: The manifest.
+        described: What `describe` says, weights included.
+    """
+    if not path.is_file():
+        return "there is no earlier result"
+    try:
+        told = json.loads(path.read_bytes())
+        output = {path.parent / name: file for name, file in told["output"].items()}
+        before = {key: told[key] for key in described}
+        if change := _first_change(before, dict(described)):
+            return change
+        for file, known in output.items():
+            if not file.is_file():
+                return f"{file.name} is missing"
+            if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
+                return f"{file.name} was changed since it was written"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return f"{path.name} is damaged, or another program's"
+    return None
+
+
+def graph_of(path: Path) -> Path:
+    """The graph file of the result beside a manifest that is not stale."""
+    return path.parent / str(json.loads(path.read_bytes())["graph"])
+
+
+def _first_change(before: Any, after: Any) -> str | None:
+    pending = [("", before, after)]
+    while pending:
+        name, before, after = pending.pop(0)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            keys = {**before, **after}
+            pending[:0] = [(f"{name} {key}".strip(), before.get(key), after.get(key)) for key in keys]
+        elif name == "input weights" and before is None:
+            return "what the weights held was not noted; --if-changed notes it"
+        elif name.startswith("input "):
+            return f"{name} changed"
+        else:
+            return f"{name} was {before!r} and is {after!r}"
+    return None
+
+
+def _told(record: PassRecord) -> dict[str, Any]:
+    result = record.result
+    if isinstance(result, Skipped):
+        return {"pass": record.step.name, "skipped": result.reason}
+    statistics = dict(result.statistics) if isinstance(result, Changed) else {}
+    told = {"pass": record.step.name, "changed": isinstance(result, Changed)}
+    return told | {"did": statistics} if statistics else told
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(2**20):
+                found.update(chunk)
+    except OSError as error:
+        raise ReadError("GP111", f"{path} cannot be read: {error.strerror}") from error
+    return found.hexdigest()

@@ -1,0 +1,187 @@
+"""The manifest beside a result, and work that is skipped because of it."""
+
+import json
+import os
+import shutil
+
+import openvino_genai
+import pytest
+from support.commands import in_process
+from support.folders import contents
+from support.models import export, reference
+
+from graphpass.manager import PassManager
+from graphpass.model import find_model
+
+
+@pytest.fixture(autouse=True)
+def _cache_folder(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def source(tmp_path):
+    return shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+
+
+def convert(capfd, source, out, *options):
+    fixed = ["-o", out, "--target", "cpu", "--no-verify", "--if-changed"]
+    return in_process(capfd, "convert", source, *fixed, *options)
+
+
+def test_what_is_in_it(capfd, tmp_path, source):
+    assert convert(capfd, source, tmp_path / "out").code == 0
+    told = json.loads((tmp_path / "out" / "graphpass.json").read_bytes())
+    assert told["input"]["file"] == "openvino_model.xml"
+    assert set(told["versions"]) == {"graphpass", "numpy", "onnx", "onnxruntime", "openvino"}
+    assert told["pipeline"].startswith("compute-in-f32,fuse-attention,")
+    assert (told["options"]["target"], told["options"]["reorder"]) == ("cpu", False)
+    assert {"pass": "make-stateful", "changed": True, "did": {"variables": 4, "kv": 4, "linear": 0}} in told["passes"]
+    assert set(told["output"]) == set(contents(tmp_path / "out")) - {"graphpass.json"}
+    assert find_model(tmp_path / "out").name == "openvino_model.xml"
+
+
+def test_the_same_work_gives_the_same_bytes(capfd, tmp_path, source):
+    for name in ("a", "b"):
+        assert convert(capfd, source, tmp_path / name).code == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def files(folder):
+    return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("variant", ["ov-stateless", "onnx", "onnx-genai"])
+def test_the_same_work_is_skipped(capfd, tmp_path, monkeypatch, variant):
+    source, out = export("llama", variant), tmp_path / "out"
+    assert "not up to date: there is no earlier result\n" in convert(capfd, source, out).err
+    before = files(out)
+    monkeypatch.setattr(PassManager, "run", lambda *_: pytest.fail("it ran"))
+    done = convert(capfd, source, out)
+    said = "is up to date: the same input, pipeline, options and versions; nothing was done"
+    assert done == (0, f"{out}/openvino_model.xml {said}\n", "")
+    assert convert(capfd, source, out, "-q") == (0, f"{out}/openvino_model.xml\n", "")
+    assert files(out) == before
+
+
+def edit_weights(source, out):
+    """One bit, with size and time as they were."""
+    path = source / "openvino_model.bin"
+    status, content = path.stat(), bytearray(path.read_bytes())
+    content[200_000] ^= 1
+    (source / "new").write_bytes(content)
+    os.utime(source / "new", ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(source / "new", path)
+
+
+def edit_graph(source, out):
+    path = source / "openvino_model.xml"
+    path.write_text(path.read_text().replace('name="Model', 'name="Other'))
+
+
+def edit_tokenizer(source, out):
+    (source / "tokenizer.json").write_text("{}")
+
+
+def edit_result(source, out):
+    with (out / "openvino_model.xml").open("a") as stream:
+        stream.write("\n")
+
+
+def cut_result(source, out):
+    os.truncate(out / "openvino_model.bin", 100)
+
+
+def drop_result(source, out):
+    (out / "config.json").unlink()
+
+
+def drop_manifest(source, out):
+    (out / "graphpass.json").unlink()
+
+
+def damage_manifest(source, out):
+    (out / "graphpass.json").write_text('{"input": []}')
+
+
+def other_version(source, out):
+    path = out / "graphpass.json"
+    path.write_text(path.read_text().replace('"openvino": "20', '"openvino": "19'))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (edit_weights, "input weights changed"),
+        (edit_graph, "input sha256 changed"),
+        (edit_tokenizer, "input beside tokenizer.json changed"),
+        (edit_result, "openvino_model.xml was changed since it was written"),
+        (cut_result, "openvino_model.bin was changed since it was written"),
+        (drop_result, "config.json is missing"),
+        (drop_manifest, "there is no earlier result"),
+        (damage_manifest, "graphpass.json is damaged, or another program's"),
+        (other_version, "versions openvino was '1926"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_other_work_is_done(capfd, tmp_path, source, change, reason):
+    out = tmp_path / "out"
+    assert convert(capfd, source, out).code == 0
+    change(source, out)
+    done = convert(capfd, source, out)
+    assert (done.code, done.err.startswith(f"not up to date: {reason}")) == (0, True), done.err
+    assert "written to" in done.out
+    assert "is up to date" in convert(capfd, source, out).out
+
+
+def test_other_options_are_other_work(capfd, tmp_path, source):
+    out = tmp_path / "out"
+    convert(capfd, source, out)
+    done = convert(capfd, source, out, "--reorder")
+    assert done.err.startswith("not up to date: options reorder was False and is True\n")
+    done = convert(capfd, source, out)
+    assert done.err.startswith("not up to date: options reorder was True and is False\n")
+
+
+def test_a_result_without_what_its_weights_held_is_made_again(capfd, tmp_path, source):
+    assert in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu", "--no-verify").code == 0
+    done = convert(capfd, source, tmp_path / "out")
+    assert done.err.startswith("not up to date: what the weights held was not noted; --if-changed notes it\n")
+
+
+def test_shared_weights_to_which_others_were_appended_are_the_same(capfd, tmp_path, source):
+    assert convert(capfd, source, tmp_path / "out", "--weights", "share").code == 0
+    reorder = ["-o", tmp_path / "other", "--target", "cpu", "--no-verify", "--weights", "share", "--reorder"]
+    assert in_process(capfd, "convert", source, *reorder).code == 0
+    size = (source / "openvino_model.bin").stat().st_size
+    assert "is up to date" in convert(capfd, source, tmp_path / "out", "--weights", "share").out
+    assert (source / "openvino_model.bin").stat().st_size == size
+
+
+def test_run_into_a_file(capfd, tmp_path, source):
+    for name in ("one.xml", "two.xml"):
+        arguments = ["run", source, "-o", tmp_path / name, "-p", "fuse-attention", "--if-changed"]
+        assert in_process(capfd, *arguments).code == 0
+        assert f"{tmp_path / name} is up to date" in in_process(capfd, *arguments).out
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        f"{name}.{suffix}" for name in ("one", "two") for suffix in ("xml", "bin", "xml.graphpass.json")
+    }
+
+
+def test_openvino_genai_takes_the_folder(capfd, tmp_path):
+    """It reads every file of the folder that it knows by name; this one is none of them."""
+    source = export("llama", "ov-stateful")
+    assert in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu", "--no-verify").code == 0
+    assert (tmp_path / "out" / "graphpass.json").is_file()
+    pipeline = openvino_genai.LLMPipeline(tmp_path / "out", "CPU", ATTENTION_BACKEND="SDPA")
+    ids = openvino_genai.TokenizedInputs(*prompt())
+    generated = pipeline.generate(ids, max_new_tokens=4, do_sample=False, ignore_eos=True)
+    assert len(generated.tokens[0]) == 4
+
+
+def prompt():
+    import numpy
+    import openvino
+
+    ids = numpy.array([reference("llama")["prompt_ids"]])
+    return openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids))
