@@ -269,6 +269,10 @@ CATALOG: dict[str, str] = {
         "Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type "
         "of whole bytes."
     ),
+    "GP384": (
+        "The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot "
+        "change behind them. Standardize the layout before insert-reorder."
+    ),
     "GP390": (
         "A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a "
         "byte. Keep the cache in a type of whole bytes."

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphpass.onnx_model import OnnxModel
 
-__all__ = ["NodeWriter", "attributes", "check_opset", "input_at", "node_name", "rewrite_nodes"]
+__all__ = ["NodeWriter", "attributes", "check_opset", "drop_unread", "input_at", "node_name", "rewrite_nodes"]
 
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 _FIRST_OPSET = 13
@@ -189,12 +189,12 @@ def rewrite_nodes(
             for offset, node in enumerate(writer.nodes):
                 graph.node.insert(place + offset, node)
         if isinstance(graph, onnx.GraphProto):
-            _drop_unread(graph, released)
+            drop_unread(graph, released)
         count += len(places)
     return count
 
 
-def _drop_unread(graph: onnx.GraphProto, released: list[str]) -> None:
+def drop_unread(graph: onnx.GraphProto, released: list[str]) -> None:
     """Take out nodes and initializers that made ``released`` for nodes which are gone."""
     from graphpass.onnx_walk import captured
 

@@ -1,0 +1,95 @@
+"""`Editor`: edits of a native graph that mean the same in ONNX and in OpenVINO, for passes that take both.
+
+What is edited is named by the nodes and values of one `graphpass.graph.Graph`, which keeps showing the graph as it was.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphpass.graph import Node, Value
+    from graphpass.model import Model
+
+__all__ = ["Editor", "Handle", "editor_of"]
+
+Handle: TypeAlias = Any
+"""A tensor of the native graph: an `openvino.Output`, or a name."""
+
+
+class Editor(ABC):
+    """Edits one model; nothing is right before `finish`."""
+
+    @abstractmethod
+    def handle(self, value: Value) -> Handle:
+        """The tensor behind ``value``."""
+
+    @abstractmethod
+    def transpose(self, source: Handle, order: Sequence[int], name: str) -> Handle:
+        """A new Transpose: axis ``i`` of the result is axis ``order[i]`` of ``source``."""
+
+    @abstractmethod
+    def integers(self, values: int | Sequence[int], name: str) -> Handle:
+        """A new constant, i64: a scalar for an int, a vector for several."""
+
+    @abstractmethod
+    def pick(self, vector: Handle, places: Sequence[int], name: str) -> Handle:
+        """A new Gather of elements of a vector."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Handle], axis: int, name: str) -> Handle:
+        """A new Concat."""
+
+    @abstractmethod
+    def whole_shape(self, node: Node) -> tuple[int, ...]:
+        """Let a ShapeOf give all dimensions; those that it gave before."""
+
+    @abstractmethod
+    def set_axes(self, node: Node, axes: Sequence[int]) -> None:
+        """Let ``node`` work along other axes: of a Transpose the order, of a Concat or Gather the only one."""
+
+    @abstractmethod
+    def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
+        """Let a Reshape make this shape; 0 keeps a dimension, -1 is what is left."""
+
+    @abstractmethod
+    def redirect(self, node: Node, port: int, source: Handle) -> None:
+        """Let input ``port`` of ``node`` read ``source``. What an output of the model is called stays its name."""
+
+    @abstractmethod
+    def bypass(self, node: Node, source: Handle) -> None:
+        """Let whoever reads the only output of ``node`` read ``source``, but for outputs of the model."""
+
+    @abstractmethod
+    def transpose_port(self, node: Node, order: Sequence[int]) -> None:
+        """Declare the tensor of a Parameter, ReadValue, Result or Assign with its axes in this order."""
+
+    @abstractmethod
+    def moved(self, value: Value, order: Sequence[int]) -> None:
+        """Say that the axes of ``value`` are in this order now."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Put nodes in order, take out what nothing reads any more, infer shapes anew."""
+
+    @abstractmethod
+    def count(self, op: str) -> int:
+        """How many nodes of this ONNX or OpenVINO operator the graph has, bodies aside."""
+
+
+def editor_of(model: Model) -> Editor:
+    """An editor of ``model``, whose `Model.graph` stays as it is until the model is marked as edited."""
+    if model.dialect == "onnx":
+        from graphpass.onnx_editor import OnnxEditor
+        from graphpass.onnx_model import OnnxModel
+
+        assert isinstance(model, OnnxModel)
+        return OnnxEditor(model)
+    from graphpass.openvino_editor import OpenVINOEditor
+    from graphpass.openvino_model import OpenVINOModel
+
+    assert isinstance(model, OpenVINOModel)
+    return OpenVINOEditor(model)
