@@ -8,7 +8,7 @@ from graphpass.analysis.pairs import is_stateful
 from graphpass.manager import Condition
 from graphpass.model import Model
 
-__all__ = ["HAS_CACHES", "OPENVINO", "STATEFUL", "STATELESS"]
+__all__ = ["HAS_CACHES", "ONNX", "OPENVINO", "STATEFUL", "STATELESS"]
 
 
 def _needs_stateless(model: Model) -> str | None:
@@ -34,9 +34,14 @@ def _needs_openvino(model: Model) -> str | None:
     return None if model.dialect == "openvino" else f"the model is in {model.dialect}"
 
 
+def _needs_onnx(model: Model) -> str | None:
+    return None if model.dialect == "onnx" else f"the model is in {model.dialect}"
+
+
 STATELESS = Condition("stateless", _needs_stateless, "run make-stateless first")
 STATEFUL = Condition("stateful", _needs_stateful, "run make-stateful first")
 HAS_CACHES = Condition(
     "has caches", _needs_caches, "export the model with past_key_values (optimum: a task that ends in -with-past)"
 )
+ONNX = Condition("ONNX", _needs_onnx, "take the model as it was exported to ONNX: nothing turns IR into ONNX")
 OPENVINO = Condition("OpenVINO IR", _needs_openvino, "run to-openvino first")

@@ -248,6 +248,10 @@ CATALOG: dict[str, str] = {
         "Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, keeps no more than "
         "a window, or it is not known which axis its positions are on."
     ),
+    "GP366": (
+        "Target ort writes ONNX, and nothing turns OpenVINO IR into ONNX. Export the model to ONNX, or choose a target "
+        "that runs IR."
+    ),
     "GP370": (
         "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "
         "to reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed."

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.conditions import OPENVINO, STATEFUL
-from graphpass.errors import PassFailedError, UsageError
+from graphpass.conditions import ONNX, OPENVINO, STATEFUL
+from graphpass.errors import PassFailedError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphpass.manager import Condition, Pass
     from graphpass.model import Model
 
-__all__ = ["CPU", "GPU", "NPU", "Paged", "Target"]
+__all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
 
 #: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
@@ -168,6 +168,32 @@ class Paged(_StatefulIR):
         "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
         "leave out --reorder; the scheduler of openvino.genai shares and frees blocks",
     )
+
+
+@dataclass(frozen=True)
+class ORT(Target):
+    """ONNX Runtime, on CPU or CUDA.
+
+    Operators and names stay as they were exported, caches go in as past and come out as present. With ``--reorder``
+    ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the length that the mask leaves for them.
+    """
+
+    name: ClassVar[str] = "ort"
+    description: ClassVar[str] = "ONNX Runtime: past and present as inputs and outputs"
+    output_file: ClassVar[str] = "model.onnx"
+    contract: ClassVar[tuple[Condition, ...]] = (ONNX,)
+
+    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UnsupportedError: GP366, the model is OpenVINO IR.
+        """
+        if missing := ONNX.missing(model):
+            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
+        from graphpass.pipeline import parse
+
+        return parse("insert-reorder{form=onnx}") if reorder else ()
 
 
 def _lowerings(model: Model) -> list[str]:

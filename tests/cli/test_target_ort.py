@@ -1,0 +1,89 @@
+"""Target ort: ONNX in, ONNX out, the same tokens; with slots that can be moved, the same."""
+
+from __future__ import annotations
+
+import pytest
+from support.commands import in_process
+from support.models import export, fixtures, reference
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.checks import check_model
+from graphpass.errors import UnsupportedError
+from graphpass.manager import PassManager
+from graphpass.model import load
+from graphpass.onnx_model import OnnxModel
+from graphpass.runtime import open_session
+from graphpass.targets import ORT
+
+#: ONNX Runtime's GroupQueryAttention rotates heads of a multiple of 16 only; those of llama_12l have 8.
+_REFUSED = {("llama_12l", "onnx-genai")}
+
+#: Every decoder that was exported to ONNX with a cache, half precision apart.
+EXPORTS = [
+    (path.parts[-3], path.parts[-2])
+    for path in sorted(fixtures().glob("*/onnx*/model.onnx"))
+    if path.parts[-2] in {"onnx", "onnx-genai", "onnx-raw"} and path.parts[-3:-1] not in _REFUSED
+]
+
+QUICK = {("llama", "onnx"), ("lfm2", "onnx-genai"), ("mamba", "onnx-raw"), ("gemma3_text", "onnx")}
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in EXPORTS],
+)
+def test_the_same_tokens(name, variant, reorder):
+    model = load(export(name, variant))
+    made = PassManager(ORT().pipeline(model, reorder=reorder)).run(model).model
+    ORT().check(made)
+    report = check_model(made, "ort")
+    assert report.holds
+    assert report.confirmation.outcome == "confirmed"
+    expected, session = reference(name), open_session(made)
+    tokens = [int(session.prefill(expected["prompt_ids"])[0, -1].argmax())]
+    while len(tokens) < len(expected["greedy_ids"]):
+        tokens.append(int(session.step(tokens[-1:])[0, -1].argmax()))
+    assert tokens == expected["greedy_ids"]
+    assert ("src_idx" in {port.name for port in made.inputs}) == (reorder and analyze_caches(model).kind != "linear")
+
+
+@pytest.mark.parametrize("path", ["t5/onnx/decoder_with_past_model.onnx", "whisper/onnx/decoder_with_past_model.onnx"])
+def test_decoders_of_encoders_keep_their_cross_caches(path):
+    model = load(fixtures() / path)
+    made = PassManager(ORT().pipeline(model, reorder=True)).run(model).model
+    assert check_model(made, "ort").confirmation.outcome == "confirmed"
+    assert [(cache.name, cache.kind) for cache in analyze_caches(made).caches] == [
+        (cache.name, cache.kind) for cache in analyze_caches(model).caches
+    ]
+    assert "past_len" in {port.name for port in made.inputs}
+
+
+def test_convert(capfd, tmp_path):
+    done = in_process(
+        capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort", "--reorder"
+    )
+    assert (done.code, done.err) == (0, "")
+    assert "pipeline  insert-reorder{form=onnx}" in done.out
+    assert "contract  holds; confirmed: opened on ONNX Runtime" in done.out
+    assert "verified  same: " in done.out
+    made = load(tmp_path / "made" / "model.onnx")
+    assert isinstance(made, OnnxModel)
+    assert {"src_idx", "dst_idx"} <= {port.name for port in made.inputs}
+    assert (tmp_path / "made" / "config.json").is_file()
+
+
+def test_convert_without_changes(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", "ort")
+    assert (done.code, done.err) == (0, "")
+    assert load(tmp_path / "made").digest() == load(export("llama", "onnx")).digest()
+
+
+@pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])
+def test_ir_is_refused(capfd, tmp_path, variant):
+    with pytest.raises(UnsupportedError, match="GP366: target ort writes ONNX, but the model is in openvino"):
+        ORT().pipeline(load(export("llama", variant)))
+    done = in_process(capfd, "convert", export("llama", variant), "-o", tmp_path / "made", "--target", "ort")
+    assert done.code == 4
+    assert done.err.startswith("error: GP366")
+    assert not (tmp_path / "made").exists()
