@@ -154,6 +154,7 @@ CATALOG: dict[str, str] = {
         "A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the "
         "buffer, and the buffer must be contiguous and writable."
     ),
+    "GP266": "A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into.",
     "GP301": (
         "The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX "
         "before it."
@@ -280,6 +281,10 @@ CATALOG: dict[str, str] = {
     "GP390": (
         "A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a "
         "byte. Keep the cache in a type of whole bytes."
+    ),
+    "GP391": (
+        "static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside "
+        "Attention or GroupQueryAttention, and where attention alone reads the cache. Here something else is done."
     ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "

@@ -33,8 +33,10 @@ _ARITHMETIC = frozenset(
         "Identity",
         "Maximum",
         "Multiply",
+        "Pad",
         "Reshape",
         "Select",
+        "Slice",
         "Subtract",
     }
     | {"Tanh"}

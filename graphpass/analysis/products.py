@@ -12,8 +12,8 @@ _SCORE_OPS = (
     | SAME_ELEMENTS
 )
 
-#: Operators that may drop a column of the probabilities, or guard them.
-_WEIGHT_OPS = _SCORE_OPS | {"IsNaN", "Slice", "StridedSlice", "VariadicSplit", "Dropout"}
+#: Operators that may drop a column of the probabilities, guard them, or pad them to a cache's capacity.
+_WEIGHT_OPS = _SCORE_OPS | {"IsNaN", "Pad", "Slice", "StridedSlice", "VariadicSplit", "Dropout"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
@@ -33,6 +33,9 @@ def is_product(graph: Graph, node: Node) -> bool:
 
 
 def _scores(node: Node) -> tuple[Value | None, ...]:
+    if node.op == "Slice":
+        # Scores of a cache of fixed capacity are cut to the positions that there are.
+        return node.inputs[:1]
     if node.op not in _SCORE_OPS:
         return ()
     return node.inputs[1:] if node.op == "Select" else node.inputs

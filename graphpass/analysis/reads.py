@@ -73,14 +73,20 @@ def _starts(model: Model) -> Iterator[Start]:
     for (index, port), operands in model.analysis(attention_operands).items():
         for operand in operands:
             key = (operand.attention.node.index, operand.role)
-            # Of all values on the way from a cache to attention, the last one made is what attention reads itself.
-            if key not in last or last[key][1].node < index:
+            # Of all values on the way from a cache to attention, the last one made is what attention reads itself; but
+            # where that is of merged rows, the last one that tells batch and heads apart.
+            is_known = key in last and (_tells_heads(last[key][0]), last[key][1].node) >= (_tells_heads(operand), index)
+            if not is_known:
                 last[key] = (operand, graph.nodes[index].outputs[port])
     for operand, value in last.values():
         yield operand.attention, operand.role, value, operand.labels
     for attention in model.analysis(find_attention):
         yield from _operator_starts(attention)
         yield from _further_keys(graph, attention)
+
+
+def _tells_heads(operand: Operand) -> bool:
+    return "rows" not in operand.labels
 
 
 def _operator_starts(attention: Attention) -> Iterator[Start]:
