@@ -222,6 +222,14 @@ CATALOG: dict[str, str] = {
         "An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size "
         "that is needed is not known. The message names the operator, its node and the reason."
     ),
+    "GP342": (
+        "NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a "
+        "convolution's window or a recurrent state. Where the graph does not tell that, say it with --cache "
+        "NAME=KIND,role=ROLE."
+    ),
+    "GP343": (
+        "A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model."
+    ),
     "GP350": (
         "`graphpass convert` made a model that the target's runtime would not run as the target promises: attention "
         "that it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` "

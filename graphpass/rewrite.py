@@ -85,7 +85,13 @@ def redirect(old: openvino.Output, new: openvino.Output) -> int:
 
 
 def add_input(model: openvino.Model, name: str, element_type: str, shape: list[int]) -> openvino.Node:
-    """A new Parameter of ``model``; -1 stands for a dimension that is not fixed."""
+    """A new Parameter of ``model``; -1 stands for a dimension that is not fixed.
+
+    A tensor inside that has the name already loses it.
+    """
+    for inner in (output for op in model.get_ops() for output in op.outputs()):
+        if name in inner.get_names():
+            inner.set_names(inner.get_names() - {name})
     parameter = named(opset13.parameter(openvino.PartialShape(shape), getattr(openvino.Type, element_type)), name)
     parameter.output(0).set_names({name})
     model.add_parameters([parameter])

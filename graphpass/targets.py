@@ -81,11 +81,15 @@ class _StatefulIR(Target):
 
     Attributes:
         no_reorder: Why slots cannot be reorderable, and what to do instead; ``None`` where they can.
+        beforehand: Passes that this runtime alone needs, before all that work on attention.
+        afterwards: Passes that it alone needs on the stateful model.
     """
 
     output_file: ClassVar[str] = "openvino_model.xml"
     contract: ClassVar[tuple[Condition, ...]] = (OPENVINO, STATEFUL)
     no_reorder: ClassVar[tuple[str, str] | None] = None
+    beforehand: ClassVar[tuple[str, ...]] = ()
+    afterwards: ClassVar[tuple[str, ...]] = ()
 
     def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
@@ -100,12 +104,13 @@ class _StatefulIR(Target):
         from graphpass.registry import get_pass
 
         names = [] if model.dialect == "openvino" else [*_lowerings(model), "to-openvino"]
-        names += ["compute-in-f32", "fuse-attention"]
+        names += ["compute-in-f32", *self.beforehand, "fuse-attention"]
         inventory = analyze_caches(model)
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
         # the mask; and the runtimes of encoder-decoder models feed no positions.
-        leaks = any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
+        masks = "mask-padding" in self.beforehand
+        leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         if from_mask or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
         names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
@@ -113,6 +118,7 @@ class _StatefulIR(Target):
             names.append("make-stateful")
         if reorder:
             names.append("insert-reorder")
+        names += self.afterwards
         return tuple(get_pass(name)() for name in names)
 
 
@@ -152,6 +158,8 @@ class NPU(_StatefulIR):
         "NPUW takes no inputs that move slots of caches",
         "leave out --reorder; to go back, feed position_ids from the earlier position on",
     )
+    beforehand: ClassVar[tuple[str, ...]] = ("mask-padding",)
+    afterwards: ClassVar[tuple[str, ...]] = ("lower-boolean-masks", "insert-position-ids", "rename-variables")
 
 
 @dataclass(frozen=True)

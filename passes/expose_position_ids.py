@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.pairs import same_tensor
@@ -13,6 +13,9 @@ from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect, Model
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import add_input, has_input, named
+
+if TYPE_CHECKING:
+    import openvino
 
 __all__ = ["ExposePositionIds"]
 
@@ -63,16 +66,10 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
         if not uses:
             return Unchanged()
-        parameter = add_input(model.ov_model, "position_ids", "i64", [-1, -1])
-        sources = {"i64": parameter}
-        for use in uses:
-            port = use.node.native.input(use.port)
-            wanted = port.get_element_type().to_string()
-            if wanted not in sources:
-                from openvino import opset13
-
-                sources[wanted] = named(opset13.convert(parameter, wanted), f"position_ids/{wanted}")
-            port.replace_source_output(sources[wanted].output(0))
+        sources = _Sources(add_input(model.ov_model, "position_ids", "i64", [-1, -1]))
+        for found in uses:
+            port = found.use.node.native.input(found.use.port)
+            port.replace_source_output(sources.of(found, port.get_element_type().to_string()))
         model.ov_model.validate_nodes_and_infer_types()
         return Changed(model, {"uses of positions": len(uses)})
 
@@ -158,18 +155,54 @@ def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int
     return False
 
 
-def _embedding_uses(graph: Graph, positions: Value) -> list[Use]:
+def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
     """Where ``positions`` are read by what computes an embedding of them."""
-    found: list[Use] = []
-    pending = [positions]
+    found: list[_EmbeddingUse] = []
+    pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
     while pending:
-        for use in graph.uses(pending.pop()):
-            # A Convert may feed a mask, too, which goes on comparing physical positions.
+        value, laid_out = pending.pop()
+        for use in graph.uses(value):
+            # What these make may feed a mask, too, which goes on comparing physical positions.
             if use.node.op == "Convert":
-                pending += use.node.outputs
+                pending.append((use.node.outputs[0], laid_out))
+            elif use.node.op == "Unsqueeze" and use.port == 0:
+                pending.append((use.node.outputs[0], (*laid_out, use.node)))
             elif _leads_to_embedding(graph, use):
-                found.append(use)
+                found.append(_EmbeddingUse(use, laid_out))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _EmbeddingUse:
+    """Where an embedding reads positions, and the Unsqueezes on the way there."""
+
+    use: Use
+    laid_out: tuple[Node, ...]
+
+
+class _Sources:
+    """The input, laid out and converted as its readers want it, each form once."""
+
+    def __init__(self, parameter: openvino.Node) -> None:
+        self._made: dict[tuple[tuple[int, ...], str], openvino.Node] = {((), "i64"): parameter}
+
+    def of(self, found: _EmbeddingUse, element_type: str) -> openvino.Output:
+        """What stands for the positions where ``found`` reads them."""
+        from openvino import opset13
+
+        steps = found.laid_out
+        done: tuple[int, ...] = ()
+        source = self._made[(), "i64"]
+        for step in steps:
+            done = (*done, step.index)
+            if (done, "i64") not in self._made:
+                laid_out = opset13.unsqueeze(source, step.native.input_value(1))
+                self._made[done, "i64"] = named(laid_out, f"position_ids/{step.name}")
+            source = self._made[done, "i64"]
+        if (done, element_type) not in self._made:
+            name = "/".join(["position_ids", *(step.name for step in steps[-1:]), element_type])
+            self._made[done, element_type] = named(opset13.convert(source, element_type), name)
+        return self._made[done, element_type].output(0)
 
 
 def _makes_row(node: Node) -> bool:

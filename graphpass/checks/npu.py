@@ -37,6 +37,8 @@ _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
+_TOKENS = frozenset({"input_ids", "inputs_embeds"})
+
 _BETWEEN = frozenset({"Concat", "ShapeOf"})
 
 
@@ -74,6 +76,10 @@ def _ports(model: Model) -> Iterator[Finding]:
             reason = "the model has no such input, and the plugin feeds it"
             yield Finding("input", "position_ids", "refused", reason=reason, source=_REQUEST)
     for port, names in ports:
+        length = port.shape[1] if names & _TOKENS and port.shape is not None and len(port.shape) > 1 else None
+        if isinstance(length, int):
+            reason = f"it is fixed to {length} positions at a time, and prompts get a size of their own"
+            yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         if not names & KNOWN_INPUTS:
             reason = "every input of another name is taken for a cache and shaped as one"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)

@@ -19,7 +19,7 @@ FILES = model_files()
 
 IRS = [file for file in FILES if file.endswith(".xml")]
 
-#: Models whose conversion for the CPU is checked as well.
+#: Models whose conversion is checked as well.
 CONVERTED = [file for file in FILES if "encoder_model" not in file and "nocache" not in file]
 
 #: An environment in which the GPU plugin runs; /work/shared/gpu-on-cpu says how to make one.
@@ -32,10 +32,10 @@ def source(file: str) -> graphpass.Model:
 
 
 @functools.cache
-def converted(file: str) -> graphpass.Model:
+def converted(file: str, target: str) -> graphpass.Model:
     model = source(file)
     try:
-        return graphpass.PassManager(graphpass.get_target("cpu").pipeline(model)).run(model).model
+        return graphpass.PassManager(graphpass.get_target(target).pipeline(model)).run(model).model
     except UnsupportedError as error:
         pytest.skip(f"cannot be converted: {error.id}")
 
@@ -55,7 +55,7 @@ def test_predictions_come_true(file, target):
 @pytest.mark.parametrize("target", ["cpu", "paged"])
 @pytest.mark.parametrize("file", CONVERTED)
 def test_predictions_of_converted_models_come_true(file, target):
-    assert_not_contradicted(converted(file), target)
+    assert_not_contradicted(converted(file, target), target)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.endswith(".onnx")])
@@ -72,7 +72,7 @@ def test_predictions_of_npuw_come_true(file):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", CONVERTED)
 def test_predictions_of_npuw_of_converted_models_come_true(file):
-    assert_not_contradicted(converted(file), "npu")
+    assert_not_contradicted(converted(file, "npu"), "npu")
 
 
 @pytest.fixture
@@ -97,4 +97,4 @@ def test_predictions_of_the_gpu_plugin_come_true(file):
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("file", CONVERTED)
 def test_predictions_of_the_gpu_plugin_of_converted_models_come_true(file):
-    assert_not_contradicted(converted(file), "gpu")
+    assert_not_contradicted(converted(file, "gpu"), "gpu")

@@ -50,12 +50,27 @@ def test_a_broken_contract_is_told(variant, word):
         CPU().check(load(export("llama", variant)))
 
 
-@pytest.mark.parametrize("target", [GPU(), NPU(), Paged()])
+@pytest.mark.parametrize("target", [GPU(), Paged()])
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_other_runtimes_of_openvino_take_the_same_form(target, variant):
     model = load(export("llama", variant))
     assert format_passes(target.pipeline(model)).split(",") == pipeline("llama", variant)
     target.check(PassManager(target.pipeline(model)).run(model).model)
+
+
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
+def test_an_npu_takes_less_and_wants_more(variant):
+    model = load(export("llama", variant))
+    names = format_passes(NPU().pipeline(model)).split(",")
+    own = {"mask-padding", "lower-boolean-masks", "insert-position-ids", "rename-variables"}
+    assert [name for name in names if name not in own] == pipeline("llama", variant)
+    assert own <= set(names)
+    assert names.index("mask-padding") < names.index("expose-position-ids")
+    NPU().check(PassManager(NPU().pipeline(model)).run(model).model)
+
+
+def test_positions_are_exposed_where_padding_is_masked():
+    assert "expose-position-ids" in format_passes(NPU().pipeline(load(export("lfm2", "ov-stateless"))))
 
 
 def test_a_gpu_can_reorder_slots():

@@ -161,6 +161,11 @@ class Counting:
             return ops.add(words, ops.gather(table, ops.add(row, ops.constant(2)), ops.constant(0)))
         if self.embedding == "none":
             return words
+        if self.embedding == "shared column":
+            # As transformers' hybrids name it, too.
+            self.column = ops.unsqueeze(row, integers(2))
+            self.column.output(0).set_names({"position_ids"})
+            return ops.add(words, ops.cos(ops.multiply(self.real(self.column), ops.constant(numpy.float32(0.3)))))
         angles = ops.multiply(ops.unsqueeze(self.real(row), integers(2)), ops.constant(numpy.float32(0.3)))
         return ops.add(words, ops.cos(angles))
 
@@ -170,13 +175,16 @@ class Counting:
 
     def mask(self, row: openvino.Node) -> openvino.Node:
         keys = ops.convert(ops.range(ops.constant(0), self.end, ops.constant(1), "i64"), "f32")
-        queries = self.converted if self.embedding == "shared" else ops.convert(row, "f32")
-        queries = ops.unsqueeze(queries, integers(1, 3))
+        if self.embedding == "shared column":
+            queries = ops.convert(ops.unsqueeze(self.column, integers(1)), "f32")
+        else:
+            queries = self.converted if self.embedding == "shared" else ops.convert(row, "f32")
+            queries = ops.unsqueeze(queries, integers(1, 3))
         seen = ops.less_equal(ops.unsqueeze(keys, integers(0, 1, 2)), queries)
         return ops.select(seen, ops.constant(numpy.float32(0)), ops.constant(numpy.float32(-65504)))
 
 
-@pytest.mark.parametrize("embedding", ["learned", "learned with offset", "rotary", "shared"])
+@pytest.mark.parametrize("embedding", ["learned", "learned with offset", "rotary", "shared", "shared column"])
 def test_kinds_of_embedding(embedding):
     model = Counting(embedding).build()
     after, result = exposed(model)
@@ -196,6 +204,12 @@ def test_kinds_of_embedding(embedding):
     first = infer(after.ov_model, given)["logits"][:, :, 0]
     given["position_ids"][:, 1:] = 9
     numpy.testing.assert_array_equal(infer(after.ov_model, given)["logits"][:, :, 0], first)
+
+
+def test_an_inner_tensor_loses_the_name_of_the_input(tmp_path):
+    after, _ = exposed(Counting("shared column").build())
+    graphpass.save(after, tmp_path / "model.xml")
+    assert any(port.name == "position_ids" for port in load(tmp_path / "model.xml").inputs)
 
 
 def test_positions_that_only_a_mask_reads():
