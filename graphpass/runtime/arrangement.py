@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrangement"]
 
-#: How many steps with one wasted entry cost as much as taking one entry out and putting it back. Measured on the CPU
-#: plugin of OpenVINO 2026.4.1, see tests/benchmarks/sessions.py.
-_STEPS_PER_COPY = 16
-
 
 class Arrangement:
     """Decides whether the model can work with the entries of its caches as they lie.
@@ -25,13 +21,15 @@ class Arrangement:
     least that was possible.
     """
 
-    def __init__(self, past_order: Callable[[], PastOrder]) -> None:
+    def __init__(self, past_order: Callable[[], PastOrder], steps_per_copy: float) -> None:
         """Without costs so far.
 
         Args:
             past_order: What the model sees of the order of past entries; asked only once something was edited.
+            steps_per_copy: How many steps with one wasted entry cost as much as gathering one entry that is needed.
         """
         self._past_order = past_order
+        self._steps_per_copy = steps_per_copy
         self._cost = 0
 
     def fits(self, slots: Slots) -> bool:
@@ -42,7 +40,7 @@ class Arrangement:
         if order == "index" or slots.shares or (order == "order" and not slots.in_order):
             return False
         self._cost += slots.waste
-        return self._cost <= _STEPS_PER_COPY * slots.length
+        return self._cost <= self._steps_per_copy * slots.length
 
     def compacted(self) -> None:
         """Note that there is no waste any more."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphpass.caches import Axes
 from graphpass.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from graphpass.caches import Inventory
+    from graphpass.caches import Cache, Inventory
     from graphpass.model import Port
 
 __all__ = ["Array", "InputPlan", "Step", "numpy_type", "shape_text"]
@@ -21,6 +22,8 @@ __all__ = ["Array", "InputPlan", "Step", "numpy_type", "shape_text"]
 Array: TypeAlias = NDArray[Any]
 
 _TOKENS = ("input_ids", "decoder_input_ids")
+
+_NONE = np.zeros(0, np.int64)
 
 #: Rank of the inputs that are not [batch, length]; a model that declares another means something else by the name.
 _RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "past_len": 1, "tree_mask": 3}
@@ -50,6 +53,7 @@ class Step:
         rows: int64 [batch], the row of the caches that each row goes on with; ``None``: its own.
         tree_mask: f32 [1, length, length], what is added to the scores of the new tokens among each other; ``None``:
             nothing.
+        moves: Slots of the caches and where to their entries are moved before the step, int64 [n] each.
     """
 
     input_ids: NDArray[np.int64]
@@ -58,6 +62,7 @@ class Step:
     past: int
     rows: NDArray[np.int64] | None = None
     tree_mask: NDArray[np.float32] | None = None
+    moves: tuple[NDArray[np.int64], NDArray[np.int64]] = field(default_factory=lambda: (_NONE, _NONE))
 
     @property
     def batch(self) -> int:
@@ -87,6 +92,7 @@ class InputPlan:
         takes_mask: Whether padding can be hidden from the model.
         takes_rows: Whether the model can take the rows of its caches in another order.
         takes_tree: Whether new tokens can be hidden from each other.
+        takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
     """
 
     def __init__(self, ports: Iterable[Port], inventory: Inventory) -> None:
@@ -103,7 +109,7 @@ class InputPlan:
         fed = {port.name: port for port in ports if port.name not in reads}
         makers = _makers(inventory)
         self._feeds = [
-            (port.name, _maker_for(port, makers), numpy_type(port.element_type, f"input {port.name}"))
+            (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
             for port in fed.values()
         ]
         tokens = next((fed[name] for name in _TOKENS if name in fed), None)
@@ -111,7 +117,10 @@ class InputPlan:
             raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
         self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
         self.takes_mask = "attention_mask" in fed
-        self.takes_rows = "beam_idx" in fed
+        destinations = [port for name, port in fed.items() if name.startswith("dst_idx")]
+        self.takes_moves = "src_idx" in fed and bool(destinations)
+        # Where GPU plugins move entries, they do not move rows, not of these caches.
+        self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
         # Such a model tells prefill from decode by this input, and its decode branch takes one token.
         self._decodes_singly = "cache_position" in fed and inventory.kind == "linear"
@@ -155,7 +164,7 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
         "beam_idx": lambda step: np.arange(step.batch) if step.rows is None else step.rows,
         "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
-        "src_idx": lambda _: np.zeros(0),
+        "src_idx": lambda step: step.moves[0],
         "past_len": lambda step: np.array([step.past]),
     }
     if not linear:
@@ -174,10 +183,9 @@ def _convolution_window(inventory: Inventory) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]]) -> Callable[[Step], Array]:
+def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory) -> Callable[[Step], Array]:
     if port.name.startswith("dst_idx") and port.shape is not None:
-        shape = port.shape
-        return lambda step: np.zeros(_empty_slots(shape, step.batch))
+        return _destinations(port, port.shape, inventory)
     expected = _RANKS.get(port.name, 2)
     if port.name not in makers or (port.shape is not None and len(port.shape) != expected):
         raise UnsupportedError(
@@ -188,7 +196,38 @@ def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]]) -> Callab
     return makers[port.name]
 
 
-def _empty_slots(shape: tuple[int | str | None, ...], batch: int) -> tuple[int, ...]:
-    """The shape of a ``dst_idx`` that moves nothing: ``[batch, H, 0, S]``, or ``[0]`` for the compact form."""
-    known = tuple(size if isinstance(size, int) else 0 for size in shape)
-    return known if len(shape) == 1 or isinstance(shape[0], int) else (batch, *known[1:])
+def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: Inventory) -> Callable[[Step], Array]:
+    """What to feed to a ``dst_idx``: ``[n]``, or a cache's shape with ``n`` entries, all of which name their slot."""
+    if len(shape) == 1:
+        return lambda step: step.moves[1]
+    axes = next((cache.axes for cache in inventory.of_kind("kv") if _is_laid_out_as(cache, shape)), Axes(batch=0))
+
+    def slots(step: Step) -> Array:
+        count = len(step.moves[1])
+        if count and axes.sequence is None:
+            raise UnsupportedError(
+                "GP320", f"no cache is laid out as {port.name} {shape_text(shape)}, which moves slots"
+            )
+        sizes = [size if isinstance(size, int) else 0 for size in shape]
+        if axes.batch is not None and not isinstance(shape[axes.batch], int):
+            sizes[axes.batch] = step.batch
+        if axes.sequence is None:
+            return np.zeros(sizes)
+        sizes[axes.sequence] = count
+        along = [count if axis == axes.sequence else 1 for axis in range(len(sizes))]
+        return np.broadcast_to(step.moves[1].reshape(along), sizes)
+
+    return slots
+
+
+def _is_laid_out_as(cache: Cache, shape: tuple[int | str | None, ...]) -> bool:
+    """Whether ``cache`` has these sizes, where there may be any number of rows and entries."""
+    free = {cache.axes.batch, cache.axes.sequence}
+    return (
+        cache.shape is not None
+        and len(cache.shape) == len(shape)
+        and all(
+            axis in free if not isinstance(size, int) else size == cache.shape[axis] or axis == cache.axes.batch
+            for axis, size in enumerate(shape)
+        )
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnxruntime
 
 from graphpass.onnx_model import OnnxModel
@@ -59,10 +60,22 @@ class OnnxRuntimeStatelessSession(StatelessSession):
         self._run_options = onnxruntime.RunOptions()
         self._run_options.log_severity_level = _FATAL_ONLY
 
-    def _infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
+    def _infer(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
+        binding = self._session.io_binding()
+        # The binding knows addresses only, so the arrays have to live until it has run.
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         with running("ONNX Runtime"):
-            results = self._session.run(self._names, feeds, self._run_options)
-        return dict(zip(self._names, results, strict=True))
+            for name, array in arrays.items():
+                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            for name in self._names:
+                if name in rooms:
+                    room = rooms[name]
+                    binding.bind_output(name, "cpu", 0, room.dtype, room.shape, room.ctypes.data)
+                else:
+                    binding.bind_output(name, "cpu")
+            self._session.run_with_iobinding(binding, self._run_options)
+            results = zip(self._names, binding.get_outputs(), strict=True)
+            return {name: value.numpy() for name, value in results if name not in rooms}
 
 
 def _in_f32(model: OnnxModel) -> OnnxModel:

@@ -18,6 +18,10 @@ __all__ = ["OpenVINOStatefulSession"]
 class OpenVINOStatefulSession(DecodeSession):
     """A model in OpenVINO that keeps its caches itself."""
 
+    #: Gathering goes through the state API, which copies all out and in again. Measured on the CPU plugin of 2026.4.1,
+    #: 8 layers of fused attention: 3 to 37 us an entry, against 0.04 to 0.5 us a wasted entry and step.
+    _steps_per_copy = 50.0
+
     def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool) -> None:
         """Compile the model.
 

@@ -33,5 +33,5 @@ class OpenVINOStatelessSession(StatelessSession):
         super().__init__(model, inventory)
         self._request = OpenVINORequest(model, device, exact)
 
-    def _infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        return self._request.infer(feeds)
+    def _infer(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
+        return self._request.infer_into(feeds, rooms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -45,6 +45,9 @@ class DecodeSession(ABC):
         takes_mask: Whether the model has an ``attention_mask`` input, so that padding can be hidden from it.
     """
 
+    #: How many steps with one wasted entry cost as much as gathering one entry that is needed; see `Arrangement`.
+    _steps_per_copy: ClassVar[float]
+
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan what to feed; subclasses then make the runtime ready.
 
@@ -68,7 +71,9 @@ class DecodeSession(ABC):
             if cache.write is not None and cache.role != "adapter"
         )
         may_hide = bool(self._growing) and self.takes_mask
-        self._arrangement = Arrangement(lambda: model.analysis(past_order) if may_hide else "index")
+        self._arrangement = Arrangement(
+            lambda: model.analysis(past_order) if may_hide else "index", self._steps_per_copy
+        )
         self._checkpoints = Checkpoints()
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self._bytes_copied = self._compactions = self._replayed = 0
@@ -483,12 +488,11 @@ class DecodeSession(ABC):
         for start in range(0, fed.length, size):
             if self._fixed and self._checkpoints.are_due(slots.length, drafting=drafting):
                 self._checkpoints.add(Checkpoint(slots.length, self._read_fixed()))
-            if not slots.in_place and not self._arrangement.fits(slots):
-                self._compact(slots)
+            moves = self._arrange(slots)
             part = fed.part(start, start + size)
             mask = np.concatenate([slots.visible, part.mask], axis=1)
             rows, self._rows = self._rows, None
-            results.append(self._run(Step(part.ids, mask, part.positions, slots.size, rows, tree)))
+            results.append(self._run(Step(part.ids, mask, part.positions, slots.size, rows, tree, moves)))
             slots.append(part)
         self._last = results[0] if len(results) == 1 else _joined(results)
 
@@ -515,6 +519,22 @@ class DecodeSession(ABC):
             self._forget()
             self._rows = None
             self._slots = Slots(slots.batch)
+
+    def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Let the next step find entries where it needs them.
+
+        Returns:
+            What the model itself has to move: from where, and where to.
+        """
+        if not slots.in_place and self._inputs.takes_moves:
+            self._copy_snapshots()
+            entries = slots.compact()
+            moved = np.flatnonzero(entries != np.arange(len(entries)))
+            return entries[moved], moved
+        if not slots.in_place and not self._arrangement.fits(slots):
+            self._compact(slots)
+        none = np.zeros(0, np.int64)
+        return none, none
 
     def _compact(self, slots: Slots) -> None:
         """Take entries that no slot needs out of the growing caches."""

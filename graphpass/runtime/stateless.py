@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.errors import UnsupportedError
+from graphpass.runtime.buffers import CacheBuffer
 from graphpass.runtime.inputs import Array, Step, numpy_type, shape_text
 from graphpass.runtime.session import DecodeSession
 from graphpass.runtime.slots import Tokens, newest
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from graphpass.caches import Cache, Inventory
     from graphpass.model import Model
 
@@ -20,10 +23,16 @@ __all__ = ["StatelessSession"]
 
 
 class StatelessSession(DecodeSession):
-    """Feeds each present output as the next step's past input.
+    """Has each present output written where the next step's past input is read.
 
-    A model without caches gets the whole history at every step, and its outputs are cut to the new tokens.
+    The first forward pass shows whether presents are as long as past and new tokens together. Where one is not, the
+    runtime says how long it gets, and where it is written. A model without caches gets the whole history at every step,
+    and its outputs are cut to the new tokens.
     """
+
+    #: A step copies the whole past, so waste is as dear as gathering. Measured at 512 to 4096 entries of 8 layers: 14
+    #: to 30 us a wasted entry and step, 0.5 to 4 us an entry gathered, on ONNX Runtime and OpenVINO alike.
+    _steps_per_copy = 0.1
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Work out what an empty past looks like.
@@ -36,20 +45,46 @@ class StatelessSession(DecodeSession):
             UnsupportedError: GP320, an input or a cache that cannot be fed.
         """
         super().__init__(model, inventory)
-        self._next_past = {cache.write: cache.read for cache in inventory.caches}
-        self._starts = {cache.read: _Start(cache) for cache in inventory.caches}
-        self._past: dict[str, Array] = {}
+        self._starts = {cache: _Start(cache) for cache in inventory.caches}
+        self._buffers: dict[str, CacheBuffer] = {}
+        self._foreseen: frozenset[str] = frozenset()
 
     @abstractmethod
-    def _infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        """Run the model: all inputs by name to all outputs by name."""
+    def _infer(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
+        """Run the model.
+
+        Args:
+            feeds: All inputs by name.
+            rooms: Outputs that are to be written there, by name.
+
+        Returns:
+            The other outputs by name, as arrays of their own.
+        """
 
     def _run(self, step: Step) -> dict[str, Array]:
         if not self._starts:
             return self._replay(step)
-        past = self._past or {name: start.past(step.batch) for name, start in self._starts.items()}
-        results = self._infer(self._inputs.feeds(step) | past)
-        self._past = {self._next_past[name]: value for name, value in results.items() if name in self._next_past}
+        self._buffers = self._buffers or {
+            cache.name: CacheBuffer(start.past(step.batch), cache.axes.sequence)
+            for cache, start in self._starts.items()
+        }
+        past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
+        rooms = {
+            cache.write: self._buffers[cache.name].room(step.past + step.length)
+            for cache in self._starts
+            if cache.write is not None
+        }
+        promised = {name: room for name, room in rooms.items() if name in self._foreseen}
+        results = self._infer(self._inputs.feeds(step) | past, promised)
+        self._foreseen |= {
+            name for name, room in rooms.items() if name in results and results[name].shape == room.shape
+        }
+        for cache in self._starts:
+            if cache.write in promised:
+                self._buffers[cache.name].written()
+            elif cache.write is not None:
+                self._buffers[cache.name].hold(results[cache.write])
+                self._bytes_copied += results[cache.write].nbytes
         return {name: results[name] for name in self.outputs}
 
     def _replay(self, step: Step) -> dict[str, Array]:
@@ -57,17 +92,23 @@ class StatelessSession(DecodeSession):
         whole = self._slots.tokens().then(
             Tokens(step.input_ids, step.attention_mask[:, step.past :], step.position_ids)
         )
-        results = self._infer(self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask)))
+        feeds = self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask))
+        results = self._infer(feeds, {})
         return {name: newest(results[name], whole, step.length) for name in self.outputs}
 
     def _forget(self) -> None:
-        self._past = {}
+        self._buffers = {}
 
     def _read(self, cache: Cache) -> Array:
-        return self._past[cache.read]
+        return self._buffers[cache.name].held
 
     def _write(self, cache: Cache, value: Array) -> None:
-        self._past[cache.read] = value
+        self._buffers[cache.name].hold(value)
+
+    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+        for cache in (*self._growing, *self._fixed):
+            buffer = self._buffers[cache.name]
+            self._bytes_copied += buffer.gather(entries if cache in self._growing else None, rows, cache.axes.batch)
 
 
 class _Start:
