@@ -319,6 +319,8 @@ class DecodeSession(ABC):
         self._checkpoints.select(
             rows, {cache.name: cache.axes.batch for cache in self._fixed if cache.axes.batch is not None}
         )
+        if not slots.size:
+            return  # the caches are empty: what was rewound is still owed
         if self._inputs.takes_rows:
             self._rows = rows if self._rows is None else self._rows[rows]
         else:

@@ -1,0 +1,59 @@
+"""After any edits a session computes what the tokens that are left compute from scratch."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+from support.edit_machine import run_edits
+from support.edited import forms, subject
+from support.oracle import Oracle
+
+#: One of each: kind of model, backend, and way of keeping caches.
+QUICK = [
+    ("llama", "converted"),
+    ("qwen3", "ov-stateful"),
+    ("gemma3_text", "ov-stateful"),
+    ("llama", "ov-stateless"),
+    ("gpt2", "onnx"),
+    ("lfm2", "ov-stateful"),
+    ("lfm2", "ov-stateless"),
+    ("mamba", "onnx-raw"),
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), QUICK)
+def test_edits(name: str, variant: str) -> None:
+    run_edits(subject(name, variant), 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), forms())
+def test_random_edits_of_every_form(name: str, variant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """``GRAPHPASS_EDIT_SEQUENCES`` says how many for each form."""
+    sequences = int(os.environ.get("GRAPHPASS_EDIT_SEQUENCES", "10"))
+    began = time.perf_counter()
+    run_edits(subject(name, variant), sequences, random=True)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{name} {variant}: {sequences} edit sequences, {time.perf_counter() - began:.1f} s")
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("gpt2", "onnx"), ("lfm2", "ov-stateful")],
+)
+def test_many_trims_in_a_row_leave_no_drift(name: str, variant: str) -> None:
+    """openvino#35721 saw generation degenerate after a hundred."""
+    tested = subject(name, variant)
+    session, oracle = tested.session, Oracle(tested.recompute)
+    tested.check(session.prefill([[1, 5, 9, 14]]), oracle.prefill([[1, 5, 9, 14]]))
+    drafts = np.random.default_rng(7).integers(0, 320, (150, 1, 4)).tolist()
+    for number, ids in enumerate(drafts):
+        kept = number % 3 == 0
+        tested.check(session.step(ids), oracle.step(ids))
+        for edited in (session, oracle):
+            edited.trim(4 - kept)
+    assert session.length == 4 + 50

@@ -1,0 +1,72 @@
+"""The decoder fixtures in every form that a session opens, each with what its edits are held against."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import graphpass
+from graphpass.analysis.caches import analyze_caches
+from graphpass.runtime import open_session
+from support.edit_machine import Subject
+from support.models import export, fixtures
+from support.oracle import Recomputation
+
+#: Forms as exported, and stateful IR that graphpass makes of ONNX.
+VARIANTS = ("onnx", "onnx-genai", "onnx-raw", "ov-stateless", "ov-stateful", "converted")
+
+#: They decode what an encoder gives them, which sessions do not feed.
+_WITH_ENCODER = ("t5", "whisper")
+
+#: ONNX Runtime's GroupQueryAttention refuses heads of 24.
+_REFUSED = {("llama_12l", "onnx-genai")}
+
+
+def forms() -> list[tuple[str, str]]:
+    """All pairs of model and variant that there are."""
+    names = sorted(folder.name for folder in fixtures().iterdir() if folder.is_dir())
+    return [
+        (name, variant)
+        for name in names
+        if name not in _WITH_ENCODER
+        for variant in VARIANTS
+        if (name, variant) not in _REFUSED and _folder(name, variant).is_dir()
+    ]
+
+
+@functools.cache
+def model(name: str, variant: str) -> graphpass.Model:
+    """One form of a model; ``converted`` is what graphpass makes of ONNX for the CPU."""
+    if variant != "converted":
+        return graphpass.load(export(name, variant))
+    source = graphpass.load(export(name, "onnx"))
+    return graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+
+
+@functools.cache
+def subject(name: str, variant: str) -> Subject:
+    """A session of its own for each form; all forms of a model share one recomputation."""
+    opened = model(name, variant)
+    return Subject(
+        open_session(opened),
+        recomputation(name),
+        opened.analysis(analyze_caches).kind,
+        # These two exports compute a prompt of several tokens in another way than single steps, and inexactly.
+        longest_prompt=1 if (name, variant) in {("mamba", "ov-stateless"), ("mamba", "ov-stateful")} else 12,
+        # GroupQueryAttention takes several tokens behind a past for one sequence only.
+        most_rows=1 if variant == "onnx-genai" else 3,
+    )
+
+
+@functools.cache
+def recomputation(name: str) -> Recomputation:
+    """By a form that runs without states, or one that takes one token at a time, where there is one."""
+    known = forms()
+    variant = next(
+        variant for variant in ("onnx-raw", "onnx", "ov-stateless", "ov-stateful") if (name, variant) in known
+    )
+    return Recomputation(open_session(graphpass.load(export(name, variant))))
+
+
+def _folder(name: str, variant: str) -> Path:
+    return fixtures() / name / ("onnx" if variant == "converted" else variant)
