@@ -150,6 +150,11 @@ CATALOG: dict[str, str] = {
         "A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative "
         "number of steps."
     ),
+    "GP261": "Speculative decoding was asked for no tokens at all. Ask for at least one.",
+    "GP262": (
+        "What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and "
+        "target need the same tokens."
+    ),
     "GP265": (
         "A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the "
         "buffer, and the buffer must be contiguous and writable."
@@ -268,6 +273,10 @@ CATALOG: dict[str, str] = {
     "GP371": (
         "A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass "
         "add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches."
+    ),
+    "GP375": (
+        "The model gives logits of the last position only, and checking guessed tokens needs those of all positions. "
+        "Export it with the logits of all positions."
     ),
     "GP381": (
         "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "
