@@ -28,6 +28,7 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option("--prompt-ids", callback=_ids, metavar="1,5,9", help="Token ids of the first prompt.")
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance; 1e-3 for models in f32, more for f16.")
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance; the same.")
+@click.option("--edits", is_flag=True, help="Also trim, rewind and reorder the caches, and restore snapshots.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 @talk_options
 @click.pass_context
@@ -41,20 +42,22 @@ def command(
     prompt_ids: tuple[int, ...] | None,
     atol: float | None,
     rtol: float | None,
+    edits: bool,
     form: str,
 ) -> None:
     """Run two models in lockstep and tell where they part.
 
     Each is an .onnx file, an .xml file, or a folder that holds one of them. Several sequences are run,
-    with a reset before each: a prefill, then greedy steps that feed both models the reference's choice. Exits with 1
-    where the models part.
+    with a reset before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits,
+    the caches of both are edited alike on the way, as speculative decoding and beam search do. Exits with 1 where the
+    models part.
     """
     models = load_model(reference, console), load_model(candidate, console)
 
     from graphpass.verify import compare
 
     with console.activity("comparing"):
-        comparison = compare(*models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol)
+        comparison = compare(*models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol, edits=edits)
     if form == "json":
         import json
 

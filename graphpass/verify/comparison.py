@@ -21,6 +21,7 @@ class Divergence:
         reference: The reference's value there; ``None`` where the whole output differs.
         candidate: The candidate's value there.
         reason: What differs, for people.
+        edits: What was done to the caches right before that step, in words.
     """
 
     sequence: int
@@ -30,16 +31,18 @@ class Divergence:
     reference: float | None
     candidate: float | None
     reason: str
+    edits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         when = "the prefill" if self.step == 0 else f"step {self.step}"
+        when += f" after {', '.join(self.edits)}" if self.edits else ""
         where = "" if self.output is None else f", output {self.output}{list(self.index) or ''}"
         return f"sequence {self.sequence}, {when}{where}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceRun:
-    """One trajectory: a reset, a prefill, greedy steps.
+    """One trajectory: a reset, a prefill, greedy steps, and perhaps edits of the caches between them.
 
     Attributes:
         description: What was run, for people.
@@ -47,6 +50,7 @@ class SequenceRun:
         steps: Greedy steps that were run after the prefill.
         reference_ids: The ids that the reference chose and both were fed, one tuple a row.
         candidate_ids: What the candidate would have chosen.
+        edits: For each step that was run, what was done to the caches before it, in words; empty where nothing was.
     """
 
     description: str
@@ -54,6 +58,7 @@ class SequenceRun:
     steps: int
     reference_ids: tuple[tuple[int, ...], ...]
     candidate_ids: tuple[tuple[int, ...], ...]
+    edits: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,9 @@ class Comparison:
             lines.append(f"  first at {self.divergence}")
         for number, run in enumerate(self.sequences):
             lines.append(f"  sequence {number}: {run.description}, {_counted(run.steps, 'greedy step')}")
+            lines.extend(
+                f"    before step {step}: {', '.join(edits)}" for step, edits in enumerate(run.edits, 1) if edits
+            )
             lines.extend(f"    reference {_ids(ids)}" for ids in run.reference_ids)
             if run.candidate_ids != run.reference_ids:
                 lines.extend(f"    candidate {_ids(ids)}" for ids in run.candidate_ids)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.caches import analyze_caches
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.edits import Edit, Editor, Round, beam_rounds, edit_rounds
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, rectangular
 from graphpass.verify.rows import RowByRow, misreads_left_padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from graphpass.caches import ModelKind
     from graphpass.model import Model
     from graphpass.runtime.inputs import Array
     from graphpass.runtime.session import DecodeSession
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 _PROMPT_LENGTH = 5
+
+#: What a candidate may raise where the reference runs: it failed to run, or its caches cannot be edited.
+_FAILED = ("GP322", "GP370")
 
 
 def compare(
@@ -33,6 +40,7 @@ def compare(
     prompt_ids: tuple[int, ...] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
+    edits: bool = False,
 ) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
@@ -44,6 +52,9 @@ def compare(
     operators that take padding in front for tokens (GroupQueryAttention) runs each row of that batch alone, unless the
     candidate has them, too.
 
+    With ``edits`` two more sequences follow, in which the caches of both sessions are edited between steps: positions
+    trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
+
     Values agree where ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate
     that lacks an output, gives another shape, or fails to run where the reference runs, diverges.
 
@@ -54,13 +65,15 @@ def compare(
         prompt_ids: The first prompt; pseudo-random and always the same where not given.
         atol: Absolute tolerance; by the types in which the models compute where not given: 1e-3 for f32.
         rtol: Relative tolerance; likewise.
+        edits: Also edit the caches.
 
     Returns:
         What was run, and the first divergence.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, as `open_session` and `DecodeSession` say; GP330 the
-            models have no output in common; GP331 they fix unlike batches.
+            models have no output in common; GP331 they fix unlike batches; GP370 the reference has caches that cannot
+            be edited.
         UsageError: GP250, ``prompt_ids`` or ``steps`` is not possible.
     """
     if steps < 0:
@@ -70,7 +83,8 @@ def compare(
     sessions = open_session(reference), open_session(candidate)
     alone = misreads_left_padding(reference) and not misreads_left_padding(candidate)
     lockstep = _Lockstep(*sessions, tolerance, alone=alone)
-    return lockstep.run(steps, prompt_ids)
+    kinds = [model.analysis(analyze_caches).kind for model in (reference, candidate)]
+    return lockstep.run(steps, prompt_ids, kinds if edits else [])
 
 
 class _Lockstep:
@@ -82,29 +96,36 @@ class _Lockstep:
         self._candidate = candidate
         self._tolerance = tolerance
         self._largest = 0.0
+        self._batch = _fixed_batch(reference, candidate)
         common = set(reference.outputs) & set(candidate.outputs)
         if not common:
             names = f"{', '.join(reference.outputs)} against {', '.join(candidate.outputs)}"
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
+        self._vocabulary = Vocabulary(reference.prefill(np.zeros((self._batch or 1, 1), np.int64)).shape[-1])
         # A dict, because what is skipped is found anew at every step but told once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
         )
 
-    def run(self, steps: int, prompt_ids: tuple[int, ...] | None) -> Comparison:
+    def run(self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind]) -> Comparison:
+        """Plain trajectories, then edited ones if there are kinds of models to edit."""
         runs: list[SequenceRun] = []
         divergence = None
-        for prompt in self._prompts(prompt_ids):
-            run, divergence = self._follow(len(runs), prompt, steps)
+        prompts = self._prompts(prompt_ids)
+        trajectories = [(prompt, (Round(),) * steps) for prompt in prompts]
+        if edited:
+            trajectories += self._edited(prompts[0].ids.shape[1], edited)
+        for prompt, rounds in trajectories:
+            run, divergence = self._follow(len(runs), prompt, rounds)
             runs.append(run)
             if divergence is not None:
                 break
         return Comparison(tuple(runs), self._reference.outputs, self._largest, divergence, tuple(self._skipped))
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
-        batch = _fixed_batch(self._reference, self._candidate)
+        batch = self._batch
         rows = batch or 1
-        vocabulary = Vocabulary(self._reference.prefill(np.zeros((rows, 1), np.int64)).shape[-1])
+        vocabulary = self._vocabulary
         first = vocabulary.prompt(_PROMPT_LENGTH) if prompt_ids is None else vocabulary.check(prompt_ids)
         length = len(first)
         prompts = [
@@ -125,6 +146,19 @@ class _Lockstep:
             prompts.append(unlike)
         return prompts
 
+    def _edited(self, length: int, kinds: list[ModelKind]) -> list[tuple[Prompt, tuple[Round, ...]]]:
+        for (name, _), kind in zip(self._named_sessions(), kinds, strict=True):
+            if kind != "kv":
+                self._skipped[f"reorder: the {name} is of kind {kind}, and only kv caches have slots to move"] = None
+        one = [self._vocabulary.prompt(length) for _ in range(self._batch or 1)]
+        found = [(rectangular("edits, prompt", one), edit_rounds(length, moves=set(kinds) == {"kv"}))]
+        if self._batch == 1:
+            self._skipped["select: the batch is fixed at 1"] = None
+        else:
+            some = [self._vocabulary.prompt(length) for _ in range(self._batch or 2)]
+            found.append((rectangular(f"edits, batch of {len(some)}, prompts", some), beam_rounds(len(some))))
+        return found
+
     def _reference_gives_nan(self, prompt: Prompt) -> bool:
         """Whether rows that are masked whole spoil the others, as in some exports: nothing can be compared then."""
         self._reference.reset()
@@ -135,37 +169,57 @@ class _Lockstep:
     def _named_sessions(self) -> tuple[tuple[str, DecodeSession], ...]:
         return ("reference", self._reference), ("candidate", self._candidate)
 
-    def _follow(self, sequence: int, prompt: Prompt, steps: int) -> tuple[SequenceRun, Divergence | None]:
+    def _follow(
+        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
+    ) -> tuple[SequenceRun, Divergence | None]:
         reference = self._alone if self._alone is not None and not prompt.mask.all() else self._reference
         reference.reset()
         self._candidate.reset()
+        editors = Editor(self._reference), Editor(self._candidate)
         ids, mask = prompt.ids, prompt.mask
         reference_ids: list[list[int]] = [[] for _ in ids]
         candidate_ids: list[list[int]] = [[] for _ in ids]
-        for step in range(steps + 1):
-            place = sequence, step
+        for step, now in enumerate((Round(), *rounds)):
+            if step:
+                fed = [(row[-1], *self._vocabulary.prompt(now.length - 1)) for row in reference_ids]
+                ids = np.array(fed, np.int64)
+                editors[0].apply(now.edits)
+                # Nothing is padded where caches are edited.
+                past = np.ones((len(ids), self._reference.length), np.int64) if now.edits else mask
+                mask = np.concatenate([past, np.ones_like(ids)], axis=1)
             expected = reference.forward(ids, mask)
-            chosen = _greedy(reference.logits, reference_ids)
-            got = self._try_candidate(ids, mask)
+            _greedy(reference.logits, reference_ids)
+            got = self._try_candidate(editors[1], now.edits, ids, mask)
             if isinstance(got, str):
-                divergence: Divergence | None = Divergence(*place, None, (), None, None, got)
+                divergence: Divergence | None = Divergence(sequence, step, None, (), None, None, got)
                 break
             logits = got.get(self._reference.logits_output)
             if logits is not None and logits.shape == reference.logits.shape:
                 _greedy(logits, candidate_ids)
-            divergence = self._first_divergence(place, expected, got, mask[:, -ids.shape[1] :] != 0)
+            divergence = self._first_divergence((sequence, step), expected, got, mask[:, -ids.shape[1] :] != 0)
             if divergence is not None:
                 break
-            ids = chosen[:, None]
-            mask = np.concatenate([mask, np.ones_like(ids)], axis=1)
-        found = SequenceRun(prompt.description, prompt.rows, step, _frozen(reference_ids), _frozen(candidate_ids))
+        words = tuple(tuple(map(str, done.edits)) for done in rounds[:step])
+        if divergence is not None and step:
+            divergence = replace(divergence, edits=words[-1])
+        found = SequenceRun(
+            prompt.description,
+            prompt.rows,
+            step,
+            _frozen(reference_ids),
+            _frozen(candidate_ids),
+            words if any(words) else (),
+        )
         return found, divergence
 
-    def _try_candidate(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Array] | str:
+    def _try_candidate(
+        self, editor: Editor, edits: tuple[Edit, ...], ids: NDArray[np.int64], mask: NDArray[np.int64]
+    ) -> dict[str, Array] | str:
         try:
+            editor.apply(edits)
             return self._candidate.forward(ids, mask)
         except UnsupportedError as error:
-            if error.id != "GP322":
+            if error.id not in _FAILED:
                 raise
             return f"the reference runs, the candidate does not: {error.message}"
 
@@ -207,12 +261,10 @@ def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:
     return output.ndim >= 2 and output.shape[0] == counts.shape[0] and output.shape[1] in (1, counts.shape[1])
 
 
-def _greedy(logits: Array, chosen: list[list[int]]) -> NDArray[np.int64]:
-    """The likeliest next token of each row, also appended to ``chosen``."""
-    tokens: NDArray[np.int64] = logits[:, -1].argmax(axis=-1).astype(np.int64)
-    for row, token in zip(chosen, tokens.tolist(), strict=True):
+def _greedy(logits: Array, chosen: list[list[int]]) -> None:
+    """Append the likeliest next token of each row to ``chosen``."""
+    for row, token in zip(chosen, logits[:, -1].argmax(axis=-1).tolist(), strict=True):
         row.append(token)
-    return tokens
 
 
 def _frozen(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:

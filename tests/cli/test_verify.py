@@ -33,6 +33,17 @@ def test_json(capfd):
     assert divergence["output"] == "logits"
 
 
+def test_edits(capfd):
+    arguments = ["verify", export("lfm2", "ov-stateless"), export("lfm2", "ov-stateful"), "--edits"]
+    done = in_process(capfd, *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert "    before step 4: trim 2, snapshot\n" in done.out
+    assert "  not compared: reorder: the reference is of kind hybrid, and only kv caches have slots" in done.out
+    found = json.loads(in_process(capfd, *arguments, "--format", "json").out)
+    assert found["sequences"][0]["edits"] == []
+    assert found["sequences"][3]["edits"][5] == ["restore"]
+
+
 def test_a_prompt_that_cannot_be(capfd):
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), "--prompt-ids", "100000")
     assert done.code == 2

@@ -161,6 +161,17 @@ def keep_old_state(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(mutant)
 
 
+def ignore_beams(model: OpenVINOModel, variable: str) -> OpenVINOModel:
+    """One cache goes on with its own rows, whatever rows were selected."""
+    mutant = model.clone()
+    reads = [op for op in mutant.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
+    read = next(op for op in reads if op.get_variable_id().startswith(variable))
+    for reader in read.output(0).get_target_inputs():
+        if reader.get_node().get_type_name() == "Gather":
+            reader.get_node().output(0).replace(read.output(0))
+    return _edited(mutant)
+
+
 def rename_logits(model: OnnxModel, name: str) -> OnnxModel:
     """The logits are called something else."""
     mutant = model.clone()

@@ -1,0 +1,70 @@
+"""Comparisons that edit the caches of both models."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from support import mutants
+from support.loaded import onnx_model, openvino_model, reshaped
+from support.models import export
+
+from graphpass.model import load
+from graphpass.verify import compare
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("llama", "onnx", "ov-stateful"),
+        ("llama", "onnx-genai", "ov-stateless"),
+        ("gemma3_text", "onnx", "ov-stateful"),
+        ("lfm2", "ov-stateless", "ov-stateful"),
+        ("mamba", "ov-stateless", "ov-stateful"),
+    ],
+)
+def test_exports_of_one_model_are_edited_alike(name: str, first: str, second: str) -> None:
+    found = compare(load(export(name, first)), load(export(name, second)), steps=1, edits=True)
+    assert found.passed, found.summary()
+    assert found.max_abs_difference < 1e-4
+    assert len(found.sequences) == 5
+    edited = found.sequences[3:]
+    done = {edit.split()[0] for run in edited for edits in run.edits for edit in edits}
+    moves = {"reorder"} if name not in {"lfm2", "mamba"} else set()
+    assert done == {"trim", "rewind", "snapshot", "restore", "select"} | moves
+    assert all(len(run.edits) == run.steps for run in edited)
+    assert all(not run.edits for run in found.sequences[:3])
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_the_same_edits_every_time() -> None:
+    model = onnx_model("gpt2")
+    assert compare(model, model, steps=1, edits=True) == compare(model, model, steps=1, edits=True)
+
+
+def test_a_cache_that_does_not_follow_beams_is_found_by_edits_only() -> None:
+    model = openvino_model("llama")
+    mutant = mutants.ignore_beams(model, "past_key_values.1.value")
+    assert compare(model, mutant, steps=3).passed
+    found = compare(model, mutant, steps=3, edits=True)
+    assert found.divergence is not None
+    assert (found.divergence.sequence, found.divergence.step, found.divergence.output) == (4, 2, "logits")
+    assert found.divergence.edits == ("select 1,0",)
+    assert "  first at sequence 4, step 2 after select 1,0, output logits[0, 0, " in found.summary()
+    assert found.sequences[4].edits == ((), ("select 1,0",))
+
+
+def test_slots_of_linear_caches_do_not_move() -> None:
+    model = openvino_model("lfm2")
+    found = compare(model, model, steps=0, edits=True)
+    assert found.skipped == (
+        "reorder: the reference is of kind hybrid, and only kv caches have slots to move",
+        "reorder: the candidate is of kind hybrid, and only kv caches have slots to move",
+    )
+
+
+def test_one_row_cannot_be_selected_from() -> None:
+    model = reshaped(openvino_model("llama", "ov-stateless"), batch=1)
+    found = compare(model, model, steps=0, edits=True)
+    assert "select: the batch is fixed at 1" in found.skipped
+    assert [run.description for run in found.sequences[2:]] == ["edits, prompt of 5 tokens"]
