@@ -1,6 +1,11 @@
 """Unpacks the fixture models once, before any worker needs them."""
 
+from hypothesis import HealthCheck, settings
 from support.models import fixtures
+
+# How fast a machine is, and how busy, is no property of what is tested.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_configure(config):
