@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["copy_file", "copy_range", "reserve"]
+__all__ = ["copy_file", "copy_range", "flush", "reserve"]
 
 #: The request to let a file share all blocks of another (linux/fs.h).
 _FICLONE = 0x40049409
@@ -44,6 +44,21 @@ def reserve(target: int, size: int) -> None:
         except OSError as error:
             if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:  # a file system that cannot
                 raise
+
+
+def flush(path: Path) -> None:
+    """Have the disk hold a file's content, or a folder's names.
+
+    Raises:
+        OSError: The file system's words.
+    """
+    if path.is_dir() and sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def copy_range(source: int, offset: int, length: int, target: int) -> None:

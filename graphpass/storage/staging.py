@@ -11,6 +11,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 from graphpass.errors import WriteError
+from graphpass.storage.kernel_copy import flush
+from graphpass.storage.replacing import finish, replace
+from graphpass.storage.switching import settle, switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["staging"]
 
-_GRAPH_SUFFIXES = {".onnx", ".xml"}
 _PREFIX = ".graphpass-"
 
-#: What a folder of files that wait for their place is called: while they are written, and once all are there.
-_WRITING, _COMPLETE = "new", "complete"
-
-#: The folder of files that they replace, until all are replaced.
-_REPLACED = "old"
+#: The folder in which files are written.
+_WRITING = "new"
 
 #: What file systems say that lock no folders, some network ones among them.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
@@ -35,11 +34,12 @@ _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, er
 def staging(destination: Path) -> Iterator[Path]:
     """A fresh folder on the destination's file system; what is written there moves into the destination at the end.
 
-    A new destination appears at once with all its files. In one that is there each file takes its place at once: old
-    graphs leave first and new ones come last, so that no graph ever stands beside weights of another. Where anything
-    fails, in the ``with`` block or while moving, the destination is as it was and nothing is left behind. After a
-    crash or a kill the next one to write there cleans up: what was complete takes its place, the rest is removed. Of
-    several that write the same files at once one wins.
+    A new destination appears at once with all its files. In one that is there all files get their new content at one
+    instant (`graphpass.storage.switching`), so that whenever a writer is killed its old files are there or its new
+    ones, and never a graph beside weights of another. Where the file system has no links, they are replaced one by one:
+    then there may be no graph for an instant. Where anything fails, in the ``with`` block or later, the destination is
+    as it was and nothing is left behind. After a crash or a kill the next one to write there cleans up. Of several that
+    write the same files at once one wins.
 
     Args:
         destination: The folder to write into; it and its parents are made where missing.
@@ -55,20 +55,26 @@ def staging(destination: Path) -> Iterator[Path]:
     try:
         with contextlib.ExitStack() as stack:
             base = next(folder for folder in (destination, *destination.absolute().parents) if folder.exists())
-            _clean_up(base)
+            for folder in (base, destination.absolute().parent):
+                _clean_up(folder)
             found = _inodes(destination)
             scratch = _scratch_folder(base, stack)
             staged = scratch / _WRITING
-            staged.mkdir()
+            if found is None:
+                missing = os.path.normpath(destination.absolute().relative_to(base))
+                staged, destination = staged / missing, base / missing
+            staged.mkdir(parents=True)
             yield staged
             for path in (*staged.rglob("*"), staged):
-                _flush(path)
+                flush(path)
             if found is None:
                 _appear(staged, destination)
             else:
                 _lock(destination, stack, wait=True)
                 _refuse_changes(staged, destination, found)
-                _replace(scratch, destination)
+                names = [file.relative_to(staged) for file in sorted(staged.rglob("*")) if file.is_file()]
+                if not switch(staged, scratch, destination, names):
+                    replace(staged, scratch, destination, names)
     except OSError as error:
         place = str(error.filename or destination).replace(str(staged), str(destination))
         reason = f"cannot write to {destination}: {error.strerror or error} ({place})"
@@ -79,7 +85,7 @@ def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
     """A new folder in ``base``, locked as long as its writer lives."""
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"
-        stack.callback(_remove, scratch)  # first: an interrupt right after the folder is made finds it known
+        stack.callback(_leave, scratch, base)  # first: an interrupt right after the folder is made finds it known
         scratch.mkdir()
         try:
             if _lock(scratch, stack) and scratch.exists():
@@ -93,17 +99,18 @@ def _clean_up(base: Path) -> None:
     for scratch in sorted(base.glob(f"{_PREFIX}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
             if scratch.is_dir() and not scratch.is_symlink() and _lock(scratch, stack):
-                left = scratch / (_COMPLETE if (scratch / _COMPLETE).exists() else _REPLACED)
-                for file in _in_order(left):
-                    target = base / file.relative_to(left)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    os.replace(file, target)
-                _remove(scratch)
+                _leave(scratch, base)
 
 
-def _remove(scratch: Path) -> None:
+def _leave(scratch: Path, base: Path) -> None:
+    """Remove a scratch folder, unless files of ``base`` depend on it that cannot be put right now."""
+    try:
+        settle(scratch, base)
+        finish(scratch, base)
+    except OSError:  # the next one to write there tries again
+        return
     # Old files first: without the folder beside them they would be taken for what is to come back.
-    for folder in (scratch / _REPLACED, scratch):
+    for folder in (scratch / "replaced", scratch):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -120,95 +127,27 @@ def _refuse_changes(staged: Path, destination: Path, found: dict[str, int]) -> N
     for name in sorted(path.name for path in staged.iterdir()):
         if now.get(name) != found.get(name):
             raise _overtaken(destination / name)
-    for file in _in_order(staged):
+    for file in sorted(file for file in staged.rglob("*") if file.is_file()):
         target = destination / file.relative_to(staged)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
 
 
 def _appear(staged: Path, destination: Path) -> None:
-    """Give the staged folder the name of the destination, which was not there."""
-    with contextlib.ExitStack() as undo:
-        _make_folder(destination.parent, undo)
+    """Give the staged folder the name of the destination, which was not there, or parents of both their names."""
+    while True:
+        depth = sum(1 for folder in destination.parents if not folder.exists())
+        missing, new = (destination, *destination.parents)[depth], (staged, *staged.parents)[depth]
         try:
-            staged.rename(destination)
+            new.rename(missing)
         except OSError as error:
-            if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                raise
+            if destination.exists() or missing == destination:
                 raise _overtaken(destination) from error
-            raise
-        undo.pop_all()
-    _flush(destination.parent)
-
-
-def _replace(scratch: Path, destination: Path) -> None:
-    """Move the staged files into the destination, one by one; it is locked, and all of them are complete."""
-    staged, complete, replaced = scratch / _WRITING, scratch / _COMPLETE, scratch / _REPLACED
-    names = [file.relative_to(staged) for file in _in_order(staged)]
-    with contextlib.ExitStack() as undo:
-        os.rename(staged, complete)
-        try:
-            _flush(scratch)
-            for name in names:
-                if _is_graph(name) and os.path.lexists(destination / name):
-                    _put_away(destination / name, replaced / name, undo)
-            for name in names:
-                _move(complete / name, destination / name, replaced / name, undo)
-            _flush(destination)
-        except BaseException:
-            os.rename(complete, staged)
-            raise
-        undo.pop_all()
-
-
-def _in_order(folder: Path) -> list[Path]:
-    """The files below ``folder``, graphs last."""
-    return sorted((file for file in folder.rglob("*") if file.is_file()), key=lambda file: (_is_graph(file), file))
-
-
-def _is_graph(file: Path) -> bool:
-    return file.suffix.lower() in _GRAPH_SUFFIXES
-
-
-def _put_away(target: Path, old: Path, undo: contextlib.ExitStack) -> None:
-    old.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(target, old)
-    undo.callback(os.replace, old, target)
-
-
-def _move(file: Path, target: Path, old: Path, undo: contextlib.ExitStack) -> None:
-    _make_folder(target.parent, undo)
-    if os.path.lexists(target):
-        old.parent.mkdir(parents=True, exist_ok=True)
-        _keep(target, old)
-        undo.callback(os.replace, old, target)
-    else:
-        undo.callback(target.unlink, missing_ok=True)
-    os.replace(file, target)
-
-
-def _make_folder(folder: Path, undo: contextlib.ExitStack) -> None:
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    for parent in reversed(missing):
-        parent.mkdir()
-        undo.callback(parent.rmdir)
-
-
-def _keep(target: Path, old: Path) -> None:
-    try:
-        os.link(target, old, follow_symlinks=False)
-    except OSError:  # a file system without hard links: for a moment there is no file
-        os.rename(target, old)
-
-
-def _flush(path: Path) -> None:
-    """Have the disk hold a file's content, or a folder's names."""
-    if path.is_dir() and sys.platform == "win32":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        else:
+            break
+    flush(missing.parent)
 
 
 def _lock(folder: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:

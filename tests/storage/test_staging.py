@@ -76,36 +76,110 @@ def test_leaves_nothing_behind_when_the_block_raises(tmp_path, error, destinatio
     assert tree(tmp_path) == {"other.txt": b"other"}
 
 
-@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
-@pytest.mark.parametrize("failing", range(3))
-def test_puts_everything_back_when_a_move_fails(tmp_path, monkeypatch, failing, links):
-    (tmp_path / "model.bin").write_text("old")
-    (tmp_path / "model.xml").write_text("old")
-    before = tree(tmp_path)
-    moved = []
-    replace = os.replace
-
-    def full_disk(source, target):
-        if "complete" in Path(source).parts[-3:]:
-            if len(moved) == failing:
-                raise OSError(28, "No space left on device", str(target))
-            moved.append(Path(target).name)
-        replace(source, target)
-
-    def unsupported(*args, **kwargs):
-        raise PermissionError(1, "Operation not permitted")
-
-    with monkeypatch.context() as patched, pytest.raises(WriteError, match=r"GP501: .*No space left"):  # noqa: PT012
-        patched.setattr(os, "replace", full_disk)
-        if not links:
-            patched.setattr(os, "link", unsupported)
-        with staging(tmp_path) as folder:
-            fill(folder)
-    assert moved == ["model.bin", "vocab.txt", "model.xml"][:failing]
-    assert tree(tmp_path) == before
+STEPS = ("fsync", "link", "mkdir", "open", "rename", "replace", "rmdir", "symlink", "unlink")
 
 
-def test_the_graph_moves_last(tmp_path, monkeypatch):
+def failing_at(patched, step, error):
+    """Have the file system refuse one step; gives a list that then holds what it was."""
+    count, failed = 0, []
+
+    def refusing(name, function):
+        def call(*arguments, **options):
+            nonlocal count
+            count += 1
+            if count == step:
+                failed.append(name)
+                raise error
+            return function(*arguments, **options)
+
+        return call
+
+    for name in STEPS:
+        patched.setattr(os, name, refusing(name, getattr(os, name)))
+    return failed
+
+
+def no_links(*_, **__):
+    raise PermissionError(1, "Operation not permitted")
+
+
+def older(folder):
+    """An older result: a graph that is a link to elsewhere, weights, and another file."""
+    (folder / "real").mkdir(parents=True)
+    (folder / "real" / "model.xml").write_text("old graph")
+    (folder / "out").mkdir()
+    (folder / "out" / "model.xml").symlink_to(Path("..") / "real" / "model.xml")
+    (folder / "out" / "model.bin").write_text("old weights")
+    (folder / "out" / "other.txt").write_text("other")
+    return folder / "out"
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "interrupt"]
+)
+def test_puts_everything_back_wherever_it_fails(tmp_path, monkeypatch, error, links):
+    """Old or new as a whole after each step that fails, and after the next writer nothing else is left."""
+    complete = {"model.xml", "model.bin", "tokens", "tokens/vocab.txt", "other.txt"}
+    seen = set()
+    for step in range(1, 1000):
+        out = older(tmp_path / str(step))
+        before = tree(out)
+        with monkeypatch.context() as patched:
+            if not links:
+                patched.setattr(os, "symlink", no_links)
+            failed = failing_at(patched, step, error)
+            raised = False
+            try:
+                with staging(out) as folder:
+                    fill(folder)
+            except (WriteError, KeyboardInterrupt):
+                raised = True
+        is_old = (out / "model.bin").read_text() == "old weights"
+        seen.add((raised, is_old))
+        if isinstance(error, OSError):
+            assert raised == is_old
+        with staging(out) as folder:
+            (folder / "other.txt").write_text("other")
+        if is_old:
+            assert tree(out) == before
+            assert os.readlink(out / "model.xml") == "../real/model.xml"
+        else:
+            assert set(tree(out)) == complete
+            assert (out / "model.xml").read_text() == "newmodel.xml"
+            assert not any(path.is_symlink() for path in out.rglob("*"))
+        if not failed:
+            break
+    assert seen >= {(True, True), (False, False)}
+    assert step > 25
+
+
+def test_files_change_at_one_instant(tmp_path, monkeypatch):
+    """Between any two steps a reader finds only old content, or only new."""
+    out = older(tmp_path)
+    found = []
+
+    def looking(function):
+        def call(*arguments, **options):
+            done = function(*arguments, **options)
+            names = ("model.xml", "model.bin", "tokens/vocab.txt")
+            found.append([(out / name).read_text()[:3] if (out / name).exists() else None for name in names])
+            return done
+
+        return call
+
+    for name in ("replace", "rename", "symlink", "unlink", "link"):
+        monkeypatch.setattr(os, name, looking(getattr(os, name)))
+    with staging(out) as folder:
+        fill(folder)
+    assert len(found) > 15
+    assert [states for number, states in enumerate(found) if not number or states != found[number - 1]] == [
+        ["old", "old", None],
+        ["new", "new", "new"],
+    ]
+
+
+def test_without_links_the_graph_moves_last(tmp_path, monkeypatch):
     moved = []
     replace = os.replace
 
@@ -113,11 +187,21 @@ def test_the_graph_moves_last(tmp_path, monkeypatch):
         moved.append(Path(target).name)
         replace(source, target)
 
+    monkeypatch.setattr(os, "symlink", no_links)
     monkeypatch.setattr(os, "replace", record)
     with staging(tmp_path) as folder:
         for name in ("a.onnx", "b.xml", "z.bin", "z.data", "config.json"):
             (folder / name).touch()
     assert moved == ["config.json", "z.bin", "z.data", "a.onnx", "b.xml"]
+
+
+def test_two_writers_make_parents_of_one_name(tmp_path):
+    with staging(tmp_path / "a" / "b" / "one") as one:
+        fill(one)
+        with staging(tmp_path / "a" / "b" / "two") as two:
+            fill(two)
+    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == {"one", "two"}
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_parents_are_removed_when_the_rename_fails(tmp_path, monkeypatch):

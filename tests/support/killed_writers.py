@@ -1,13 +1,15 @@
 """Writes a model over an older result, again and again, each time killed one step later.
 
-Run as a program: ``killed_writers.py MODEL FOLDER POLICY [ERROR]``. A step is whatever reaches for the file system.
-With ERROR the step fails with that number instead (28: no room). Each attempt prints a line: the step, the exit status,
-what a reader finds, what it finds after the next writer came by, and whether files are left over before and after that.
+Run as a program: ``killed_writers.py MODEL FOLDER POLICY [ERROR [links|no-links]]``. A step is whatever reaches for
+the file system. With ERROR the step fails with that number instead (28: no room). Each attempt prints a line: the step,
+the exit status, what a reader finds, what it finds after the next writer came by, and whether files are left over
+before and after that.
 Exit codes: 0 no step was left, 1 an error of graphpass, 2 another one, 3 it went on without the step.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -21,11 +23,23 @@ from graphpass.model import load
 from graphpass.storage.staging import staging
 from graphpass.storage.write import write_model
 
-_EVENTS = {"open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "fcntl.ioctl"}
+_EVENTS = {
+    "open",
+    "os.rename",
+    "os.link",
+    "os.symlink",
+    "os.mkdir",
+    "os.remove",
+    "os.rmdir",
+    "os.truncate",
+    "fcntl.ioctl",
+}
 _OLD = {"openvino_model.xml": b"old graph", "openvino_model.bin": b"old weights", "other.txt": b"other"}
 
 
-def main(model_file: Path, folder: Path, policy: str, error: int = 0) -> None:
+def main(model_file: Path, folder: Path, policy: str, error: int = 0, links: str = "links") -> None:
+    if links == "no-links":
+        os.symlink = _no_links
     model = load(model_file)
     model.stabilise_names()
     new = folder / "reference"
@@ -59,11 +73,15 @@ def main(model_file: Path, folder: Path, policy: str, error: int = 0) -> None:
         step += 1
 
 
+def _no_links(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 def _state(folder: Path) -> tuple[tuple[str, str], ...]:
     return tuple(
         (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
         for path in sorted(folder.iterdir())
-        if not path.name.startswith(".")
+        if not path.name.startswith(".") and path.exists()  # a link that leads nowhere yet is no file
     )
 
 
@@ -103,4 +121,4 @@ def _attempt(model, destination: Path, policy: str, step: int, error: int) -> No
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:5]), *sys.argv[5:6])

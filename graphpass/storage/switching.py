@@ -1,0 +1,172 @@
+"""Gives several files of a folder new content at one instant.
+
+No call replaces two files at once, but one call can turn a link. So each file is first replaced by a link that leads to
+the old one, through one link that all have in common; that one is turned to the new files; and then each link gives way
+to the file itself. Whenever the writer is killed, a reader finds all old files or all new ones::
+
+    openvino_model.xml -> .graphpass-1/current/openvino_model.xml      .graphpass-1/current -> old, then -> complete
+    openvino_model.bin -> .graphpass-1/current/openvino_model.bin
+
+A file that is new hangs from a link that leads nowhere until then, so it is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from graphpass.storage.kernel_copy import flush
+
+__all__ = ["settle", "switch"]
+
+#: The link that all others lead through, and where it leads: to the files that were there, and to those to come.
+_CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
+
+#: Links among the files that were there, as they were; in ``old`` they lead to the same place from where they are now.
+_LINKS = "links"
+
+#: The folders that were made for new files.
+_MADE = "made"
+
+#: A file or link on its way.
+_MOVING = "moving"
+
+
+#: What file systems say that have no links, or of files that may not be linked.
+_NO_LINKS = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+
+def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> bool:
+    """Put staged files into a folder, all at one instant; where that fails, the folder is as it was.
+
+    Args:
+        staged: Where they are, below ``scratch``.
+        scratch: A folder in ``destination`` whose name nobody else uses.
+        destination: The folder; it is locked.
+        names: The files, relative to ``staged``.
+
+    Returns:
+        Whether the file system has the links that it takes; else the folder is as it was.
+
+    Raises:
+        OSError: The file system's words.
+    """
+    current = scratch / _CURRENT
+    with contextlib.ExitStack() as undo:
+        try:
+            _try_links(scratch)
+            undo.callback(current.unlink, missing_ok=True)
+            _turn(scratch, _OLD)
+            for name in names:
+                undo.callback(_restore, scratch, destination, name)
+                _keep(scratch, destination, name)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        staged.rename(scratch / _COMPLETE)
+        for name in names:
+            _hang(scratch, destination, name)
+        undo.callback(_turn, scratch, _OLD)
+        _turn(scratch, _COMPLETE)
+        flush(scratch)
+        for name in names:
+            undo.callback(_hang, scratch, destination, name)
+            _put(scratch / _COMPLETE / name, destination / name, scratch)
+        flush(destination)
+        undo.pop_all()
+    with contextlib.suppress(OSError):  # while it is there, `settle` does the last step again
+        current.unlink()
+    return True
+
+
+def settle(scratch: Path, destination: Path) -> None:
+    """Finish or undo what a writer began that was killed or failed to undo it; nothing where nothing is open.
+
+    Raises:
+        OSError: The file system's words.
+    """
+    current, complete = scratch / _CURRENT, scratch / _COMPLETE
+    if not current.is_symlink():
+        return
+    names = [file.relative_to(complete) for file in sorted(complete.rglob("*")) if file.is_file()]
+    if os.readlink(current) == _COMPLETE:
+        for name in names:
+            _put(complete / name, destination / name, scratch)
+    else:
+        for name in names:
+            _restore(scratch, destination, name)
+        for folder in sorted((scratch / _MADE).rglob("*"), reverse=True):
+            _remove_made(scratch, destination, folder.relative_to(scratch / _MADE))
+    current.unlink()
+
+
+def _try_links(scratch: Path) -> None:
+    file, hard, soft = (scratch / f"{_MOVING}-{kind}" for kind in ("file", "hard", "soft"))
+    file.touch()
+    os.link(file, hard)
+    soft.symlink_to(file.name)
+
+
+def _keep(scratch: Path, destination: Path, name: Path) -> None:
+    """Give what is there a second name below ``old``; make the folder for what is not."""
+    target, old = destination / name, scratch / _OLD / name
+    if not os.path.lexists(target):
+        for folder in reversed(name.parents):
+            if not (destination / folder).exists():
+                (scratch / _MADE / folder).mkdir(parents=True, exist_ok=True)
+                (destination / folder).mkdir()
+        return
+    old.parent.mkdir(parents=True, exist_ok=True)
+    if not target.is_symlink():
+        os.link(target, old)
+        return
+    link = scratch / _LINKS / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    os.link(target, link, follow_symlinks=False)
+    old.symlink_to(os.path.realpath(target))
+
+
+def _turn(scratch: Path, to: str) -> None:
+    moving = scratch / _MOVING
+    moving.unlink(missing_ok=True)
+    moving.symlink_to(to)
+    os.replace(moving, scratch / _CURRENT)
+
+
+def _hang(scratch: Path, destination: Path, name: Path) -> None:
+    """Replace a file by a link through ``current``."""
+    target, moving = destination / name, scratch / _MOVING
+    through = scratch.resolve() / _CURRENT / name
+    moving.unlink(missing_ok=True)
+    moving.symlink_to(os.path.relpath(through, target.parent.resolve()))
+    os.replace(moving, target)
+
+
+def _put(file: Path, target: Path, scratch: Path) -> None:
+    """Give a file a second name in place of what bears it."""
+    moving = scratch / _MOVING
+    moving.unlink(missing_ok=True)
+    os.link(file, moving, follow_symlinks=False)
+    os.replace(moving, target)
+
+
+def _restore(scratch: Path, destination: Path, name: Path) -> None:
+    """Have under a name what was there, or nothing."""
+    target = destination / name
+    for kept in (scratch / _LINKS / name, scratch / _OLD / name):
+        if os.path.lexists(kept):
+            _put(kept, target, scratch)
+            return
+    if target.is_symlink() and scratch.name in Path(os.readlink(target)).parts:
+        target.unlink()
+    for folder in name.parents:
+        _remove_made(scratch, destination, folder)
+
+
+def _remove_made(scratch: Path, destination: Path, folder: Path) -> None:
+    if folder.name and (scratch / _MADE / folder).is_dir():
+        with contextlib.suppress(OSError):  # not made yet, or gone with another file's; or others use it by now
+            (destination / folder).rmdir()
