@@ -46,14 +46,22 @@ def command(
 ) -> None:
     """Make a model fit for a target, and prove that it computes the same.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. The result, and
-    the configuration and tokenizer files beside the input, go into the output folder: all of them or, where anything
-    fails, none. The file graphpass.json tells what the result was made from and how. A result that the target's runtime
-    would not fuse is not written; `graphpass check` tells more.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them, or an encoder and its decoders as optimum
+    exports them. The result, and the configuration and tokenizer files beside the input, go into the output folder: all
+    of them or, where anything fails, none. The file graphpass.json tells what the result was made from and how. A
+    result that the target's runtime would not fuse is not written; `graphpass check` tells more.
     """
+    from graphpass.encoder_decoder import find_encoder_decoder
     from graphpass.registry import get_target
 
     target = get_target(target_name)
+    observation = Observation(print_changed, verify_each, dump_dir)
+    if (parts := find_encoder_decoder(model)) is not None:
+        from .encoder_decoder import Options, convert_folder
+
+        asked = Options(output, reorder, if_changed, verify, declared, allow_unfused, weights, observation)
+        convert_folder(console, parts, target, asked)
+        return
     loaded = load_model(model, console, declared)
     refuse_input(loaded, output / target.output_file)
 
@@ -75,7 +83,7 @@ def command(
     report = [f"{loaded.path} -> {output / target.output_file} for {target.name}", ""]
     # The staging folder comes first, so that a place which cannot be written to is known before long work.
     with staging(output) as folder:
-        result, told = run_pipeline(passes, loaded, console, Observation(print_changed, verify_each, dump_dir))
+        result, told = run_pipeline(passes, loaded, console, observation)
         target.check(result.model)
         # Slots are reordered in a form that the CPU plugin does not fuse: who asks for it knows what it costs.
         allowed = allow_unfused or reorder

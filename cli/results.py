@@ -13,16 +13,24 @@ from graphpass.storage.write import is_same_place
 from .sizes import in_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from graphpass.manager import PipelineResult
     from graphpass.model import Dialect, Model
-    from graphpass.storage.write import Weights
+    from graphpass.storage.write import Weights, Written
 
     from .console import Console
 
-__all__ = ["FILE_NAMES", "if_changed_option", "is_current", "refuse_input", "stage_result", "weights_option"]
+__all__ = [
+    "FILE_NAMES",
+    "files_told",
+    "if_changed_option",
+    "is_current",
+    "refuse_input",
+    "stage_result",
+    "weights_option",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -91,7 +99,7 @@ def stage_result(
     *,
     companions: bool,
 ) -> list[str]:
-    """Write a model, and what belongs to it, into a staged folder.
+    """Write models, and what belongs to them, into a staged folder.
 
     Args:
         result: What the pipeline made.
@@ -114,9 +122,14 @@ def stage_result(
         copy_companions(source, folder, result.model.dialect)
     manifest = manifest_of(folder if companions else folder / file_name, is_file=not companions)
     write_manifest(manifest, described, result.records, file_name)
+    return files_told(folder, [written])
+
+
+def files_told(folder: Path, written: Iterable[Written]) -> list[str]:
+    """The files in a staged folder with their sizes; and what was done to files that models share with others."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]
-    return told + [_warning(shared, written.appended) for shared in written.shared]
+    return told + [_warning(shared, one.appended) for one in written for shared in one.shared]
 
 
 def _warning(shared: Path, appended: int) -> str:

@@ -112,6 +112,19 @@ CATALOG: dict[str, str] = {
         "--reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the caches "
         "outside of the model, or rewrites the model itself. Leave the option out, or choose another target."
     ),
+    "GP225": (
+        "A folder with an encoder needs a decoder for the first step and one for all others (decoder_model and "
+        "decoder_with_past_model), both in one file (decoder_model_merged), or a stateful one, and all of one format. "
+        "Optimum writes them for tasks that end in -with-past."
+    ),
+    "GP226": (
+        "The target makes no models of an encoder and a decoder, or not with what was asked for: NPUs and paged "
+        "attention take decoders alone, ONNX Runtime takes such models as they are, and nothing moves slots of them."
+    ),
+    "GP227": (
+        "ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention. "
+        "OpenVINO's runtimes want a decoder that does so. Export the model with optimum."
+    ),
     "GP230": (
         "--weights share makes the result's weights a second name (a hard link) of the input's. That needs weights "
         "that lie in one file, and a result on the same file system. Write with --weights copy."
@@ -234,6 +247,16 @@ CATALOG: dict[str, str] = {
     ),
     "GP343": (
         "A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model."
+    ),
+    "GP345": (
+        "A decoder reads caches of cross attention that another model fills, and that model is not named, does not "
+        "return them, or needs inputs for them that the decoder does not have. Name the decoder for the first step of "
+        "the same export."
+    ),
+    "GP346": "No branch of the model is decided by the input that take-branch was told of.",
+    "GP347": (
+        "An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and "
+        "features of a fixed size, can be made up."
     ),
     "GP350": (
         "`graphpass convert` made a model that the target's runtime would not run as the target promises: attention "

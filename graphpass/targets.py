@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphpass.conditions import ONNX, OPENVINO, STATEFUL
 from graphpass.errors import PassFailedError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from typing import Any
+    from pathlib import Path
 
     from graphpass.manager import Condition, Pass
     from graphpass.model import Model
@@ -30,6 +30,12 @@ _LOWERINGS = {
     "lower-mixture-of-experts": {"MoE", "QMoE"},
     "lower-rotary-embedding": {"RotaryEmbedding"},
 }
+
+
+_SEQ2SEQ_HINT = "targets cpu and gpu take them"
+
+#: The input that decides between a decoder for the first step and one for all others, in files that hold both.
+_SWITCH = "use_cache_branch"
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,26 @@ class Target(ABC):
             The passes. They refuse a model that they cannot take, when they run.
         """
 
+    def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:  # noqa: ARG002
+        """The passes that make the encoder beside a decoder fit; see `pipeline`.
+
+        Raises:
+            UsageError: GP226, models of an encoder and a decoder are not made for this target.
+        """
+        raise UsageError("GP226", f"target {self.name} takes no models of an encoder and a decoder", _SEQ2SEQ_HINT)
+
+    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
+        """The passes that make a decoder beside an encoder fit; see `pipeline`.
+
+        Args:
+            model: The decoder for all steps but the first, or for all.
+            first: The file of the decoder for the first step, where there is another.
+
+        Raises:
+            UsageError: GP226, models of an encoder and a decoder are not made for this target.
+        """
+        raise UsageError("GP226", f"target {self.name} takes no models of an encoder and a decoder", _SEQ2SEQ_HINT)
+
     def check(self, model: Model) -> None:
         """Check the contract.
 
@@ -83,6 +109,7 @@ class _StatefulIR(Target):
         no_reorder: Why slots cannot be reorderable, and what to do instead; ``None`` where they can.
         beforehand: Passes that this runtime alone needs, before all that work on attention.
         afterwards: Passes that it alone needs on the stateful model.
+        seq2seq: Whether it runs an encoder and a decoder that keeps what it computes of the encoder's states.
     """
 
     output_file: ClassVar[str] = "openvino_model.xml"
@@ -90,6 +117,7 @@ class _StatefulIR(Target):
     no_reorder: ClassVar[tuple[str, str] | None] = None
     beforehand: ClassVar[tuple[str, ...]] = ()
     afterwards: ClassVar[tuple[str, ...]] = ()
+    seq2seq: ClassVar[bool] = False
 
     def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
@@ -103,8 +131,7 @@ class _StatefulIR(Target):
         from graphpass.analysis.padding import absorbs_padding
         from graphpass.registry import get_pass
 
-        names = [] if model.dialect == "openvino" else [*_lowerings(model), "to-openvino"]
-        names += ["compute-in-f32", *self.beforehand, "fuse-attention"]
+        names = [*_to_openvino(model), "compute-in-f32", *self.beforehand, "fuse-attention"]
         inventory = analyze_caches(model)
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
@@ -121,6 +148,30 @@ class _StatefulIR(Target):
         names += self.afterwards
         return tuple(get_pass(name)() for name in names)
 
+    def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.encoder_pipeline`."""
+        from graphpass.registry import get_pass
+
+        if not self.seq2seq:
+            return super().encoder_pipeline(model)
+        names = [*_to_openvino(model), "compute-in-f32", "fuse-attention"]
+        names += ["share-dimensions", "drop-identities", "drop-needless-broadcasts"]
+        return tuple(get_pass(name)() for name in names)
+
+    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        """See `Target.decoder_pipeline`."""
+        from graphpass.registry import get_pass
+
+        if not self.seq2seq:
+            return super().decoder_pipeline(model, first)
+        passes = self.pipeline(model)
+        if first is None:
+            return passes
+        start = len(_to_openvino(model))
+        options: dict[str, Any] = {"source": str(first)}
+        compute = get_pass("compute-cross-caches")(**options)
+        return (*passes[:start], compute, *passes[start:], get_pass("keep-cross-caches")())
+
 
 @dataclass(frozen=True)
 class CPU(_StatefulIR):
@@ -130,6 +181,7 @@ class CPU(_StatefulIR):
     """
 
     name: ClassVar[str] = "cpu"
+    seq2seq: ClassVar[bool] = True
     description: ClassVar[str] = "OpenVINO on CPU: stateful, with attention fused; runs in openvino.genai"
 
 
@@ -142,6 +194,7 @@ class GPU(_StatefulIR):
     """
 
     name: ClassVar[str] = "gpu"
+    seq2seq: ClassVar[bool] = True
     description: ClassVar[str] = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
 
 
@@ -202,6 +255,14 @@ class ORT(Target):
         from graphpass.pipeline import parse
 
         return parse("insert-reorder{form=onnx}") if reorder else ()
+
+
+def _to_openvino(model: Model) -> list[str]:
+    """The passes that lead ``model`` to IR."""
+    if model.dialect == "openvino":
+        return []
+    branch = ["take-branch"] if any(port.name == _SWITCH for port in model.inputs) else []
+    return [*branch, *_lowerings(model), "to-openvino"]
 
 
 def _lowerings(model: Model) -> list[str]:

@@ -1,0 +1,131 @@
+"""`compare_encoder_decoders`: two models of an encoder and a decoder in lockstep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError
+from graphpass.runtime.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
+from graphpass.runtime.inputs import Array, shape_text
+from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
+from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.prompts import Vocabulary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from graphpass.model import Model, Port
+
+__all__ = ["compare_encoder_decoders"]
+
+#: How long each row of what is encoded is, and how many tokens the decoder starts with. Shorter rows are padded behind.
+_SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))
+
+
+def compare_encoder_decoders(
+    reference: EncoderDecoderModels, candidate: EncoderDecoderModels, *, steps: int = 12
+) -> Comparison:
+    """Run two models on the same input and tokens, and compare hidden states and logits.
+
+    Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: one token
+    to start with; several, behind another and longer input of the encoder; and a batch of two.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+        steps: Greedy steps after each prefill.
+
+    Returns:
+        What was run, and the first divergence.
+
+    Raises:
+        UnsupportedError: GP320 to GP322, a part cannot be run; GP347, the encoder has an input that cannot be made up.
+    """
+    parts = [part for models in (reference, candidate) for part in (models.encoder, models.decoder, models.first)]
+    lockstep = _Lockstep(reference, candidate, Tolerance.for_models(*(part for part in parts if part is not None)))
+    return lockstep.run(steps)
+
+
+class _Lockstep:
+    def __init__(self, reference: EncoderDecoderModels, candidate: EncoderDecoderModels, tolerance: Tolerance) -> None:
+        self._reference, self._candidate = EncoderDecoderSession(reference), EncoderDecoderSession(candidate)
+        self._tolerance = tolerance
+        self._largest = 0.0
+
+    def run(self, steps: int) -> Comparison:
+        reference = self._reference
+        random = np.random.Generator(np.random.PCG64(20))
+        reference.start(_feeds(reference.models.encoder, (1,), random, 1))
+        vocabulary = Vocabulary(reference.step(np.zeros((1, 1), np.int64)).shape[-1])
+        runs: list[SequenceRun] = []
+        divergence = None
+        for number, (lengths, length) in enumerate(_SEQUENCES):
+            feeds = _feeds(reference.models.encoder, lengths, random, vocabulary.size)
+            ids = np.array([vocabulary.prompt(length) for _ in lengths], np.int64)
+            run, divergence = self._follow(number, feeds, ids, steps)
+            runs.append(run)
+            if divergence is not None:
+                break
+        return Comparison(tuple(runs), ("last_hidden_state", "logits"), self._largest, divergence, ())
+
+    def _follow(
+        self, sequence: int, feeds: dict[str, Array], ids: NDArray[np.int64], steps: int
+    ) -> tuple[SequenceRun, Divergence | None]:
+        prompts = ids
+        chosen: list[NDArray[np.int64]] = []
+        others: list[NDArray[np.int64]] = []
+        hidden = self._reference.start(feeds), self._candidate.start(feeds)
+        counts = feeds["attention_mask"] != 0 if "attention_mask" in feeds else None
+        divergence = self._compared(sequence, 0, "last_hidden_state", *hidden, counts)
+        step = 0
+        while divergence is None and step <= steps:
+            logits = self._reference.step(ids), self._candidate.step(ids)
+            chosen.append(logits[0][:, -1].argmax(-1))
+            others.append(logits[1][:, -1].argmax(-1))
+            divergence = self._compared(sequence, step, "logits", *logits, None)
+            ids = chosen[-1][:, None]
+            step += 1
+        described = f"{'batch of 2, ' if len(prompts) > 1 else ''}prompt of {prompts.shape[1]} tokens behind an encoder"
+        found = SequenceRun(
+            described, tuple(map(tuple, prompts.tolist())), max(step - 1, 0), _rows(chosen), _rows(others)
+        )
+        return found, divergence
+
+    def _compared(
+        self, sequence: int, step: int, name: str, expected: Array, got: Array, counts: NDArray[np.bool_] | None
+    ) -> Divergence | None:
+        if expected.shape != got.shape:
+            shapes = f"shape {list(got.shape)} where the reference has {list(expected.shape)}"
+            return Divergence(sequence, step, name, (), None, None, shapes)
+        found = difference(expected, got, counts, self._tolerance)
+        self._largest = max(self._largest, found.largest)
+        if found.index is None:
+            return None
+        values = float(expected[found.index]), float(got[found.index])
+        reason = f"reference {values[0]:.7g}, candidate {values[1]:.7g}"
+        return Divergence(sequence, step, name, found.index, *values, reason)
+
+
+def _rows(steps: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, np.stack(steps, 1).tolist())) if steps else ()
+
+
+def _feeds(encoder: Model, lengths: tuple[int, ...], random: np.random.Generator, tokens: int) -> dict[str, Array]:
+    """Something for each input of an encoder: ids and their mask, or features of a fixed size."""
+    return {port.name: _made_up(port, lengths, random, tokens) for port in encoder.inputs}
+
+
+def _made_up(port: Port, lengths: tuple[int, ...], random: np.random.Generator, tokens: int) -> Array:
+    shape = len(lengths), max(lengths)
+    if port.name == "attention_mask":
+        return (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+    if port.name == "input_ids":
+        return random.integers(0, tokens, shape)
+    sizes = [size for size in (port.shape or (None, None))[1:] if isinstance(size, int)]
+    if port.element_type != "f32" or len(sizes) + 1 != len(port.shape or ()):
+        raise UnsupportedError(
+            "GP347", f"cannot make up input {port.name} {shape_text(port.shape)} of type {port.element_type}"
+        )
+    return random.standard_normal([shape[0], *sizes]).astype(np.float32)

@@ -1,0 +1,234 @@
+"""convert of folders that hold an encoder and its decoders."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from pathlib import Path
+
+import numpy
+import openvino
+import openvino_genai
+import pytest
+from support.commands import in_process
+from support.decode import EXACT, compiled, fused_attention
+from support.folders import contents
+from support.models import export, reference
+from support.sequence_to_sequence import Generator, encoder_input, merged
+
+from graphpass import analyze_caches, load
+
+QUICK = [("t5", "onnx"), ("t5", "merged"), ("t5", "ov-stateless"), ("whisper", "onnx"), ("whisper", "ov-stateless")]
+SLOW = [("whisper", "merged"), ("t5", "ov-stateful"), ("whisper", "ov-stateful")]
+CASES = [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """Converts each folder once, as a user does."""
+
+    @functools.cache
+    def build(model: str, variant: str) -> Path:
+        from graphpass.cli.main import main
+
+        folder = tmp_path_factory.mktemp(f"{model}-{variant}")
+        source = merged(model, folder / "in") if variant == "merged" else export(model, variant)
+        options = ["-o", str(folder / "out"), "--target", "cpu", "--no-verify"]
+        assert main(["--quiet", "convert", str(source), *options]) == 0
+        return folder / "out"
+
+    return build
+
+
+@pytest.mark.parametrize(("model", "variant"), CASES)
+class TestOnTheCpuPlugin:
+    def test_generates_what_pytorch_generates(self, converted, model, variant):
+        expected = reference(model)
+        generator = Generator(converted(model, variant))
+        generator.start(encoder_input(model))
+        assert generator.greedy(expected["decoder_start_token_id"], 12) == expected["greedy_ids"]
+
+    def test_keeps_what_it_computes_of_the_encoder_until_a_reset(self, converted, model, variant):
+        generator = Generator(converted(model, variant))
+        generator.start(encoder_input(model))
+        first = generator.step([[5, 7]])
+        generator.given["encoder_hidden_states"] = -generator.given["encoder_hidden_states"]
+        kept = generator.step([[3]])
+        generator.start(encoder_input(model))
+        assert numpy.array_equal(generator.step([[5, 7]]), first)
+        assert numpy.array_equal(generator.step([[3]]), kept)
+        generator.request.reset_state()
+        generator.given["encoder_hidden_states"] = -generator.given["encoder_hidden_states"]
+        assert abs(generator.step([[5, 7]]) - first).max() > 1e-3
+
+    def test_follows_beams(self, converted, model, variant):
+        generator = Generator(converted(model, variant))
+        generator.start(encoder_input(model))
+        generator.step([[5, 7]])
+        expected = generator.step([[3]])[0]
+        generator.start(encoder_input(model), copies=2)
+        generator.step([[4, 4], [5, 7]])
+        numpy.testing.assert_allclose(generator.step([[3], [3]], [1, 1]), [expected, expected], atol=1e-5)
+
+    def test_fuses_as_much_as_optimum_s_export(self, converted, model, variant):
+        folder = export(model, "ov-stateful")
+        for part in ("encoder", "decoder"):
+            ours, theirs = (
+                compiled(openvino.Core().read_model(place / f"openvino_{part}_model.xml"))
+                for place in (converted(model, variant), folder)
+            )
+            assert fused_attention(ours) == fused_attention(theirs)
+
+    def test_every_cache_is_a_variable(self, converted, model, variant):
+        inventory = analyze_caches(load(converted(model, variant) / "openvino_decoder_model.xml"))
+        assert inventory.stateful
+        assert [len(inventory.of_kind(kind)) for kind in ("kv", "cross", "linear")] == [4, 4, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["onnx", "merged", "ov-stateless", "ov-stateful"])
+@pytest.mark.parametrize("model", ["t5", "whisper"])
+def test_verifies_every_form(capfd, tmp_path, model, case):
+    source = merged(model, tmp_path / "in") if case == "merged" else export(model, case)
+    done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu")
+    assert (done.code, done.err) == (0, "")
+    assert "verified  same: 3 sequences, 36 greedy steps" in done.out
+
+
+def _heard(folder: Path) -> list[int]:
+    """What openvino.genai's WhisperPipeline makes of some sound."""
+
+    class Collected(openvino_genai.StreamerBase):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens: list[int] = []
+
+        def write(self, token):
+            self.tokens += token if isinstance(token, list) else [token]
+            return openvino_genai.StreamingStatus.RUNNING
+
+        def end(self):
+            pass
+
+    pipeline = openvino_genai.WhisperPipeline(folder, "CPU", **EXACT)
+    config = openvino_genai.WhisperGenerationConfig()
+    config.is_multilingual, config.ignore_eos, config.max_new_tokens = False, True, 12
+    config.decoder_start_token_id, config.eos_token_id, config.pad_token_id = 1, 2, 0
+    config.no_timestamps_token_id, config.max_initial_timestamp_index = 310, 0
+    config.suppress_tokens = [203]  # of which the model would say nothing else
+    config.begin_suppress_tokens = []
+    sound = numpy.sin(numpy.arange(32000) ** 1.3 / 50) * 0.3
+    collected = Collected()
+    pipeline.generate(sound.tolist(), config, collected)
+    return collected.tokens
+
+
+@pytest.mark.parametrize("variant", ["onnx", pytest.param("ov-stateless", marks=pytest.mark.slow)])
+def test_openvino_genai_hears_what_it_hears_with_optimum_s_export(converted, tmp_path, variant):
+    shutil.copytree(converted("whisper", variant), tmp_path, dirs_exist_ok=True)
+    theirs = export("whisper", "ov-stateful")
+    for file in theirs.glob("openvino_*tokenizer*"):
+        shutil.copy(file, tmp_path)
+    heard = _heard(tmp_path)
+    assert len(heard) == 12
+    assert heard == _heard(theirs)
+
+
+def test_reports_both_parts(capfd, tmp_path):
+    source, out = export("t5", "onnx"), tmp_path / "out"
+    done = in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--dump-dir", tmp_path / "dump")
+    assert (done.code, done.err) == (0, "")
+    assert "encoder   before  ONNX, stateless, kind none, no caches, 2 decomposed, fusable\n" in done.out
+    assert "          after   OpenVINO IR, stateful, kind kv, 4 kv, 4 cross caches, 4 fused" in done.out
+    assert f"to-openvino,compute-cross-caches{{source={source}/decoder_model.onnx}},compute-in-f32" in done.out
+    assert "contract  holds; confirmed: compiled on the CPU plugin" in done.out
+    assert "verified  same: 3 sequences, 36 greedy steps, last_hidden_state, logits compared" in done.out
+    assert {"openvino_encoder_model.xml", "openvino_decoder_model.bin", "config.json"} <= contents(out).keys()
+    assert (tmp_path / "dump" / "encoder" / "01-to-openvino.xml").is_file()
+    assert (tmp_path / "dump" / "decoder" / "01-to-openvino.xml").is_file()
+
+
+@pytest.mark.slow
+def test_twice_gives_the_same_bytes(capfd, tmp_path):
+    for name in ("a", "b"):
+        options = ["-o", tmp_path / name, "--target", "cpu", "--no-verify"]
+        assert in_process(capfd, "convert", export("whisper", "onnx"), *options).code == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, monkeypatch):
+    """The decoder for the first step of another export: its weights are not those of the other decoder."""
+    shutil.copytree(export("t5", "onnx"), tmp_path / "in")
+    (tmp_path / "in" / "decoder_model_merged.onnx").unlink()
+    later = load(tmp_path / "in" / "decoder_with_past_model.onnx")
+    weight = next(entry for entry in later.proto.graph.initializer if len(entry.raw_data) > 8192)
+    weight.raw_data = (numpy.frombuffer(weight.raw_data, "f") * 1.5).tobytes()
+    (tmp_path / "in" / "decoder_with_past_model.onnx").write_bytes(later.proto.SerializeToString())
+    done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 1
+    assert done.err.startswith("error: GP601: the result does not compute the same as the input\nDIFFERENT: ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("variant", "missing", "reason"),
+    [
+        ("onnx", "decoder*", "holds encoder_model.onnx, but no decoder"),
+        (
+            "onnx",
+            "decoder_[wm]*_*",
+            "holds decoder_model.onnx, which keeps nothing, but not decoder_with_past_model.onnx",
+        ),
+        ("onnx", "decoder_model*", "holds decoder_with_past_model.onnx, but not decoder_model.onnx, which fills the"),
+        ("ov-stateless", "*with_past*", "holds openvino_decoder_model.xml, which keeps nothing, but not openvino_"),
+    ],
+)
+def test_a_folder_that_lacks_a_part(capfd, tmp_path, variant, missing, reason):
+    shutil.copytree(export("t5", variant), tmp_path / "in", ignore=shutil.ignore_patterns(missing))
+    if missing == "decoder_[wm]*_*":
+        shutil.copy(export("t5", "onnx") / "decoder_model.onnx", tmp_path / "in")
+        (tmp_path / "in" / "decoder_model_merged.onnx").unlink(missing_ok=True)
+    done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 2
+    assert done.err.startswith(f"error: GP225: {tmp_path}/in {reason}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_two_models(capfd, tmp_path):
+    for variant in ("onnx", "ov-stateful"):
+        shutil.copytree(export("t5", variant), tmp_path / "in", dirs_exist_ok=True)
+    done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 2
+    assert done.err.startswith(f"error: GP225: {tmp_path}/in holds an encoder in ONNX and one in OpenVINO IR")
+
+
+def test_an_encoder_that_fills_the_caches(capfd, tmp_path):
+    done = in_process(capfd, "convert", export("whisper", "onnx-genai"), "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 2
+    assert done.err.startswith("error: GP227: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--target", "npu"], "target npu takes no models of an encoder and a decoder"),
+        (["--target", "paged"], "target paged takes no models of an encoder and a decoder"),
+        (["--target", "ort"], "target ort takes no models of an encoder and a decoder"),
+        (["--target", "cpu", "--reorder"], "--reorder is not for models of an encoder and a decoder"),
+        (["--target", "cpu", "--if-changed"], "--if-changed is not for models of an encoder and a decoder"),
+    ],
+)
+def test_what_is_not_made_of_such_folders(capfd, tmp_path, arguments, reason):
+    done = in_process(capfd, "convert", export("t5", "onnx"), "-o", tmp_path / "out", *arguments)
+    assert done.code == 2
+    assert done.err.startswith(f"error: GP226: {reason}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_input_is_not_overwritten(capfd, tmp_path):
+    shutil.copytree(export("t5", "ov-stateless"), tmp_path / "in")
+    before = contents(tmp_path / "in")
+    done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "in", "--target", "cpu")
+    assert done.code == 2
+    assert done.err.startswith("error: GP203: ")
+    assert contents(tmp_path / "in") == before
