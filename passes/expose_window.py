@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from graphpass.analysis.attention import find_attention
+from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.decomposed import read_scores
+from graphpass.analysis.mask_buffers import find_mask_buffers
+from graphpass.analysis.masks import mask_facts
+from graphpass.analysis.parts import NoMatchError
 from graphpass.analysis.windows import compared_positions, one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import integers, named
+from graphpass.rewrite import find_input, has_input, integers, named, output_of, redirect, scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import openvino
 
-    from graphpass.graph import Graph, Value
+    from graphpass.graph import Graph, Node, Value
 
 __all__ = ["ExposeWindow", "WindowMask", "read_mask", "write_mask"]
 
@@ -28,6 +35,10 @@ _NOT = frozenset({"LogicalNot", "BitwiseNot"})
 
 #: Below this, ``exp`` of a score is 0 beside any other score.
 _MASKED_BELOW = -1e3
+
+_ARITHMETIC = frozenset({"Add", "Maximum", "Minimum", "Multiply", "Subtract"})
+
+_REAL = frozenset({"bf16", "f16", "f32", "f64"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,12 @@ class ExposeWindow(Pass[OpenVINOModel]):
     After:
         BitwiseAnd(BitwiseAnd(True, BitwiseAnd(BitwiseAnd(True, key_position > query_position + -window), causal)),
         padding) -> Broadcast -> Select(., 0, lowest) -> Slice
+
+    Before:
+        constant [1, 1, 128, 128] -> Slice(past, past + length), Slice(0, past + length) -> Select(., 0, lowest) ->
+        Add(., mask)
+    After:
+        the same form, with places counted by Range, and mask > -1000 as one of the conditions
     """
 
     name: ClassVar[str] = "expose-window"
@@ -56,26 +73,94 @@ class ExposeWindow(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> PassResult:
         """See `Pass.run`."""
+        compared = _compare_buffers(model)
         graph = model.graph
         rebuilt: dict[WindowMask, openvino.Node] = {}
         count = 0
-        for node in graph.of_op("ScaledDotProductAttention"):
-            mask = read_mask(graph, node.inputs[3]) if len(node.inputs) > 3 else None
-            if mask is None or _is_exposed(node.native.input_value(3)):
+        for node, value in _masks(model):
+            mask = read_mask(graph, value)
+            if mask is None or _is_exposed(output_of(graph, value)):
                 continue
             if mask not in rebuilt:
                 rebuilt[mask] = write_mask(mask, f"{node.name}/window_mask", graph)
-            node.native.input(3).replace_source_output(rebuilt[mask].output(0))
+            # Who else reads this mask reads it for the same window.
+            redirect(output_of(graph, value), rebuilt[mask].output(0))
             count += 1
-        if not count:
+        if not count and not compared:
             return Unchanged()
         model.ov_model.validate_nodes_and_infer_types()
-        return Changed(model, {"windows exposed": count, "masks": len(rebuilt)})
+        counts = {"windows exposed": count, "masks": len(rebuilt), "buffers compared": compared}
+        return Changed(model, {told: number for told, number in counts.items() if number})
+
+
+def _masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
+    """What is added to the scores of each attention, fused or not, and the attention."""
+    graph = model.graph
+    for attention in model.analysis(find_attention):
+        node = attention.node
+        if node.op == "ScaledDotProductAttention":
+            yield from ((node, mask) for mask in node.inputs[3:4] if mask is not None)
+        elif node.op == "Softmax":
+            try:
+                scores = read_scores(graph, node)
+            except NoMatchError:
+                continue
+            yield from ((node, mask.value) for mask in scores.masks if mask.keeps is None and not mask.is_subtracted)
+
+
+def _compare_buffers(model: OpenVINOModel) -> int:
+    """Let windows that are kept as a constant be computed by comparing places; how many there were."""
+    from openvino import opset13
+
+    graph = model.graph
+    buffers = find_mask_buffers(model)
+    places = _places(model) if buffers else None
+    if places is None:
+        return 0
+    keys, queries = places
+    causal = named(opset13.less_equal(keys, queries), "window/causal")
+    for number, buffer in enumerate(buffers):
+        name = f"window/buffer_{number}"
+        first = opset13.add(
+            queries, named(opset13.constant([[[[-buffer.window]]]], dtype=numpy.int64), f"{name}/offset")
+        )
+        seen = opset13.bitwise_and(opset13.greater(keys, first), causal)
+        condition = seen if buffer.holds else opset13.logical_not(seen)
+        redirect(output_of(graph, buffer.condition), named(condition, name).output(0))
+    model.ov_model.validate_nodes_and_infer_types()
+    model.mark_edited()
+    return len(buffers)
+
+
+def _places(model: OpenVINOModel) -> tuple[openvino.Node, openvino.Node] | None:
+    """Places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]`` in the cache, as NPUW knows them.
+
+    Its phi3_sliding_mask.cpp wants ranges from and to the length that a Gather takes of a cache, and an Unsqueeze for
+    each axis.
+    """
+    from openvino import opset13
+
+    caches = analyze_caches(model).of_kind("kv")
+    ids = next((name for name in ("input_ids", "inputs_embeds") if has_input(model.ov_model, name)), None)
+    if not caches or ids is None:
+        return None
+    read = next(node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == caches[0].read)
+    zero, one = integers(0, "window/0"), integers(1, "window/1")
+    axis = integers(int(caches[0].axes.sequence or 0), "window/sequence_axis")
+    past = named(opset13.gather(opset13.shape_of(read.native, "i64"), axis, zero), "window/past")
+    shape = opset13.shape_of(find_input(model.ov_model, ids), "i64")
+    whole = named(opset13.add(past, opset13.gather(shape, one, zero)), "window/whole")
+    keys = opset13.range(zero, whole, one, "i64")
+    queries = opset13.range(past, whole, one, "i64")
+    for key_axis, query_axis in ((0, 0), (1, 1), (2, 3)):
+        keys = opset13.unsqueeze(keys, integers(key_axis, f"window/keys_axis_{key_axis}"))
+        queries = opset13.unsqueeze(queries, integers(query_axis, f"window/queries_axis_{query_axis}"))
+    return named(keys, "window/keys"), named(queries, "window/queries")
 
 
 @dataclass(frozen=True)
 class _Condition:
-    """A condition, or its negation where it not ``holds``."""
+    """A condition, or its negation where it not ``holds``; where it is a mask of numbers, that it masks nothing."""
 
     value: Value
     holds: bool
@@ -109,14 +194,89 @@ class WindowMask:
 
 
 def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
-    """The mask behind ``mask``, where it selects between constants by a condition that holds a window."""
+    """The mask behind ``mask``, where it selects between constants by a condition that holds a window.
+
+    It may be a sum: what else is added has to mask and nothing more.
+    """
+    terms = _added(graph, mask) if mask is not None else []
+    for number, term in enumerate(terms):
+        found = _read_term(graph, term)
+        others = [*terms[:number], *terms[number + 1 :]]
+        if (
+            found is not None
+            and (not others or not found.bounds)
+            and all(_only_masks(graph, other) for other in others)
+        ):
+            conditions = tuple(_Condition(_padding(graph, found, other) or other, holds=True) for other in others)
+            return dataclasses.replace(found, others=(*found.others, *conditions))
+    return None
+
+
+def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
+    """The input attention_mask, where ``mask`` hides nothing but what that and the causal condition hide.
+
+    NPUW takes a causal condition beside that of the window for a contradiction (detect_causal_mask.cpp).
+    """
+    if not mask_facts(graph, mask).parts <= {"causal", "input"}:
+        return None
+    behind = graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs)
+    inputs = [node for node in behind if node.op in {"Parameter", "ReadValue"}]
+    compared = [compared_positions(graph, other.value, holds=other.holds) for other in window.others]
+    is_causal = any(one is not None and one.bound == 0 and one.is_negated for one in compared)
+    if not is_causal or [node.name for node in inputs] != ["attention_mask"]:
+        return None
+    padding = inputs[0].outputs[0]
+    return padding if padding.rank == 2 and padding.element_type not in _REAL else None
+
+
+def _added(graph: Graph, mask: Value) -> list[Value]:
+    """What ``mask`` is the sum of; a bound that counts as masked may keep the sum finite."""
+    terms: list[Value] = []
+    pending = [mask]
+    while pending:
+        value = pending.pop()
+        node = graph.producer(value)
+        first = node.inputs[0] if node.inputs else None
+        limit = one_number(graph, node.inputs[1]) if node.op == "Maximum" else None
+        if node.op == "Add":
+            pending += [operand for operand in node.inputs if operand is not None]
+        elif first is not None and limit is not None and limit < _MASKED_BELOW and graph.producer(first).op == "Add":
+            pending.append(first)
+        else:
+            terms.append(value)
+    return terms
+
+
+def _only_masks(graph: Graph, mask: Value) -> bool:
+    """Whether each number of ``mask`` is 0 or counts as masked."""
+    facts = mask_facts(graph, mask)
+    if facts.unknown is not None or facts.parts & {"alibi", "bias"}:
+        return False
+    for node in graph.behind([mask], _numbers_of):
+        held = node.outputs[0] if node.op in {"Constant", "Parameter"} else None
+        if held is not None and held.element_type in _REAL:
+            number = one_number(graph, held)
+            if number is None or (number not in {0, 1} and number > _MASKED_BELOW):
+                return False
+    return True
+
+
+def _numbers_of(node: Node) -> Iterable[Value | None]:
+    """Whence the numbers of a mask come that ``node`` makes; none where it makes them of a condition."""
+    if node.op == "Select":
+        return node.inputs[1:]
+    if node.op == "ScatterNDUpdate":
+        return (node.inputs[0], node.inputs[2])
+    return node.inputs if node.op in _ARITHMETIC else node.inputs[:1]
+
+
+def _read_term(graph: Graph, mask: Value) -> WindowMask | None:
     bounds: tuple[Value, ...] = ()
     shape: Value | None = None
     values: list[float] = []
     lowest = -numpy.inf
     value = mask
     while True:
-        assert value is not None
         node = graph.producer(value)
         given = [operand for operand in node.inputs if operand is not None]
         if node.op == "Slice" and len(given) == 5 and not bounds and shape is None:
@@ -133,7 +293,7 @@ def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
         elif node.op != "Convert" or (values and given[0].element_type != value.element_type):
             break
         value = given[0]
-    if not values or mask is None:
+    if not values:
         return None
     terms = _terms(graph, value, values[0] > values[1])
     for number, term in enumerate(terms):
@@ -164,11 +324,6 @@ def _terms(graph: Graph, condition: Value, holds: bool) -> list[_Condition]:
     return terms
 
 
-def _output(graph: Graph, value: Value) -> openvino.Output:
-    output: openvino.Output = graph.producer(value).native.output(value.port)
-    return output
-
-
 def _causal_first(graph: Graph, others: Sequence[_Condition]) -> list[_Condition]:
     """``others`` with those that compare positions in front: NPUW wants them right behind the window.
 
@@ -194,14 +349,13 @@ def write_mask(
     import openvino
     from openvino import opset13
 
-    keys, positions = compared or (_output(graph, mask.keys), _output(graph, mask.queries))
+    keys, positions = compared or (output_of(graph, mask.keys), output_of(graph, mask.queries))
     offset = opset13.constant([[[[-mask.window]]]], dtype=positions.get_element_type())
     first = named(opset13.add(positions, named(offset, f"{name}/offset")), f"{name}/first")
     in_window = named(opset13.greater(keys, first), f"{name}/in_window")
     others = [
-        output if other.holds else named(opset13.logical_not(output), f"{name}/not_{number}").output(0)
+        _written(graph, other, f"{name}/other_{number}")
         for number, other in enumerate(_causal_first(graph, mask.others))
-        for output in (_output(graph, other.value),)
     ]
     # The matcher wants four Ands: the window with anything, with the causal condition, with anything, with padding.
     while len(others) > 2:
@@ -211,15 +365,28 @@ def write_mask(
     condition = in_window
     for number, (left, right) in enumerate(((yes, None), (None, others[0]), (yes, None), (None, others[1]))):
         condition = named(opset13.bitwise_and(left or condition, right or condition), f"{name}/and_{number}")
-    shape = _output(graph, mask.shape) if mask.shape is not None else integers([1, 1, 1, 1], f"{name}/no_shape")
+    shape = output_of(graph, mask.shape) if mask.shape is not None else integers([1, 1, 1, 1], f"{name}/no_shape")
     expanded = named(opset13.broadcast(condition, shape, broadcast_spec="BIDIRECTIONAL"), f"{name}/expanded")
     branches = [
         named(opset13.constant(value, dtype=getattr(openvino.Type, mask.element_type)), f"{name}/{part}")
         for value, part in ((mask.kept, "kept"), (mask.masked, "masked"))
     ]
     chosen = named(opset13.select(expanded, *branches), f"{name}/chosen")
-    bounds = [_output(graph, bound) for bound in mask.bounds] or _everything(name)
+    bounds = [output_of(graph, bound) for bound in mask.bounds] or _everything(name)
     return named(opset13.slice(chosen, *bounds), name)
+
+
+def _written(graph: Graph, condition: _Condition, name: str) -> openvino.Output:
+    from openvino import opset13
+
+    output = output_of(graph, condition.value)
+    if graph.producer(condition.value).op == "Parameter" and condition.value.rank == 2:
+        kept = opset13.convert(output, "boolean")
+        return named(opset13.unsqueeze(kept, integers([1, 2], f"{name}/axes")), name).output(0)
+    if condition.value.element_type != "boolean":
+        limit = scalar(_MASKED_BELOW, output.get_element_type(), f"{name}/masked_below")
+        return named(opset13.greater(output, limit), name).output(0)
+    return output if condition.holds else named(opset13.logical_not(output), name).output(0)
 
 
 def _everything(name: str) -> list[openvino.Output]:

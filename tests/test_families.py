@@ -35,7 +35,6 @@ FUSED = {
 
 #: What keeps paged attention from generating the same tokens, and whether it refuses (RuntimeError) or computes others.
 NOT_PAGED = {
-    "gpt_neo": (AssertionError, "the runtime does not find the window of local attention and computes without it"),
     "gemma2": (
         RuntimeError,
         "no operator has a soft cap, and the runtime refuses a model whose attention is decomposed",

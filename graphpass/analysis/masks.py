@@ -16,7 +16,7 @@ from graphpass.graph import Graph, Node, Value
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["MASKED_BELOW", "MASK_PARTS", "MaskFacts", "alibi_operands", "is_exposed_alibi", "mask_facts"]
+__all__ = ["MASKED_BELOW", "MASK_PARTS", "MaskFacts", "alibi_operands", "band_of", "is_exposed_alibi", "mask_facts"]
 
 #: In the order in which they are told.
 MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
@@ -160,23 +160,35 @@ def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
 
 def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
     """A constant mask: all seen or nothing, the causal triangle, or the band of a window."""
-    import numpy
-
     if seen.all() or not seen.any():
         return
-    rows, columns = seen.shape[-2:] if seen.ndim > 1 else (0, 1)
-    plane = seen.reshape(-1, rows, columns)[0] if rows == columns else None
-    if plane is None or not (seen.reshape(-1, rows, columns) == plane).all():
+    band = band_of(seen)
+    if band is None:
         facts.unknown = facts.unknown or name
-        return
+    else:
+        facts.parts.add("causal")
+        facts.windows |= {band[0]} if band[0] < seen.shape[-1] else set()
+
+
+def band_of(seen: numpy.ndarray) -> tuple[int, bool] | None:
+    """The window of a square mask, as large as the mask where it is causal alone, and whether what it marks is seen.
+
+    Args:
+        seen: Boolean; the last two axes are queries and keys.
+    """
+    import numpy
+
+    rows, columns = seen.shape[-2:] if seen.ndim > 1 else (0, 1)
+    planes = seen.reshape(-1, rows, columns) if rows == columns else seen[:0]
+    if not len(planes) or not (planes == planes[0]).all():
+        return None
     behind = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
-    for candidate in (plane, ~plane):
+    for marks_seen in (True, False):
+        candidate = planes[0] if marks_seen else ~planes[0]
         last = int(candidate[-1].sum())
-        if (candidate == ((behind <= 0) & (behind > -last))).all() and last > 1:
-            facts.parts.add("causal")
-            facts.windows |= {last} if last < columns else set()
-            return
-    facts.unknown = facts.unknown or name
+        if last > 1 and (candidate == ((behind <= 0) & (behind > -last))).all():
+            return last, marks_seen
+    return None
 
 
 def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | None:

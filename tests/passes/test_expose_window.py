@@ -11,8 +11,10 @@ from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 from openvino.utils.node_factory import NodeFactory
 from support.attention_graphs import infer, integers
-from support.models import export
+from support.decode import compiled, greedy
+from support.models import export, reference
 
+from graphpass.analysis.mask_buffers import find_mask_buffers
 from graphpass.manager import Changed, PassManager, Unchanged
 from graphpass.model import load
 from graphpass.openvino_model import OpenVINOModel
@@ -81,6 +83,50 @@ def test_gemma_computes_the_same():
         for name, value in expected.items():
             rows = slice(2 if past == 0 else 0, None)
             numpy.testing.assert_allclose(found[name][:, rows], value[:, rows], atol=1e-6, err_msg=name)
+
+
+@functools.cache
+def from_onnx(name: str) -> OpenVINOModel:
+    model = PassManager([ToOpenVINO(), FuseAttention()]).run(load(export(name, "onnx"))).model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+def test_a_window_that_is_kept_as_a_constant():
+    """GPT-Neo cuts it from a buffer of 128 by 128 places, and adds the mask of padding."""
+    after, result = exposed(from_onnx("gpt_neo"))
+    assert isinstance(result, Changed)
+    assert result.statistics == {"windows exposed": 1, "masks": 1, "buffers compared": 1}
+    assert isinstance(exposed(after)[1], Unchanged)
+    stateful = PassManager([MakeStateful()]).run(after).model
+    assert isinstance(stateful, OpenVINOModel)
+    assert paged_windows(stateful) == [0, 8]
+    expected = reference("gpt_neo")
+    prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]
+    assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
+
+
+def test_a_buffer_that_is_cut_elsewhere_stays():
+    """Rows that do not end where the columns end are no queries of the last places."""
+    model = from_onnx("gpt_neo").clone()
+    (buffer,) = find_mask_buffers(model)
+    rows = model.graph.producer(buffer.condition).native.input_value(0).get_node()
+    stop = ops.add(rows.input_value(2), integers(1))
+    rows.input(2).replace_source_output(stop.output(0))
+    model.mark_edited()
+    assert isinstance(exposed(model)[1], Unchanged)
+
+
+def test_windows_of_attention_that_is_not_fused():
+    """Gemma 2's soft cap keeps it decomposed; NPUW mends windows in one form only."""
+    after, result = exposed(from_onnx("gemma2"))
+    assert isinstance(result, Changed)
+    assert result.statistics["windows exposed"] == 2
+    stateful = PassManager([MakeStateful()]).run(after).model
+    assert isinstance(stateful, OpenVINOModel)
+    expected = reference("gemma2")
+    prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]
+    assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
 
 
 def test_twice():
@@ -179,6 +225,10 @@ def windowed(condition, form: str = "select", element_type: str = "f32", sink: b
         mask = ops.select(ops.broadcast(ops.slice(joined, *bounds), shape), kept, masked)
     elif form == "sliced twice":
         mask = ops.slice(ops.slice(ops.select(ops.broadcast(joined, shape), kept, masked), *bounds), *bounds)
+    elif form.startswith("sum"):
+        less = ops.constant(-2.0 if form == "sum with a bias" else -numpy.inf, dtype=kind)
+        window = ops.select(ops.logical_and(inside, causal), kept, masked)
+        mask = ops.maximum(ops.add(window, ops.select(seen, kept, less)), masked)
     elif form == "clamped":
         lowest = ops.constant(-numpy.inf, dtype=kind)
         mask = ops.maximum(ops.select(joined, kept, lowest), masked)
@@ -215,7 +265,7 @@ def offset(model: OpenVINOModel) -> int:
     return int(found.data.item())
 
 
-@pytest.mark.parametrize("form", ["select", "or", "sliced", "clamped"])
+@pytest.mark.parametrize("form", ["select", "or", "sliced", "clamped", "sum"])
 @pytest.mark.parametrize("condition", INSIDE)
 def test_windows(condition, form):
     model = windowed(INSIDE[condition], form)
@@ -240,6 +290,6 @@ def test_other_comparisons_are_left(condition):
     assert isinstance(check(windowed(ELSE[condition])), Unchanged)
 
 
-@pytest.mark.parametrize("form", ["inverted", "sliced inside", "sliced twice"])
+@pytest.mark.parametrize("form", ["inverted", "sliced inside", "sliced twice", "sum with a bias"])
 def test_other_masks_are_left(form):
     assert isinstance(check(windowed(INSIDE["key > query - w"], form)), Unchanged)
