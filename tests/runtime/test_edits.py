@@ -8,9 +8,11 @@ import time
 
 import numpy as np
 import pytest
-from support.edit_machine import run_edits
+from support.edit_machine import Subject, run_edits
 from support.edited import forms, subject
 from support.oracle import Oracle
+
+from graphpass.errors import UnsupportedError
 
 #: One of each: kind of model, backend, and way of keeping caches.
 QUICK = [
@@ -30,15 +32,37 @@ def test_edits(name: str, variant: str) -> None:
     run_edits(subject(name, variant), 12)
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("qwen3", "ov-stateless"), ("gpt2", "onnx")],
+)
+def test_edits_with_trees_of_drafts(name: str, variant: str) -> None:
+    run_edits(subject(name, variant, trees=True), 12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant"), forms())
 def test_random_edits_of_every_form(name: str, variant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """``GRAPHPASS_EDIT_SEQUENCES`` says how many for each form."""
-    sequences = int(os.environ.get("GRAPHPASS_EDIT_SEQUENCES", "10"))
+    run_many(f"{name} {variant}", subject(name, variant), capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), forms())
+def test_random_edits_of_every_form_with_trees(name: str, variant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        tested = subject(name, variant, trees=True)
+    except UnsupportedError as error:
+        pytest.skip(f"holds no tree: {error.message}")
+    run_many(f"{name} {variant} with trees", tested, capsys)
+
+
+def run_many(name: str, tested: Subject, capsys: pytest.CaptureFixture[str]) -> None:
+    sequences = int(os.environ.get("GRAPHPASS_EDIT_SEQUENCES", "5"))
     began = time.perf_counter()
-    run_edits(subject(name, variant), sequences, random=True)
+    run_edits(tested, sequences, random=True)
     with capsys.disabled():
-        sys.stdout.write(f"\n{name} {variant}: {sequences} edit sequences, {time.perf_counter() - began:.1f} s")
+        sys.stdout.write(f"\n{name}: {sequences} edit sequences, {time.perf_counter() - began:.1f} s")
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from support import mutants
 from support.edited import model
+from support.loaded import onnx_model
 from support.models import reference
 
-from graphpass.errors import UsageError
+from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.runtime.speculative import Drafter, DraftModel, PromptLookup, speculate
 from graphpass.runtime.speculative_tree import DraftTree
@@ -34,8 +36,8 @@ CHAINS = [
 @functools.cache
 def session(name: str, variant: str, use: str) -> DecodeSession:
     """A session; one for each use, since the target's and the draft model's caches differ."""
-    assert use in {"target", "draft"}
-    return open_session(model(name, variant))
+    assert use in {"target", "tree target", "draft"}
+    return open_session(model(name, variant, trees=use == "tree target"))
 
 
 @functools.cache
@@ -101,6 +103,50 @@ def test_chains_give_the_greedy_tokens(name: str, variant: str) -> None:
     assert speculate(target, prompt, drafters(name, variant, 1)["somewhat noisy"], count=COUNT).accepted > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("llama", "ov-stateful"), ("qwen3", "converted"), ("gpt2", "onnx"), ("gemma3_text", "ov-stateful")],
+)
+def test_trees_give_the_greedy_tokens(name: str, variant: str) -> None:
+    target, prompt = session(name, variant, "tree target"), reference(name)["prompt_ids"]
+    wanted = greedy(name, variant)
+    for kind, drafter in drafters(name, variant, width=3).items():
+        done = speculate(target, prompt, drafter, count=COUNT)
+        assert done.tokens == wanted, kind
+        assert done.target_steps + done.accepted == COUNT - 1
+        assert target.length == len(prompt) + COUNT - 1
+
+
+def test_a_branch_that_is_not_the_first_is_kept() -> None:
+    wanted = greedy("llama", "ov-stateful")
+    draft = Recited([[(300, 301), (wanted[1], 302), wanted[1:5]]])
+    done = speculate(session("llama", "ov-stateful", "tree target"), reference("llama")["prompt_ids"], draft, count=6)
+    assert done.tokens == wanted[:6]
+    assert (done.target_steps, done.drafted, done.accepted) == (1, 2 + 2 + 3, 4)
+
+
+@pytest.mark.parametrize(("name", "variant"), [("lfm2", "ov-stateful"), ("mamba", "onnx-raw")])
+def test_linear_states_hold_no_tree(name: str, variant: str) -> None:
+    target = session(name, variant, "target")
+    with pytest.raises(UnsupportedError, match="one state, not one a branch") as caught:
+        speculate(target, [1, 2, 3], Recited([[(4,), (5,)]]), count=8)
+    assert caught.value.id == "GP371"
+    assert caught.value.hint == "draft a chain"
+
+
+def test_a_tree_needs_a_mask_for_it() -> None:
+    with pytest.raises(UnsupportedError, match="add-tree-mask") as caught:
+        speculate(session("llama", "ov-stateful", "target"), [1, 2, 3], Recited([[(4,), (5,)]]), count=8)
+    assert caught.value.id == "GP371"
+
+
+def test_the_logits_of_all_guesses_are_needed() -> None:
+    target = open_session(mutants.last_logits_only(onnx_model("llama")))
+    with pytest.raises(UnsupportedError, match="logits of 1 of 3 positions") as caught:
+        speculate(target, [1, 2, 3], Recited([[(4, 5)]]), count=8)
+    assert caught.value.id == "GP375"
+
+
 def test_without_guesses_every_token_costs_a_step() -> None:
     prompt = reference("llama")["prompt_ids"]
     done = speculate(session("llama", "ov-stateful", "target"), prompt, Recited([]), count=6)
@@ -141,6 +187,22 @@ def test_impossible_requests() -> None:
     with pytest.raises(UsageError, match="id 320, and the target's vocabulary ends before 320") as caught:
         speculate(target, [1, 2], Recited([[[320]]]), count=4)
     assert caught.value.id == "GP262"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PromptLookup(length=0),
+        lambda: PromptLookup(ngram=0),
+        lambda: PromptLookup(width=0),
+        lambda: DraftModel(session("llama", "ov-stateful", "draft"), length=0),
+        lambda: DraftModel(session("llama", "ov-stateful", "draft"), width=0),
+    ],
+)
+def test_guessing_nothing(make: Callable[[], Drafter]) -> None:
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert caught.value.id == "GP263"
 
 
 class TestPromptLookup:
