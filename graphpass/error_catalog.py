@@ -168,6 +168,7 @@ CATALOG: dict[str, str] = {
         "What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and "
         "target need the same tokens."
     ),
+    "GP263": "A way of guessing tokens was told to guess none, or to look at nothing. Its numbers are at least 1.",
     "GP265": (
         "A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the "
         "buffer, and the buffer must be contiguous and writable."

@@ -86,8 +86,8 @@ def speculate(
     tokens.append(int(logits[0, -1].argmax()))
     drafted = accepted = steps = 0
     while len(tokens) < end and tokens[-1] not in stop:
-        # A step gives one token more than it accepts.
-        draft = DraftTree.of(tokens[-1], drafter.propose(tokens), depth=end - len(tokens) - 1)
+        room = end - len(tokens) - 1  # a step gives one token more than it accepts
+        draft = DraftTree.of(tokens[-1], drafter.propose(tokens) if room else (), depth=room)
         held = target.length
         choices = _choices(target, draft, vocabulary=logits.shape[-1])
         path = draft.path(choices, stop)
@@ -132,11 +132,17 @@ class DraftModel:
         length: How many tokens to guess, each one from the one before.
         width: How many of the likeliest tokens to guess at each place; only the first one is followed. With more than
             one, the draft is a tree.
+
+    Raises:
+        UsageError: GP263, a number is not positive.
     """
 
     session: DecodeSession
     length: int = 4
     width: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive(length=self.length, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
         """The likeliest continuation, and those that part from it in their last token."""
@@ -152,6 +158,13 @@ class DraftModel:
             logits = self.session.step([path[-1:]])
 
 
+def _check_positive(**numbers: int) -> None:
+    """Raises GP263 where there is nothing to guess."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise UsageError("GP263", f"{name} must be at least 1, but is {number}")
+
+
 def _likeliest(logits: Array, count: int) -> list[int]:
     return [int(token) for token in np.argsort(-logits, kind="stable")[:count]]
 
@@ -164,11 +177,17 @@ class PromptLookup:
         length: How many tokens to guess at most.
         ngram: How many tokens must have stood there before, at most; fewer are tried where none did.
         width: How many earlier places to look at, the latest first. With more than one, the draft may be a tree.
+
+    Raises:
+        UsageError: GP263, a number is not positive.
     """
 
     length: int = 4
     ngram: int = 3
     width: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive(length=self.length, ngram=self.ngram, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
         """What stands behind earlier occurrences of the last tokens; nothing where there are none."""
