@@ -174,6 +174,10 @@ CATALOG: dict[str, str] = {
         "buffer, and the buffer must be contiguous and writable."
     ),
     "GP266": "A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into.",
+    "GP267": (
+        "A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was "
+        "overwritten. Rewind or reset the session, or make the model with a larger capacity."
+    ),
     "GP301": (
         "The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX "
         "before it."
@@ -326,6 +330,19 @@ CATALOG: dict[str, str] = {
     "GP391": (
         "static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside "
         "Attention or GroupQueryAttention, and where attention alone reads the cache. Here something else is done."
+    ),
+    "GP392": (
+        "A model of fixed shapes runs with slots that hold nothing, and hides them by its attention_mask. This one "
+        "sees them all the same: a window or a position is counted in slots, or a state takes in padding. Of a session "
+        "in place it means that the caches are not of a fixed capacity."
+    ),
+    "GP393": (
+        "A dimension of the model stays open though all of its inputs are of fixed shapes: its size depends on values "
+        "(NonZero, as experts are chosen), or a cache is updated in a way that make-static does not know."
+    ),
+    "GP394": (
+        "A session over a prefill and a decode model needs two models that were made of one by graphpass split, or by "
+        "the pass make-static: the decode model with a length of 1."
     ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "

@@ -10,13 +10,24 @@ from graphpass.runtime.stats import SessionStats
 
 if TYPE_CHECKING:
     from graphpass.runtime.checkpoints import Snapshot
+    from graphpass.runtime.fixed_capacity import open_in_place
+    from graphpass.runtime.phases import open_pair
     from graphpass.runtime.session import DecodeSession
 
-__all__ = ["Backend", "DecodeSession", "SessionStats", "Snapshot", "open_session", "parse_reorder"]
+__all__ = [
+    "Backend",
+    "DecodeSession",
+    "SessionStats",
+    "Snapshot",
+    "open_in_place",
+    "open_pair",
+    "open_session",
+    "parse_reorder",
+]
 
 
 def __getattr__(name: str) -> object:
-    # These classes need numpy, which `import graphpass.runtime` should not pay for.
+    # These need numpy, which `import graphpass.runtime` should not pay for.
     if name == "DecodeSession":
         from graphpass.runtime.session import DecodeSession
 
@@ -25,4 +36,12 @@ def __getattr__(name: str) -> object:
         from graphpass.runtime.checkpoints import Snapshot
 
         return Snapshot
+    if name == "open_in_place":
+        from graphpass.runtime.fixed_capacity import open_in_place
+
+        return open_in_place
+    if name == "open_pair":
+        from graphpass.runtime.phases import open_pair
+
+        return open_pair
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,274 @@
+"""Sessions whose caches have room for a fixed number of positions, and stay where they are in memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.caches import Inventory
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime.bound import bound_model
+from graphpass.runtime.inputs import Array, InputPlan, Step, numpy_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from graphpass.caches import Cache
+    from graphpass.model import Model, Port
+
+__all__ = ["FixedCapacitySession", "InPlaceSession", "cache_memory", "open_in_place"]
+
+#: Operators that write into the memory of a cache where past and present are one.
+_IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
+
+
+def open_in_place(model: Model) -> InPlaceSession:
+    """Make a model ready in ONNX Runtime that writes its caches in place, as `static-cache` makes them.
+
+    Raises:
+        UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model; GP392 its
+            caches are of no fixed capacity, or not written in place.
+    """
+    from graphpass.analysis.caches import analyze_caches
+
+    return InPlaceSession(model, model.analysis(analyze_caches))
+
+
+class FixedCapacitySession(ABC):
+    """Tokens in, logits out; slot i of each growing cache holds position i.
+
+    What would not fit is refused before anything is overwritten.
+
+    Attributes:
+        capacity: How many positions fit.
+        prompt: How many tokens `prefill` takes.
+        caches: Those of the model that takes one step after another.
+        buffers: The memory of each cache, by the name of its past; it never moves while the session lives.
+    """
+
+    def __init__(self, ports: Iterable[Port], caches: tuple[Cache, ...], capacity: int, prompt: int) -> None:
+        """Plan what to feed.
+
+        Args:
+            ports: The inputs of what takes one step after another.
+            caches: Its caches.
+            capacity: How many positions fit.
+            prompt: How many of them a prompt may take.
+
+        Raises:
+            UnsupportedError: GP320, an input that nothing here knows how to feed.
+        """
+        self.capacity, self.prompt = capacity, prompt
+        self.buffers: dict[str, Array] = {}
+        self.caches = caches
+        self._inputs = InputPlan(ports, Inventory(stateful=False, caches=caches))
+        self._mask: NDArray[np.int64] | None = None
+        self._logits: Array | None = None
+
+    @property
+    def batch(self) -> int:
+        """How many sequences run side by side; 0 before the first forward pass."""
+        return 0 if self._mask is None else int(self._mask.shape[0])
+
+    @property
+    def length(self) -> int:
+        """How many positions the caches hold, padding included."""
+        return 0 if self._mask is None else int(self._mask.shape[1])
+
+    @property
+    def logits(self) -> Array:
+        """The logits of the last forward pass, [batch, length, vocabulary].
+
+        Of a prompt they may be those of the last position alone.
+
+        Raises:
+            UsageError: GP243, there was no forward pass yet.
+        """
+        if self._logits is None:
+            raise UsageError("GP243", "there are no logits before the first forward pass")
+        return self._logits
+
+    def prefill(self, ids: ArrayLike, attention_mask: ArrayLike | None = None) -> Array:
+        """Forget everything, then feed a prompt.
+
+        Args:
+            ids: Token ids [batch, length], or [length] for one sequence.
+            attention_mask: [batch, length], 0 where a position is padding; all ones where not given.
+
+        Returns:
+            The prompt's logits, as `logits`.
+
+        Raises:
+            UsageError: GP241 a shape does not fit; GP267 the prompt is too long. Nothing is forgotten then.
+            UnsupportedError: GP322, the runtime failed.
+        """
+        tokens = _checked(np.atleast_2d(np.asarray(ids, np.int64)))
+        if tokens.shape[1] > self.prompt:
+            raise UsageError(
+                "GP267",
+                f"a prompt of {tokens.shape[1]} tokens does not fit: there is room for {self.prompt}",
+                "make the model again with more room, or shorten the prompt",
+            )
+        mask = np.ones_like(tokens)
+        if attention_mask is not None:
+            mask = np.asarray(attention_mask, np.int64)
+            if mask.shape != tokens.shape:
+                raise UsageError("GP241", f"attention_mask must be {list(tokens.shape)}, but is {list(mask.shape)}")
+        self.reset()
+        self._logits = self._feed(tokens, mask)
+        return self._logits
+
+    def step(self, ids: ArrayLike) -> Array:
+        """Feed the next tokens.
+
+        Args:
+            ids: Token ids [batch, length], or [batch] for one token each.
+
+        Returns:
+            Their logits, as `logits`.
+
+        Raises:
+            UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP267 there
+                is no room left. The caches are as they were then.
+            UnsupportedError: GP322, the runtime failed.
+        """
+        tokens = np.asarray(ids, np.int64)
+        tokens = _checked(tokens[:, None] if tokens.ndim == 1 else tokens)
+        if self._mask is not None and len(tokens) != self.batch:
+            raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(tokens)}", "reset first")
+        if self.length + tokens.shape[1] > self.capacity:
+            raise UsageError(
+                "GP267",
+                f"{tokens.shape[1]} more tokens do not fit: {self.length} of {self.capacity} positions are taken",
+                "rewind or reset, or make the model again with more room",
+            )
+        self._logits = self._feed(tokens, np.ones_like(tokens))
+        return self._logits
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` positions.
+
+        Raises:
+            UsageError: GP245, there are not so many.
+            UnsupportedError: GP370, the model has states that absorbed the others.
+        """
+        if not 0 <= length <= self.length:
+            raise UsageError("GP245", f"cannot rewind to {length}: the session holds {self.length} positions")
+        states = [cache.name for cache in self.caches if cache.kind != "kv"]
+        if states and length < self.length:
+            raise UnsupportedError("GP370", f"cannot rewind: cache {states[0]} holds what all tokens left in it")
+        if self._mask is not None:
+            self._mask = self._mask[:, :length]
+
+    def trim(self, count: int) -> None:
+        """Drop the last ``count`` positions; as `rewind`."""
+        self.rewind(self.length - count)
+
+    def reset(self) -> None:
+        """Forget all tokens; the next prompt may have another batch."""
+        self._mask = self._logits = None
+        self._forget()
+
+    @abstractmethod
+    def _run(self, step: Step) -> Array:
+        """Run the model, keep its caches, and give the logits."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Set states that are not positions to zero."""
+
+    def _feed(self, tokens: NDArray[np.int64], new: NDArray[np.int64]) -> Array:
+        past = self.length
+        mask = new if self._mask is None else np.concatenate([self._mask, new], axis=1)
+        positions = np.maximum(mask.cumsum(axis=1) - 1, 0)[:, past:]
+        logits = self._run(Step(tokens, mask, positions, past))
+        self._mask = mask
+        return logits
+
+
+class InPlaceSession(FixedCapacitySession):
+    """An ONNX model with caches of fixed capacity in ONNX Runtime: past and present are one buffer.
+
+    A step neither allocates nor copies a cache that grows.
+    """
+
+    def __init__(self, model: Model, inventory: Inventory) -> None:
+        """Make the runtime ready.
+
+        Args:
+            model: What `static-cache` made, or a model that was exported that way.
+            inventory: Its caches.
+
+        Raises:
+            UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model; GP392
+                its caches are of no fixed capacity, or not written in place.
+        """
+        capacity = _capacity(model, inventory)
+        super().__init__(model.inputs, inventory.caches, capacity, capacity)
+        self._bound = bound_model(model)
+        self._rows = 0
+        # A state is read while it is written, so that it takes two memories in turn.
+        self._spare: dict[str, Array] = {}
+
+    def _forget(self) -> None:
+        for name in self._spare:
+            self.buffers[name][...] = 0
+
+    def _run(self, step: Step) -> Array:
+        caches = self.caches
+        if self._rows != step.batch:
+            self._rows = step.batch
+            self.buffers = {cache.read: cache_memory(cache, step.batch) for cache in caches}
+            self._spare = {
+                cache.read: np.zeros_like(self.buffers[cache.read]) for cache in caches if cache.kind != "kv"
+            }
+        rooms = {str(cache.write): self._spare.get(cache.read, self.buffers[cache.read]) for cache in caches}
+        self._bound.bind(self.buffers, rooms)
+        outputs = self._bound.run(self._inputs.feeds(step))
+        for name, spare in self._spare.items():
+            self.buffers[name], self._spare[name] = spare, self.buffers[name]
+        return outputs["logits"]
+
+
+def cache_memory(cache: Cache, batch: int) -> Array:
+    """An array of zeros that holds all of ``cache``.
+
+    Raises:
+        UnsupportedError: GP320, a dimension is not known.
+    """
+    shape = [batch if axis == cache.axes.batch else size for axis, size in enumerate(cache.shape or (None,))]
+    known = [size for size in shape if isinstance(size, int)]
+    if len(known) != len(shape):
+        raise UnsupportedError("GP320", f"cannot tell how large cache {cache.name} {shape} is")
+    return np.zeros(known, numpy_type(cache.element_type, f"cache {cache.name}"))
+
+
+def _capacity(model: Model, inventory: Inventory) -> int:
+    """How many positions the growing caches have room for.
+
+    Raises:
+        UnsupportedError: GP392.
+    """
+    hint = "run static-cache on an ONNX model first"
+    makers = {value.name: node.op for node in model.graph.nodes for value in node.outputs}
+    sizes = set()
+    for cache in inventory.of_kind("kv"):
+        size = (cache.shape or ())[cache.axes.sequence] if cache.axes.sequence is not None else None
+        if not isinstance(size, int) or makers.get(str(cache.write)) not in _IN_PLACE:
+            raise UnsupportedError(
+                "GP392", f"cache {cache.name} is not written in place into a buffer of fixed size", hint
+            )
+        sizes.add(size)
+    if len(sizes) != 1:
+        raise UnsupportedError("GP392", f"the caches have room for {sorted(sizes)} positions, not one number", hint)
+    return sizes.pop()
+
+
+def _checked(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    if ids.ndim != 2 or not ids.size:
+        raise UsageError("GP241", f"token ids must be [batch, length] and not empty, but are {list(ids.shape)}")
+    return ids
