@@ -44,6 +44,14 @@ CATALOG: dict[str, str] = {
         "What is in memory and what is on disk may be of two models, so nothing was written. Run it again."
     ),
     "GP111": "A file that belongs to the model cannot be read; the message has the file system's words.",
+    "GP112": (
+        "A tensor in the ONNX file says another size than its data has, or no type. The file is damaged, or was made "
+        "to look like a model."
+    ),
+    "GP113": (
+        "The .bin file beside the .xml is a link out of the model's folder. A model from elsewhere could show any file "
+        "of this machine as its weights that way, so it is not followed."
+    ),
     "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
     "GP202": (
         "A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with "

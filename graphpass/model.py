@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from graphpass.declarations import declarations_from, note_of
-from graphpass.errors import ReadError, UsageError
+from graphpass.errors import GraphpassError, ReadError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -130,9 +130,19 @@ class Model(ABC):
         return self.analysis(_graph_of)
 
     def analysis(self, compute: Callable[[Self], Analysis]) -> Analysis:
-        """The result of ``compute(self)``, kept until the model is edited."""
+        """The result of ``compute(self)``, kept until the model is edited.
+
+        Raises:
+            UnsupportedError: GP310, it failed because the graph is not well formed.
+        """
         if compute not in self._analyses:
-            self._analyses[compute] = compute(self)
+            try:
+                self._analyses[compute] = compute(self)
+            except GraphpassError:
+                raise
+            except Exception:
+                self.validate()  # of a graph that is well formed the failure itself is told: it is our bug
+                raise
         found: Analysis = self._analyses[compute]
         return found
 

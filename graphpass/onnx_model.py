@@ -16,6 +16,7 @@ from graphpass.errors import ReadError, UnsupportedError
 from graphpass.model import Dimension, Model, Port
 from graphpass.onnx_tensors import (
     SMALL,
+    check_tensor,
     element_type,
     external_files,
     graphs,
@@ -63,9 +64,12 @@ class OnnxModel(Model):
         """Read a ``.onnx`` file; external data is checked for its size, not read.
 
         Raises:
-            ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder.
+            ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder;
+                GP112 a tensor's data does not fit its shape.
         """
         proto = parse_onnx(path)
+        for tensor in tensors(proto):
+            check_tensor(tensor)
         model = cls(proto, path)
         model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
         return model

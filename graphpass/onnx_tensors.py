@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from graphpass.errors import ReadError
+from graphpass.storage.weight_file import lies_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SMALL",
     "ExternalData",
+    "check_tensor",
     "element_code",
     "element_type",
     "embedded",
@@ -34,6 +36,7 @@ __all__ = [
 SMALL = 1024
 
 _SAMPLE = 64
+_EXPORT_AGAIN = "export or copy the model again"
 _TYPE = onnx.TensorProto
 
 #: ONNX's number of each element type: OpenVINO's short name (ONNX's own where OpenVINO has none), and bits an element.
@@ -84,6 +87,30 @@ def nbytes(tensor: onnx.TensorProto) -> int:
     bits = _ELEMENT_TYPES[tensor.data_type][1] if tensor.data_type in _ELEMENT_TYPES else 8
     size: int = (prod(tensor.dims) * bits + 7) // 8
     return size
+
+
+def check_tensor(tensor: onnx.TensorProto) -> None:
+    """Check that a tensor holds as much data as its shape and type need; external data is `external_data`'s matter.
+
+    Raises:
+        ReadError: GP112, it holds more or less, or nothing says how much.
+    """
+    count = prod(tensor.dims)
+    bits = _ELEMENT_TYPES.get(tensor.data_type, ("", 0))[1]
+    described = f"tensor {tensor.name!r} of type {element_type(tensor.data_type)} and shape {list(tensor.dims)}"
+    if tensor.HasField("segment") or tensor.data_type == _TYPE.UNDEFINED or any(size < 0 for size in tensor.dims):
+        raise ReadError("GP112", f"{described} is in segments, of no type or of negative size", _EXPORT_AGAIN)
+    if is_external(tensor) or not bits:
+        return
+    if tensor.HasField("raw_data"):
+        found, needed, unit = len(tensor.raw_data), nbytes(tensor), "bytes"
+    else:
+        values = [value for field, value in tensor.ListFields() if field.name.endswith("_data")]
+        is_complex = tensor.data_type in {_TYPE.COMPLEX64, _TYPE.COMPLEX128}
+        needed = nbytes(tensor) if bits < 8 else 2 * count if is_complex else count
+        found, unit = sum(len(value) for value in values), "values"
+    if found != needed:
+        raise ReadError("GP112", f"{described} needs {needed} {unit} and holds {found}", _EXPORT_AGAIN)
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
@@ -176,8 +203,7 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
         raise _no_data(tensor, f"data in {location!r}, which is no relative path inside the folder of {model_file}")
     file = (model_file.parent / location).resolve()
-    # Both folders: in a download cache the model and its data may be links into one folder of blobs.
-    if not any(file.is_relative_to(folder) for folder in (model_file.parent.resolve(), model_file.resolve().parent)):
+    if not lies_with(file, model_file):
         raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
     if not file.is_file():
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
@@ -186,6 +212,9 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
         length = int(entries.get("length", str(nbytes(tensor))))
     except ValueError as error:
         raise _no_data(tensor, f"data in {file} at an offset or length that is no number") from error
+    if length != nbytes(tensor) and tensor.data_type in _ELEMENT_TYPES:
+        reason = f"{length} bytes of data in {file}, but its type and shape {list(tensor.dims)} take {nbytes(tensor)}"
+        raise _no_data(tensor, reason, _EXPORT_AGAIN)
     size = file.stat().st_size
     if offset < 0 or length < 0 or offset + length > size:
         reason = f"bytes {offset} to {offset + length} of {file}, which has {size}"

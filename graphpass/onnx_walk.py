@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 
+from graphpass.errors import UnsupportedError
 from graphpass.onnx_stand_ins import stand_ins
 
 __all__ = ["bodies", "captured", "in_order", "inferred"]
@@ -22,12 +23,23 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     Operators that onnx has no rules for, and what depends on them, stay without shapes, but for those that have
     stand-ins.
+
+    Raises:
+        UnsupportedError: GP310, the model contradicts itself; with the words of onnx.
     """
-    known = onnx.shape_inference.infer_shapes(_without_weights(proto), data_prop=True)
+    known = _inferred(_without_weights(proto))
     # Inference says nothing of what a Loop carries, as its size may change; each round tells one level of bodies.
     while _tell_ranks(known.graph):
-        known = onnx.shape_inference.infer_shapes(known, data_prop=True)
+        known = _inferred(known)
     return known
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise UnsupportedError("GP310", f"the model is not valid ONNX, its shapes cannot be told: {words}") from error
 
 
 def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:

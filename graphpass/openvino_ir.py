@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile files out
 
 from graphpass.errors import ReadError
+from graphpass.storage.weight_file import lies_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,8 @@ def check_ir(path: Path) -> None:
     """Check that ``path`` is an IR, and that the ``.bin`` file beside it holds every constant.
 
     Raises:
-        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short.
+        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short; GP113 it is a
+            link to a file elsewhere.
     """
     reader = _Reader(path)
     reader.read()
@@ -33,6 +35,9 @@ def check_ir(path: Path) -> None:
         return
     if not weights.is_file():
         raise ReadError("GP107", f"{weights} is missing; {path.name} needs it", "copy it beside the .xml file")
+    if not lies_with(weights, path):
+        reason = f"{weights} is a link that leads to {weights.resolve()}, outside the folder of {path.name}"
+        raise ReadError("GP113", reason, "copy the file itself beside the .xml file")
     size = weights.stat().st_size
     if size < reader.weights_end:
         needs = f"constant {reader.last_constant!r} of {path.name} ends at byte {reader.weights_end}"
@@ -81,6 +86,7 @@ class _Reader:
         self.last_constant = ""
         self.strings: list[tuple[int, int]] = []
         self._layer = ""
+        self._stateful: str | None = None
         self._depth = 0
 
     def read(self) -> None:
@@ -103,7 +109,10 @@ class _Reader:
         if self._depth > _DEEPEST:
             raise ReadError("GP106", f"{self.path} nests elements more than {_DEEPEST} deep, which no exporter does")
         if tag == "layer":
+            self._stateful = attributes.get("name", "") if attributes.get("type") in {"ReadValue", "Assign"} else None
             self._layer = attributes.get("name", "") if attributes.get("type") == "Const" else ""
+        elif tag == "data" and attributes.get("variable_id"):
+            self._stateful = None
         elif tag == "data" and self._layer:
             offset, size = self._number(attributes, "offset"), self._number(attributes, "size")
             end = offset + size
@@ -114,6 +123,8 @@ class _Reader:
 
     def _end(self, tag: str) -> None:
         self._depth -= 1
+        if tag == "layer" and self._stateful is not None:  # OpenVINO 2026.4.1 crashes on such a ReadValue
+            raise ReadError("GP106", f"{self.path}: layer {self._stateful!r} names no variable", _COPY_AGAIN)
         if tag == "layer":
             self._layer = ""
 

@@ -13,7 +13,7 @@ from graphpass.errors import ReadError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MappedWeights", "Place", "WeightFile", "check_unchanged"]
+__all__ = ["MappedWeights", "Place", "WeightFile", "check_unchanged", "lies_with"]
 
 _MAPS = Path("/proc/self/maps")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -54,6 +54,15 @@ class WeightFile:
             return WeightFile.of(self.path) == self
         except OSError:
             return False
+
+
+def lies_with(file: Path, model_file: Path) -> bool:
+    """Whether a file of weights lies below the folder of its model, links resolved.
+
+    Below that of the file, too, which the model is a link to: in a download cache both are links into one of blobs.
+    """
+    folders = (model_file.parent.resolve(), model_file.resolve().parent)
+    return any(file.resolve().is_relative_to(folder) for folder in folders)
 
 
 def check_unchanged(files: Iterable[WeightFile]) -> None:
