@@ -75,6 +75,8 @@ def _past_order(model: Model) -> PastOrder:
     lengths = _reached(graph, caches | masks, found.results)
     if not _keeps_entries_apart(graph, entries, found) or _counts_past(graph, lengths, entries, found):
         return "index"
+    if not all(_hides_entries(graph, masks) for masks in found.masks_of_each):
+        return "index"
     orders = {_order_of_mask(graph, mask) for mask in found.masks}
     return "index" if "index" in orders else "order" if "order" in orders else "any"
 
@@ -83,19 +85,23 @@ class _Attentions:
     """Where attention is computed: its masks, its results."""
 
     def __init__(self, graph: Graph, attentions: Iterable[Attention]) -> None:
-        self.masks: list[Value] = []
+        self.masks_of_each: list[list[Value]] = []
         self.results: set[int] = set()
         self.inside: set[int] = set()
         self.unknown = False
         for attention in attentions:
             if attention.node.op == "ScaledDotProductAttention":
-                self.masks += [mask for mask in attention.node.inputs[3:4] if mask is not None]
+                self.masks_of_each.append([mask for mask in attention.node.inputs[3:4] if mask is not None])
                 self.results.add(attention.node.index)
                 self.unknown |= bool(attention.node.native.get_attributes().get("causal"))
             elif attention.node.op == "Softmax":
                 self._add_decomposed(graph, attention)
             else:
                 self.unknown = True
+
+    @property
+    def masks(self) -> list[Value]:
+        return [mask for masks in self.masks_of_each for mask in masks]
 
     def _add_decomposed(self, graph: Graph, attention: Attention) -> None:
         try:
@@ -104,7 +110,7 @@ class _Attentions:
             self.unknown = True
             return
         assert scores.product is not None
-        self.masks += [mask.value for mask in scores.masks]
+        self.masks_of_each.append([mask.value for mask in scores.masks])
         inside = _until_product(graph, attention.node)
         if inside is None:
             self.unknown = True
@@ -141,6 +147,12 @@ def _are_plain(inventory: Inventory) -> bool:
         and set(block.mask) <= _ALLOWED_PARTS
         for block in inventory.attention
     )
+
+
+def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
+    """Whether what ``attention_mask`` holds, and not its shape alone, comes into one of the masks of an attention."""
+    behind = graph.behind(masks, lambda node: () if node.op in {"Shape", "ShapeOf"} else node.inputs)
+    return any(node.op == "Parameter" and node.name == "attention_mask" for node in behind)
 
 
 def _grows(inventory: Inventory, node: Node) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support import mutants
+from support.loaded import onnx_model
 from support.models import export
 
+import graphpass
 from graphpass.analysis.past_order import PastOrder, past_order
 from graphpass.model import load
 from graphpass.runtime import open_session
@@ -46,6 +49,18 @@ INDEX = [
 )
 def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
     assert past_order(load(export(name, variant))) == expected
+
+
+def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
+    mutant = mutants.read_shape_of_mask_only(onnx_model("llama"))
+    assert past_order(mutant) == "index"
+    model = graphpass.PassManager(graphpass.get_target("cpu").pipeline(mutant)).run(mutant).model
+    assert past_order(model) == "index"
+    session = open_session(model)
+    session.prefill([[3, 1, 4, 1, 5]])
+    session.trim(2)
+    got = session.step([[9, 2]])
+    np.testing.assert_allclose(got, session.prefill([[3, 1, 4, 9, 2]])[:, -2:], atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "variant"), ANY + ORDER)

@@ -69,6 +69,16 @@ def ignore_padding(model: OnnxModel) -> OnnxModel:
     return _with_mask(model, nodes)
 
 
+def read_shape_of_mask_only(model: OnnxModel) -> OnnxModel:
+    """The attention mask is an input, but nobody asks what it holds."""
+    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    nodes = [
+        helper.make_node("Shape", ["attention_mask"], ["mutated_shape"]),
+        helper.make_node("ConstantOfShape", ["mutated_shape"], ["mutated_mask"], value=one),
+    ]
+    return _with_mask(model, nodes)
+
+
 def mask_all_rows_like_the_first(model: OnnxModel) -> OnnxModel:
     """All sequences of a batch get the first one's padding."""
     nodes = [
