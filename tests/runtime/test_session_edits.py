@@ -136,6 +136,24 @@ def test_align_keeps_what_histories_have_in_common(name: str, variant: str) -> N
     assert session.length == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("lfm2", "ov-stateless"), ("lfm2", "ov-stateful"), ("llama", "ov-stateful"), ("llama", "onnx")],
+)
+def test_rows_are_chosen_of_caches_that_went_back_to_nothing(name: str, variant: str) -> None:
+    session = opened(name, variant)
+    session.prefill(PROMPT)
+    session.rewind(3)
+    session.select([0, 0, 0])
+    check(session, name, variant, [PROMPT[:3]] * 3, [[1], [2], [3]])
+    session.rewind(0)
+    empty = session.snapshot()
+    session.select([1])
+    check(session, name, variant, [[]], [[7, 8]])
+    session.restore(empty)
+    check(session, name, variant, [[], [], []], [[4], [5], [6]])
+
+
 def test_entries_that_trade_places_and_positions() -> None:
     """Attention does not care where entries lie; a branch of a draft takes the place of another."""
     session = opened()
