@@ -1,0 +1,204 @@
+"""What edits of a session's caches cost, as parts of a plain decode step: `python tests/benchmarks/sessions.py`.
+
+A made model of 8 layers (16 heads, 4 KV heads of 64) decodes on the CPU plugin behind 1k, 4k and 16k cached tokens:
+
+    plain        a step of the runtime alone
+    session      a step of a session that may reorder, with nothing to reorder; goal: at most 1.02
+    trim         dropping 8 positions; goal: at most 0.02, flat in the length of the cache
+    reorder      moving 8 slots; goal: at most 0.2
+    after edits  the step behind both
+    EP's form    a step of the model with `insert-reorder{form=gpu}`, as ONNX Runtime's OpenVINO provider makes it
+    states       dropping 8 positions by get_state and set_state
+    reset        what the session saves: forgetting all and feeding it again (at 1k)
+
+Caches are filled with random numbers instead of by a prompt. For a hybrid (lfm2, 4k tokens) the rollback of 8 tokens
+stands against what openvino.genai does: reset, and feed everything up to there again; goal: at least 50 times cheaper.
+
+All are measured in turn in one process, so that a busy machine slows all alike; what counts are ratios of medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import openvino
+from support.made_decoder import made_decoder
+from support.models import export
+
+import graphpass
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.runtime import DecodeSession, open_session
+from graphpass.runtime.slots import Tokens
+
+LENGTHS = (1024, 4096, 16384)
+ROUNDS = 25
+EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+Action = Callable[[], object]
+
+
+class Plain:
+    """The runtime alone."""
+
+    def __init__(self, model: OpenVINOModel) -> None:
+        self.request: Any = openvino.Core().compile_model(model.ov_model, "CPU", EXACT).create_infer_request()
+        self.length = 0
+
+    def step(self, ids: np.ndarray) -> np.ndarray:
+        new = ids.shape[1]
+        feeds = {
+            "input_ids": ids,
+            "attention_mask": np.ones((1, self.length + new), np.int64),
+            "position_ids": np.arange(self.length, self.length + new)[None],
+            "beam_idx": np.zeros(1, np.int32),
+        }
+        logits = self.request.infer(feeds)["logits"]
+        self.length += new
+        return logits
+
+    def fill(self, length: int, random: np.random.Generator) -> None:
+        self.request.reset_state()
+        self.length = 0
+        self.step(np.ones((1, 1), np.int64))
+        for state in self.request.query_state():
+            _, heads, _, size = state.state.shape
+            state.state = openvino.Tensor(random.standard_normal((1, heads, length, size), np.float32))
+        self.length = length
+
+    def trim(self, count: int) -> None:
+        self.length -= count
+        for state in self.request.query_state():
+            kept = np.ascontiguousarray(state.state.data[:, :, : self.length])
+            state.state = openvino.Tensor(kept)
+
+    def prompt(self, ids: np.ndarray) -> np.ndarray:
+        self.request.reset_state()
+        self.length = 0
+        return self.step(ids)
+
+
+def fill(session: DecodeSession, length: int, random: np.random.Generator) -> None:
+    """As if a prompt of ``length`` tokens had been fed."""
+    session.prefill([1])
+    ids = np.ones((1, length - 1), np.int64)
+    assert session._slots is not None
+    session._slots.append(Tokens(ids, ids, np.arange(1, length)[None]))
+    for cache in session._growing:
+        _, heads, _, size = session._read(cache).shape
+        session._write(cache, random.standard_normal((1, heads, length, size), np.float32))
+
+
+def medians(actions: dict[str, Action], rounds: int) -> dict[str, float]:
+    """Seconds of each action; all take their turn, every other round in the opposite order."""
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    for count in range(rounds + 2):
+        for name in list(actions) if count % 2 else reversed(list(actions)):
+            start = time.perf_counter()
+            actions[name]()
+            seconds[name].append(time.perf_counter() - start)
+    # The first ones allocate and compile.
+    return {name: statistics.median(found[2:]) for name, found in seconds.items()}
+
+
+def passed(model: graphpass.Model, pipeline: str) -> Any:
+    return graphpass.PassManager(graphpass.parse(pipeline)).run(model).model
+
+
+def measure_edits() -> None:
+    source = made_decoder()
+    model = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    moving = passed(model, "insert-reorder{form=gpu}")
+    session, edited, provider = open_session(model), open_session(model), open_session(moving)
+    plain, states = Plain(model), Plain(model)
+    random = np.random.default_rng(0)
+    token = np.ones((1, 1), np.int64)
+    draft = np.ones((1, 9), np.int64)
+    print(f"{'cached':>7} {'plain':>9}" + "".join(f"{name:>13}" for name in COLUMNS))
+    for length in LENGTHS:
+        for one in (session, edited, provider):
+            fill(one, length, random)
+        for one in (plain, states):
+            one.fill(length, random)
+        spent: dict[str, list[float]] = {"trim": [], "reorder": [], "after edits": [], "states": []}
+
+        def edit(spent: dict[str, list[float]] = spent) -> None:
+            edited.step(draft)
+            slots = np.arange(edited.length - 8, edited.length)
+            spent["reorder"].append(_seconds(lambda: edited.reorder(slots, slots[::-1])))
+            spent["trim"].append(_seconds(lambda: edited.trim(8)))
+            spent["after edits"].append(_seconds(lambda: edited.step(token)))
+            edited.trim(2)
+
+        def drop(spent: dict[str, list[float]] = spent) -> None:
+            states.step(draft)
+            spent["states"].append(_seconds(lambda: states.trim(9)))
+
+        found = medians(
+            {
+                "plain": lambda: plain.step(token),
+                "session": lambda: session.step(token),
+                "EP's form": lambda: provider.step(token),
+                "edit": edit,
+                "drop": drop,
+            },
+            ROUNDS,
+        )
+        found |= {name: statistics.median(seconds[2:]) for name, seconds in spent.items()}
+        if length == LENGTHS[0]:
+            prompt = np.ones((1, length), np.int64)
+            found["reset"] = min(_seconds(lambda prompt=prompt: states.prompt(prompt)) for _ in range(3))
+        ratios = "".join(f"{found[name] / found['plain']:13.3f}" if name in found else " " * 13 for name in COLUMNS)
+        print(f"{length:7} {found['plain'] * 1e3:6.2f} ms{ratios}", flush=True)
+    print(f"edited session: {edited.stats}")
+
+
+COLUMNS = ("session", "trim", "reorder", "after edits", "EP's form", "states", "reset")
+
+
+def measure_hybrid(length: int = 4096) -> None:
+    source = graphpass.load(export("lfm2", "ov-stateful"))
+    session, plain = open_session(source), open_session(source)
+    history = np.random.default_rng(0).integers(1, 300, (1, length))
+    for one in (session, plain):
+        one.prefill(history)
+    spent: dict[str, list[float]] = {"rollback": [], "replay": [], "step": []}
+    for _ in range(ROUNDS):
+        session.step(history[:, :9])
+        start = time.perf_counter()
+        session.trim(8)
+        session.step(history[:, 9:10])
+        spent["rollback"].append(time.perf_counter() - start)
+        session.trim(2)
+    for _ in range(5):
+        spent["replay"].append(_seconds(lambda: plain.prefill(np.concatenate([history, history[:, :2]], axis=1))))
+        spent["step"] += [_seconds(lambda: plain.step([[1]])) for _ in range(5)]
+    found = {name: statistics.median(seconds) for name, seconds in spent.items()}
+    rollback = max(found["rollback"] - found["step"], 1e-9)
+    print(
+        f"lfm2, {length} tokens: step {found['step'] * 1e3:.2f} ms; rollback of 8 tokens with the step behind it "
+        f"{found['rollback'] * 1e3:.2f} ms, reset and replay with it {found['replay'] * 1e3:.2f} ms: "
+        f"{(found['replay'] - found['step']) / rollback:.0f} times as much without the step"
+    )
+    print(f"hybrid session: {session.stats}")
+
+
+def _seconds(action: Action) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 1:
+        sys.exit(__doc__)
+    measure_hybrid()
+    measure_edits()
