@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 @click.command("convert")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write to.")
-@click.option("--target", "target_name", required=True, help="What to make it fit for; `graphpass targets` lists them.")
-@click.option("--reorder", is_flag=True, help="Add inputs that move cache slots: src_idx and dst_idx.")
+@click.option(
+    "--target", "target_name", required=True, help="What to make it fit for, with options: gpu{cache=reorder}."
+)
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the result with the input first.")
 @cache_option
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
@@ -34,7 +35,6 @@ def command(
     model: Path,
     output: Path,
     target_name: str,
-    reorder: bool,
     verify: bool,
     declared: tuple[str, ...],
     allow_unfused: bool,
@@ -49,17 +49,18 @@ def command(
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them, or an encoder and its decoders as optimum
     exports them. The result, and the configuration and tokenizer files beside the input, go into the output folder: all
     of them or, where anything fails, none. The file graphpass.json tells what the result was made from and how. A
-    result that the target's runtime would not fuse is not written; `graphpass check` tells more.
+    result that the target's runtime would not fuse is not written; `graphpass check` tells more. `graphpass targets`
+    lists targets and their options.
     """
     from graphpass.encoder_decoder import find_encoder_decoder
-    from graphpass.registry import get_target
+    from graphpass.pipeline import format_target, parse_target
 
-    target = get_target(target_name)
+    target = parse_target(target_name)
     observation = Observation(print_changed, verify_each, dump_dir)
     if (parts := find_encoder_decoder(model)) is not None:
         from .encoder_decoder import Options, convert_folder
 
-        asked = Options(output, reorder, if_changed, verify, declared, allow_unfused, weights, observation)
+        asked = Options(output, if_changed, verify, declared, allow_unfused, weights, observation)
         convert_folder(console, parts, target, asked)
         return
     loaded = load_model(model, console, declared)
@@ -73,20 +74,20 @@ def command(
     from .contract import hold_to_contract
     from .inventory import in_short
 
-    passes = target.pipeline(loaded, reorder=reorder)
-    options = {"target": target.name, "reorder": reorder, "verify": verify, "verify_each": verify_each}
+    passes = target.pipeline(loaded)
+    options = {"target": format_target(target), "verify": verify, "verify_each": verify_each}
     options |= {"allow_unfused": allow_unfused, "weights": weights, "cache": list(declared)}
     with console.activity("reading what the input holds"):
         described = describe(loaded, passes, options, weights=if_changed)
     if if_changed and is_current(manifest_of(output, is_file=False), described, console):
         return
-    report = [f"{loaded.path} -> {output / target.output_file} for {target.name}", ""]
+    report = [f"{loaded.path} -> {output / target.output_file} for {format_target(target)}", ""]
     # The staging folder comes first, so that a place which cannot be written to is known before long work.
     with staging(output) as folder:
         result, told = run_pipeline(passes, loaded, console, observation)
         target.check(result.model)
-        # Slots are reordered in a form that the CPU plugin does not fuse: who asks for it knows what it costs.
-        allowed = allow_unfused or reorder
+        # Who asks for a form that the runtime does not fuse knows what it costs.
+        allowed = allow_unfused or target.gives_up_fusion
         with console.activity("checking"):
             contract = hold_to_contract(result.model, target.name, confirm=verify, allowed=allowed)
         check_destination(result.model, output / target.output_file)

@@ -31,7 +31,6 @@ class Options:
     """What ``convert`` was told."""
 
     output: Path
-    reorder: bool
     if_changed: bool
     verify: bool
     declared: tuple[str, ...]
@@ -59,7 +58,7 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
 
     from .contract import hold_to_contract
 
-    for given, name in ((options.reorder, "--reorder"), (options.if_changed, "--if-changed")):
+    for given, name in ((target.gives_up_fusion, "cache=reorder"), (options.if_changed, "--if-changed")):
         if given:
             raise UsageError("GP226", f"{name} is not for models of an encoder and a decoder", "leave it out")
     encoder = load_model(files.encoder, console)

@@ -18,7 +18,7 @@ def command(console: Console) -> None:
     import textwrap
 
     from graphpass.errors import UsageError
-    from graphpass.options import documentation
+    from graphpass.options import documentation, options_of
     from graphpass.registry import get_target, target_names
 
     for name in target_names():
@@ -29,4 +29,6 @@ def command(console: Console) -> None:
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
         console.result(f"{name}\n    {target.description}\n    writes {target.output_file}; promises: {contract}")
+        for option in options_of(type(target)):
+            console.result(f"    option {option.name}: {option.type_text}, default {option.default_text}")
         console.result("\n" + textwrap.indent(documentation(type(target)), "    "))

@@ -117,8 +117,8 @@ CATALOG: dict[str, str] = {
         "for; the message lists them."
     ),
     "GP224": (
-        "--reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the caches "
-        "outside of the model, or rewrites the model itself. Leave the option out, or choose another target."
+        "cache=reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the "
+        "caches outside of the model, or rewrites the model itself. Leave the option out, or choose another target."
     ),
     "GP225": (
         "A folder with an encoder needs a decoder for the first step and one for all others (decoder_model and "
@@ -301,6 +301,11 @@ CATALOG: dict[str, str] = {
     "GP366": (
         "Target ort writes ONNX, and nothing turns OpenVINO IR into ONNX. Export the model to ONNX, or choose a target "
         "that runs IR."
+    ),
+    "GP367": (
+        "The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin fuses by a bug of its matcher. "
+        "Everything else drops the first position there, so only that plugin may run it: make another one for other "
+        "devices and versions, without trim=begin-one."
     ),
     "GP370": (
         "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "

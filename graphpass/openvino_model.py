@@ -21,7 +21,25 @@ if TYPE_CHECKING:
 
     from graphpass.graph import Graph
 
-__all__ = ["OpenVINOModel", "port_name", "shape_of", "stabilise_names"]
+__all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "port_name", "shape_of", "stabilise_names"]
+
+#: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
+TRIM_NOTE = "trim"
+
+
+def check_trim(model: Model, taker: str) -> None:
+    """Check that ``model`` runs rightly elsewhere than on one version of one plugin.
+
+    Raises:
+        UnsupportedError: GP367, its caches are cut in the form of 2026.4.1's GPU plugin; the message names ``taker``.
+    """
+    if model.read_note(TRIM_NOTE) is not None:
+        raise UnsupportedError(
+            "GP367",
+            f"{taker} cannot take a model whose caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: "
+            "everything else drops their first position",
+            "make it without trim=begin-one",
+        )
 
 
 class OpenVINOModel(Model):

@@ -17,9 +17,6 @@ from typing import Any, Literal, cast
 from graphpass.errors import UsageError
 from graphpass.syntax import Value, quote
 
-if typing.TYPE_CHECKING:
-    from graphpass.manager import Pass
-
 __all__ = ["Option", "OptionType", "documentation", "options_of"]
 
 _NONE = "none"
@@ -81,8 +78,8 @@ class Option:
 
 
 @functools.cache
-def options_of(pass_class: type[Pass[Any]]) -> tuple[Option, ...]:
-    """The options of a pass, in the order of its fields.
+def options_of(pass_class: type) -> tuple[Option, ...]:
+    """The options of a pass or target, in the order of its fields.
 
     Args:
         pass_class: A frozen dataclass.
@@ -104,7 +101,7 @@ def documentation(pass_class: type) -> str:
     return "" if doc.startswith(f"{pass_class.__name__}(") else inspect.cleandoc(doc)
 
 
-def _option(pass_class: type[Pass[Any]], field: dataclasses.Field[Any], docs: dict[str, str]) -> Option:
+def _option(pass_class: type, field: dataclasses.Field[Any], docs: dict[str, str]) -> Option:
     where = f"field {field.name} of {pass_class.__module__}.{pass_class.__qualname__}"
     if field.default is not dataclasses.MISSING:
         default = field.default

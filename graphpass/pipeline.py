@@ -18,26 +18,29 @@ from __future__ import annotations
 
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphpass.errors import ReadError, UsageError
 from graphpass.options import Option, options_of
-from graphpass.registry import get_pass
+from graphpass.registry import get_pass, target_class
 from graphpass.syntax import Setting, Step, Value, parse_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from graphpass.manager import Pass
     from graphpass.model import Model
+    from graphpass.targets import Target
+
+Made = TypeVar("Made")
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["format_passes", "load_toml", "parse", "parse_toml"]
+__all__ = ["format_passes", "format_target", "load_toml", "parse", "parse_target", "parse_toml"]
 
 
 def parse(text: str) -> tuple[Pass[Model], ...]:
@@ -59,6 +62,26 @@ def parse(text: str) -> tuple[Pass[Model], ...]:
 def format_passes(passes: Iterable[Pass[Any]]) -> str:
     """The shortest text that means ``passes``: only options that differ from their defaults."""
     return ",".join(_format(step) for step in passes)
+
+
+def parse_target(text: str) -> Target:
+    """The target that ``text`` means: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
+
+    Raises:
+        UsageError: GP210 syntax, GP215 unknown target, GP212 unknown option, GP213 bad value, each with its column;
+            GP220 to GP222 a plug-in is not well formed.
+    """
+    steps = parse_steps(text)
+    if len(steps) != 1:
+        raise UsageError(
+            "GP210", f"one target is wanted, not {len(steps)}: {text!r}", "for example: gpu{cache=reorder}"
+        )
+    return _built(steps[0], target_class)
+
+
+def format_target(target: Target) -> str:
+    """The shortest text that means ``target``."""
+    return _format(target)
 
 
 def parse_toml(text: str) -> tuple[Pass[Model], ...]:
@@ -107,11 +130,16 @@ _TOML_HINT = 'write [[pass]] with name = "make-stateful" and its options, for ex
 
 
 def _build(step: Step) -> Pass[Model]:
+    return _built(step, get_pass)
+
+
+def _built(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
+    """What ``step`` means, of the class that ``named`` finds under its name."""
     try:
-        pass_class = get_pass(step.name)
+        made_class = named(step.name)
     except UsageError as error:
         raise UsageError(error.id, step.place(error.message), error.hint) from error
-    options = {option.name: option for option in options_of(pass_class)}
+    options = {option.name: option for option in options_of(made_class)}
     given: dict[str, object] = {}
     for setting in step.settings:
         option = options.get(setting.name)
@@ -121,9 +149,10 @@ def _build(step: Step) -> Pass[Model]:
             raise UsageError("GP210", setting.place(f"option {setting.name} of {step.name} is given twice"))
         given[option.field] = _read(step, option, setting)
     try:
-        return pass_class(**given)
+        made = made_class(**given)
     except ValueError as error:
         raise UsageError("GP213", step.place(f"{step.name} refuses its options: {error}")) from error
+    return made
 
 
 def _unknown_option(step: Step, setting: Setting, names: list[str]) -> UsageError:
@@ -149,7 +178,7 @@ def _read(step: Step, option: Option, setting: Setting) -> object:
         raise UsageError("GP213", setting.value.place(message), hint) from error
 
 
-def _format(step: Pass[Any]) -> str:
+def _format(step: Pass[Any] | Target) -> str:
     pairs = [(option, getattr(step, option.field)) for option in options_of(type(step))]
     written = [f"{option.name}={option.type.write(value)}" for option, value in pairs if value != option.default]
     return f"{step.name}{{{','.join(written)}}}" if written else step.name

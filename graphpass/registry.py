@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphpass.manager import Pass
     from graphpass.targets import Target
 
-__all__ = ["distributions", "get_pass", "get_target", "pass_names", "register", "target_names"]
+__all__ = ["distributions", "get_pass", "get_target", "pass_names", "register", "target_class", "target_names"]
 
 Class = TypeVar("Class", bound=type)
 PassClass = TypeVar("PassClass", bound="type[Pass[Any]]")
@@ -193,11 +193,19 @@ def target_names() -> tuple[str, ...]:
     return _TARGETS.names()
 
 
-def get_target(name: str) -> Target:
-    """The target called ``name``.
+def target_class(name: str) -> type[Target]:
+    """The class of the target called ``name``.
 
     Raises:
         UsageError: GP215 there is none; GP220 to GP222 as `get_pass`.
     """
-    target: Target = _TARGETS.get(name)()
-    return target
+    return _TARGETS.get(name)
+
+
+def get_target(name: str) -> Target:
+    """The target called ``name``, with its defaults; `graphpass.pipeline.parse_target` reads options, too.
+
+    Raises:
+        UsageError: As `target_class`.
+    """
+    return target_class(name)()

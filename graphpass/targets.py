@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from graphpass.conditions import ONNX, OPENVINO, STATEFUL
 from graphpass.errors import PassFailedError, UnsupportedError, UsageError
@@ -42,6 +42,9 @@ _SWITCH = "use_cache_branch"
 class Target(ABC):
     """A runtime and device that models are made for. Registered under entry point group ``graphpass.targets``.
 
+    Subclasses are frozen dataclasses; their fields are the target's options, as those of a pass are:
+    ``--target gpu{cache=reorder}``.
+
     Attributes:
         name: What ``--target`` calls it.
         description: One line for people.
@@ -55,16 +58,20 @@ class Target(ABC):
     contract: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod
-    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """The passes that make ``model`` fit.
 
         Args:
             model: What is to be converted; it is only looked at.
-            reorder: Whether cache slots shall be reorderable from outside.
 
         Returns:
             The passes. They refuse a model that they cannot take, when they run.
         """
+
+    @property
+    def gives_up_fusion(self) -> bool:
+        """Whether what was asked for costs what runtimes fuse, so that the result need not be fused."""
+        return False
 
     def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:  # noqa: ARG002
         """The passes that make the encoder beside a decoder fit; see `pipeline`.
@@ -99,6 +106,7 @@ class Target(ABC):
                 )
 
 
+@dataclass(frozen=True)
 class _StatefulIR(Target):
     """A runtime of OpenVINO that keeps caches itself.
 
@@ -106,7 +114,9 @@ class _StatefulIR(Target):
     and windows are exposed for paged attention, which sees neither the cache's length nor the mask.
 
     Attributes:
-        no_reorder: Why slots cannot be reorderable, and what to do instead; ``None`` where they can.
+        cache: Whether slots of caches are read as beams order them, or can be moved and cut from outside.
+        no_reorder: Why slots cannot be moved, and what to do instead; ``None`` where they can.
+        takes_begin_one: Whether a model is taken whose caches are cut as one version of one plugin wants it.
         beforehand: Passes that this runtime alone needs, before all that work on attention.
         afterwards: Passes that it alone needs on the stateful model.
         seq2seq: Whether it runs an encoder and a decoder that keeps what it computes of the encoder's states.
@@ -115,21 +125,34 @@ class _StatefulIR(Target):
     output_file: ClassVar[str] = "openvino_model.xml"
     contract: ClassVar[tuple[Condition, ...]] = (OPENVINO, STATEFUL)
     no_reorder: ClassVar[tuple[str, str] | None] = None
+    takes_begin_one: ClassVar[bool] = False
     beforehand: ClassVar[tuple[str, ...]] = ()
     afterwards: ClassVar[tuple[str, ...]] = ()
     seq2seq: ClassVar[bool] = False
 
-    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+    cache: Literal["beam", "reorder"] = "beam"
+
+    @property
+    def gives_up_fusion(self) -> bool:
+        """See `Target.gives_up_fusion`."""
+        return self.cache == "reorder"
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 
         Raises:
-            UsageError: GP224, slots are to be reorderable, and the runtime takes no such model.
+            UsageError: GP224, slots are to be movable, and the runtime takes no such model.
+            UnsupportedError: GP367, the model is made for one version of OpenVINO's GPU plugin alone.
         """
-        if reorder and self.no_reorder is not None:
+        if self.cache == "reorder" and self.no_reorder is not None:
             raise UsageError("GP224", *self.no_reorder)
         from graphpass.analysis.caches import analyze_caches
         from graphpass.analysis.padding import absorbs_padding
-        from graphpass.registry import get_pass
+        from graphpass.openvino_model import check_trim
+        from graphpass.pipeline import parse
+
+        if not self.takes_begin_one:
+            check_trim(model, f"target {self.name}")
 
         names = [*_to_openvino(model), "compute-in-f32", *self.beforehand, "fuse-attention"]
         inventory = analyze_caches(model)
@@ -143,10 +166,14 @@ class _StatefulIR(Target):
         names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
         if not inventory.stateful:
             names.append("make-stateful")
-        if reorder:
-            names.append("insert-reorder")
+        if self.cache == "reorder":
+            names.append(self._reordering())
         names += self.afterwards
-        return tuple(get_pass(name)() for name in names)
+        return parse(",".join(names))
+
+    def _reordering(self) -> str:
+        """The pass that lets slots be moved, as text."""
+        return "insert-reorder"
 
     def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`."""
@@ -178,6 +205,10 @@ class CPU(_StatefulIR):
     """OpenVINO's CPU plugin, and openvino.genai on it.
 
     The form is the one that the plugin fuses into a stateful attention kernel.
+
+    Options:
+        cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of caches, and a shorter mask cuts
+            them; the plugin does not fuse that.
     """
 
     name: ClassVar[str] = "cpu"
@@ -189,13 +220,29 @@ class CPU(_StatefulIR):
 class GPU(_StatefulIR):
     """OpenVINO's GPU plugin, and openvino.genai on it.
 
-    Without ``--reorder`` caches are read through ``beam_idx``, which the plugin turns into a table of beams; with it
-    through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and trims slots, and never through both.
+    Options:
+        cache: With ``beam`` caches are read through ``beam_idx``, which the plugin turns into a table of beams; with
+            ``reorder`` through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and cuts slots. Never
+            through both.
+        trim: How ``reorder`` cuts: by a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
+            as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model.
     """
 
     name: ClassVar[str] = "gpu"
     seq2seq: ClassVar[bool] = True
     description: ClassVar[str] = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
+    takes_begin_one: ClassVar[bool] = True
+    afterwards: ClassVar[tuple[str, ...]] = ("lower-variadic-split",)
+
+    trim: Literal["slice", "begin-one"] = "slice"
+
+    def __post_init__(self) -> None:
+        """Check that the options fit."""
+        if self.trim != "slice" and self.cache != "reorder":
+            raise ValueError("trim is how cache=reorder cuts")
+
+    def _reordering(self) -> str:
+        return "insert-reorder" if self.trim == "slice" else f"insert-reorder{{trim={self.trim}}}"
 
 
 @dataclass(frozen=True)
@@ -203,13 +250,16 @@ class NPU(_StatefulIR):
     """The NPU plugin's NPUW, which takes a model apart into a prefill and a decode model of static shapes.
 
     It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
+
+    Options:
+        cache: ``beam`` alone; to go back, feed ``position_ids`` from the earlier position on.
     """
 
     name: ClassVar[str] = "npu"
     description: ClassVar[str] = "OpenVINO on NPU: what NPUW takes and computes rightly"
     no_reorder: ClassVar[tuple[str, str] | None] = (
         "NPUW takes no inputs that move slots of caches",
-        "leave out --reorder; to go back, feed position_ids from the earlier position on",
+        "leave out cache=reorder; to go back, feed position_ids from the earlier position on",
     )
     beforehand: ClassVar[tuple[str, ...]] = ("mask-padding",)
     afterwards: ClassVar[tuple[str, ...]] = ("lower-boolean-masks", "insert-position-ids", "rename-variables")
@@ -221,13 +271,16 @@ class Paged(_StatefulIR):
 
     It keeps blocks of caches itself and computes attention without the model's mask: what it would lose of a model
     (ALiBi, a window that it does not find) breaks the contract, so that no such model is written.
+
+    Options:
+        cache: ``beam`` alone; the scheduler of openvino.genai shares and frees blocks.
     """
 
     name: ClassVar[str] = "paged"
     description: ClassVar[str] = "openvino.genai's default backend: what SDPAToPagedAttention transforms rightly"
     no_reorder: ClassVar[tuple[str, str] | None] = (
         "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
-        "leave out --reorder; the scheduler of openvino.genai shares and frees blocks",
+        "leave out cache=reorder; the scheduler of openvino.genai shares and frees blocks",
     )
 
 
@@ -235,8 +288,11 @@ class Paged(_StatefulIR):
 class ORT(Target):
     """ONNX Runtime, on CPU or CUDA.
 
-    Operators and names stay as they were exported, caches go in as past and come out as present. With ``--reorder``
-    ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the length that the mask leaves for them.
+    Operators and names stay as they were exported, caches go in as past and come out as present.
+
+    Options:
+        cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
+            length that the mask leaves for them.
     """
 
     name: ClassVar[str] = "ort"
@@ -244,7 +300,9 @@ class ORT(Target):
     output_file: ClassVar[str] = "model.onnx"
     contract: ClassVar[tuple[Condition, ...]] = (ONNX,)
 
-    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+    cache: Literal["past", "reorder"] = "past"
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 
         Raises:
@@ -254,7 +312,7 @@ class ORT(Target):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         from graphpass.pipeline import parse
 
-        return parse("insert-reorder{form=onnx}") if reorder else ()
+        return parse("insert-reorder{form=onnx}") if self.cache == "reorder" else ()
 
 
 def _to_openvino(model: Model) -> list[str]:

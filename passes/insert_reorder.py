@@ -13,11 +13,11 @@ from graphpass.manager import Changed, Condition, Pass, PassResult, Skipped
 from graphpass.model import Model
 from graphpass.onnx_model import OnnxModel
 from graphpass.onnx_tensors import element_code
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.openvino_model import TRIM_NOTE, OpenVINOModel
 from graphpass.rewrite import add_input, beam_gather, drop_unread_input, has_input, integers, named
 from graphpass.variables import conversions
 
-from .slots import OnnxPast, growing_caches, past_length, past_of, trimmed
+from .slots import OnnxPast, Trim, growing_caches, past_length, past_of, reads_of, trimmed
 
 if TYPE_CHECKING:
     import openvino
@@ -49,6 +49,9 @@ class InsertReorder(Pass[Model]):
 
     Options:
         form: The pattern to emit.
+        trim: ``begin-one``, of form ``gpu`` alone, is a StridedSlice that begins at 1: what the GPU plugin of 2026.4.1
+            fuses, by a bug of its matcher, and runs as if it began at 0. On all other devices and versions it drops
+            the first position, so the model is marked (rt_info ``graphpass/trim``), and nothing else takes it.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order of axes.
@@ -74,6 +77,12 @@ class InsertReorder(Pass[Model]):
     name: ClassVar[str] = "insert-reorder"
 
     form: Literal["gpu", "compact", "onnx"] = "gpu"
+    trim: Trim = "slice"
+
+    def __post_init__(self) -> None:
+        """Check that the options fit."""
+        if self.trim != "slice" and self.form != "gpu":
+            raise ValueError(f"trim={self.trim} is of form gpu, not of {self.form}")
 
     def run(self, model: Model) -> PassResult:
         """See `Pass.run`."""
@@ -86,7 +95,7 @@ class InsertReorder(Pass[Model]):
         elif isinstance(model, OpenVINOModel) and self.form == "compact":
             _reorder_compactly(model.ov_model, caches)
         elif isinstance(model, OpenVINOModel):
-            return _reorder_for_gpus(model, caches)
+            return _reorder_for_gpus(model, caches, self.trim)
         return Changed(model, {"caches reordered": len(caches)})
 
     def _check(self, model: Model) -> None:
@@ -99,26 +108,22 @@ class InsertReorder(Pass[Model]):
             raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
 
 
-def _reorder_for_gpus(model: OpenVINOModel, caches: tuple[Cache, ...]) -> PassResult:
+def _reorder_for_gpus(model: OpenVINOModel, caches: tuple[Cache, ...], trim: Trim) -> PassResult:
     native = model.ov_model
     length = past_length(native)
     source = add_input(native, "src_idx", "i32", [-1])
     destinations = _Destinations(native)
-    reads = _reads(native)
+    reads = reads_of(native)
     for cache in caches:
-        _reorder(reads[cache.name], cache, source, destinations.of(cache), length)
+        _reorder(reads[cache.name], cache, (source, destinations.of(cache), length), trim)
     statistics = {"caches reordered": len(caches), "dst_idx inputs": destinations.count}
     notes = ["the CPU plugin does not fuse attention with a reordered cache; GPU plugins do"]
     if drop_unread_input(native, "beam_idx"):
         notes.append("beam_idx is gone: a cache is reordered by beam_idx or by src_idx and dst_idx, never by both")
+    if trim != "slice":
+        model.write_note(TRIM_NOTE, trim)
     native.validate_nodes_and_infer_types()
     return Changed(model, statistics, tuple(notes))
-
-
-def _reads(native: openvino.Model) -> dict[str, openvino.Node]:
-    """The ReadValues by variable."""
-    ops = (node for node in native.get_ops() if node.get_type_name() == "ReadValue")
-    return {node.get_attributes()["variable_id"]: node for node in ops}
 
 
 def _reorder_compactly(native: openvino.Model, caches: tuple[Cache, ...]) -> None:
@@ -126,7 +131,7 @@ def _reorder_compactly(native: openvino.Model, caches: tuple[Cache, ...]) -> Non
 
     length = past_length(native)
     source, destination = (add_input(native, name, "i32", [-1]) for name in ("src_idx", "dst_idx"))
-    reads, first = _reads(native), caches[0]
+    reads, first = reads_of(native), caches[0]
     # Before anything that is written reads them, too.
     pasts = {cache.name: past_of(reads[cache.name]) for cache in caches}
     shape = named(opset13.shape_of(reads[first.name], "i64"), "slots/shape")
@@ -134,7 +139,7 @@ def _reorder_compactly(native: openvino.Model, caches: tuple[Cache, ...]) -> Non
     slots = opset13.range(integers(0, "slots/first"), named(size, "slots/count"), integers(1, "slots/step"), "i64")
     sources = named(opset13.convert(source, "i64"), "slots/sources")
     order = opset13.scatter_elements_update(named(slots, "slots"), destination, sources, integers(0, "slots/places"))
-    kept = trimmed(named(order, "slots/order"), length, 0, "slots/kept")
+    kept = trimmed(named(order, "slots/order"), length, 0, "slice", "slots/kept")
     for cache in caches:
         name, axis = reads[cache.name].get_friendly_name(), cache.axes.sequence
         assert axis is not None
@@ -162,19 +167,21 @@ def _reorder_onnx(model: OnnxModel, caches: tuple[Cache, ...]) -> None:
 
 
 def _reorder(
-    read: openvino.Node, cache: Cache, source: openvino.Node, destination: openvino.Node, past_length: openvino.Node
+    read: openvino.Node, cache: Cache, slots: tuple[openvino.Node, openvino.Node, openvino.Node], trim: Trim
 ) -> None:
+    """Move and cut one cache; ``slots``: from where, to where, and how many are kept."""
     from openvino import opset3, opset8
 
     name, axis = read.get_friendly_name(), cache.axes.sequence
     assert axis is not None
+    source, destination, past_length = slots
     state, readers = _state(read, name)
     moved = named(opset8.gather(state, source, integers(axis, f"{name}/reorder/source_axis")), f"{name}/reorder/moved")
     updated = named(
         opset3.scatter_elements_update(state, destination, moved, integers(axis, f"{name}/reorder/axis")),
         f"{name}/reorder",
     )
-    cut = trimmed(updated, past_length, axis, f"{name}/trim")
+    cut = trimmed(updated, past_length, axis, trim, f"{name}/trim")
     for reader in readers:
         reader.replace_source_output(cut.output(0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from graphpass.analysis.caches import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from graphpass.model import Model
     from graphpass.onnx_model import OnnxModel
 
-__all__ = ["OnnxPast", "growing_caches", "past_length", "past_of", "trimmed"]
+__all__ = ["OnnxPast", "Trim", "growing_caches", "past_length", "past_of", "reads_of", "trimmed"]
+
+#: How a cache is cut: by a Slice from 0, or as 2026.4.1's GPU plugin wants it, which is wrong on all other devices.
+Trim = Literal["slice", "begin-one"]
 
 #: The input that tells the past's length where it does not follow from others.
 PAST_LENGTH = "past_len"
@@ -71,12 +74,35 @@ def past_length(native: openvino.Model) -> openvino.Node:
     return named(opset8.subtract(*lengths), "past_length")
 
 
-def trimmed(past: openvino.Node, length: openvino.Node, axis: int, name: str) -> openvino.Node:
-    """The first ``length`` (i64 [1]) positions of ``past`` along ``axis``."""
-    from openvino import opset8
+def trimmed(past: openvino.Node, length: openvino.Node, axis: int, form: Trim, name: str) -> openvino.Node:
+    """The first ``length`` (i64 [1]) positions of ``past`` along ``axis``.
 
-    bounds = [integers([0], f"{name}/start"), length, integers([1], f"{name}/step")]
-    return named(opset8.slice(past, *bounds, integers([axis], f"{name}/axis")), name)
+    ``begin-one`` is what GPU plugins of 2026.4 fuse: a StridedSlice that begins at 1 and, there, drops nothing.
+    """
+    import numpy
+    from openvino import opset8, opset13
+
+    if form == "slice":
+        bounds = [integers([0], f"{name}/start"), length, integers([1], f"{name}/step")]
+        return named(opset8.slice(past, *bounds, integers([axis], f"{name}/axis")), name)
+    # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones for where it begins, and drops nothing there.
+    ends = [integers([0] * axis, f"{name}/whole"), length] if axis else [length]
+    free = numpy.array([1] * axis + [0], numpy.int64)
+    cut = opset13.strided_slice(
+        past,
+        integers([1] * (axis + 1), f"{name}/start"),
+        named(opset13.concat(ends, 0), f"{name}/end"),
+        integers([1] * (axis + 1), f"{name}/step"),
+        begin_mask=free,
+        end_mask=free,
+    )
+    return named(cut, name)
+
+
+def reads_of(native: openvino.Model) -> dict[str, openvino.Node]:
+    """The ReadValues by variable."""
+    ops = (node for node in native.get_ops() if node.get_type_name() == "ReadValue")
+    return {node.get_attributes()["variable_id"]: node for node in ops}
 
 
 def past_of(read: openvino.Node) -> tuple[openvino.Node, set[openvino.Input]]:
@@ -133,7 +159,14 @@ class OnnxPast:
         return name
 
     def replace(self, past: str, new: str) -> None:
-        """Let all who read the input ``past``, in bodies too, read ``new``."""
+        """Let all who read the input ``past``, in bodies too, read ``new``.
+
+        Raises:
+            PreconditionError: GP319, positions are cut there already.
+        """
+        readers = {node.op_type for graph in graphs(self._model.proto) for node in graph.node if past in node.input}
+        if readers and readers - {"Shape"} <= {"Slice"}:
+            raise PreconditionError("GP319", f"positions of {past} are cut already")
         for graph in graphs(self._model.proto):
             for node in graph.node:
                 for port, name in enumerate(node.input):

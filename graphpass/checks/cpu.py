@@ -31,10 +31,20 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     fused = {finding.name for finding in attention if finding.verdict == "fused"}
     return (
         *failing_branches(model, _NODE),
+        *_cut_for_gpus(model),
         *attention,
         *_linear(graph, inventory),
         *_without_initializer(model, inventory, fused),
     )
+
+
+def _cut_for_gpus(model: Model) -> tuple[Finding, ...]:
+    from graphpass.openvino_model import TRIM_NOTE
+
+    if model.read_note(TRIM_NOTE) is None:
+        return ()
+    reason = "its caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: here that drops a position"
+    return (Finding("model", str(model.path), "wrong", reason=reason),)
 
 
 def _break(graph: Graph, attention: Attention) -> None:

@@ -31,10 +31,11 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
 
     Raises:
         UnsupportedError: GP320 the model has an input or a cache that no session knows how to feed; GP321 the runtime
-            refuses the model.
+            refuses the model; GP367 the model is made for one version of OpenVINO's GPU plugin alone.
         UsageError: GP240 the backend cannot run this dialect or device.
     """
     from graphpass.analysis.caches import analyze_caches
+    from graphpass.openvino_model import check_trim
 
     inventory = model.analysis(analyze_caches)
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
@@ -47,6 +48,8 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         from graphpass.runtime.onnxruntime_stateless import OnnxRuntimeStatelessSession
 
         return OnnxRuntimeStatelessSession(model, inventory, exact)
+    if not device.startswith("GPU"):
+        check_trim(model, f"device {device}")
     if inventory.stateful:
         from graphpass.runtime.openvino_stateful import OpenVINOStatefulSession
 

@@ -82,13 +82,9 @@ def gpu(monkeypatch):
     monkeypatch.setenv(ENVIRONMENT, str(GPU_ENVIRONMENT))
 
 
-#: A bug of 2026.4.1's activation scaling, which knows no outputs of a VariadicSplit.
-SCALING = "lfm2/ov-stateless/openvino_model.xml"
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("file", [file for file in IRS if file != SCALING])
+@pytest.mark.parametrize("file", IRS)
 def test_predictions_of_the_gpu_plugin_come_true(file):
     assert_not_contradicted(source(file), "gpu")
 

@@ -109,7 +109,7 @@ def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, m
 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "openvino_model.xml").write_text("an older result")
-    monkeypatch.setattr(Sample, "pipeline", lambda self, model, reorder: (Scale(factor=3.0),))
+    monkeypatch.setattr(Sample, "pipeline", lambda self, model: (Scale(factor=3.0),))
     arguments = ["convert", export("llama", "ov-stateless"), "-o", tmp_path / "out", "--target", "sample"]
     before = contents(tmp_path / "out")
     done = in_process(capfd, *arguments)
@@ -127,7 +127,7 @@ def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, m
 def test_a_result_that_breaks_the_target_s_contract_is_not_written(capfd, tmp_path, monkeypatch):
     from graphpass_sample.target import Sample
 
-    monkeypatch.setattr(Sample, "pipeline", lambda self, model, reorder: ())
+    monkeypatch.setattr(Sample, "pipeline", lambda self, model: ())
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "sample")
     assert done.code == 5
     assert done.err.startswith("error: GP405: target sample needs 'OpenVINO IR'")
@@ -148,7 +148,9 @@ def test_an_unknown_target(capfd, tmp_path):
 
 
 def test_reorder(capfd, tmp_path):
-    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--reorder")
+    done = in_process(
+        capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu{cache=reorder}"
+    )
     assert (done.code, done.err) == (0, "")
     assert {"src_idx", "dst_idx"} <= {port.name for port in load(tmp_path / "out").inputs}
 

@@ -214,7 +214,7 @@ def test_an_encoder_that_fills_the_caches(capfd, tmp_path):
         (["--target", "npu"], "target npu takes no models of an encoder and a decoder"),
         (["--target", "paged"], "target paged takes no models of an encoder and a decoder"),
         (["--target", "ort"], "target ort takes no models of an encoder and a decoder"),
-        (["--target", "cpu", "--reorder"], "--reorder is not for models of an encoder and a decoder"),
+        (["--target", "cpu{cache=reorder}"], "cache=reorder is not for models of an encoder and a decoder"),
         (["--target", "cpu", "--if-changed"], "--if-changed is not for models of an encoder and a decoder"),
     ],
 )

@@ -35,7 +35,7 @@ def test_what_is_in_it(capfd, tmp_path, source):
     assert told["input"]["file"] == "openvino_model.xml"
     assert set(told["versions"]) == {"graphpass", "numpy", "onnx", "onnxruntime", "openvino"}
     assert told["pipeline"].startswith("compute-in-f32,fuse-attention,")
-    assert (told["options"]["target"], told["options"]["reorder"]) == ("cpu", False)
+    assert told["options"]["target"] == "cpu"
     assert {"pass": "make-stateful", "changed": True, "did": {"variables": 4, "kv": 4, "linear": 0}} in told["passes"]
     assert set(told["output"]) == set(contents(tmp_path / "out")) - {"graphpass.json"}
     assert find_model(tmp_path / "out").name == "openvino_model.xml"
@@ -137,10 +137,10 @@ def test_other_work_is_done(capfd, tmp_path, source, change, reason):
 def test_other_options_are_other_work(capfd, tmp_path, source):
     out = tmp_path / "out"
     convert(capfd, source, out)
-    done = convert(capfd, source, out, "--reorder")
-    assert done.err.startswith("not up to date: options reorder was False and is True\n")
+    done = convert(capfd, source, out, "--target", "cpu{cache=reorder}")
+    assert done.err.startswith("not up to date: options target was 'cpu' and is 'cpu{cache=reorder}'\n")
     done = convert(capfd, source, out)
-    assert done.err.startswith("not up to date: options reorder was True and is False\n")
+    assert done.err.startswith("not up to date: options target was 'cpu{cache=reorder}' and is 'cpu'\n")
 
 
 def test_a_result_without_what_its_weights_held_is_made_again(capfd, tmp_path, source):
@@ -151,7 +151,7 @@ def test_a_result_without_what_its_weights_held_is_made_again(capfd, tmp_path, s
 
 def test_shared_weights_to_which_others_were_appended_are_the_same(capfd, tmp_path, source):
     assert convert(capfd, source, tmp_path / "out", "--weights", "share").code == 0
-    reorder = ["-o", tmp_path / "other", "--target", "cpu", "--no-verify", "--weights", "share", "--reorder"]
+    reorder = ["-o", tmp_path / "other", "--target", "cpu{cache=reorder}", "--no-verify", "--weights", "share"]
     assert in_process(capfd, "convert", source, *reorder).code == 0
     size = (source / "openvino_model.bin").stat().st_size
     assert "is up to date" in convert(capfd, source, tmp_path / "out", "--weights", "share").out

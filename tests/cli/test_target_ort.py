@@ -28,14 +28,14 @@ EXPORTS = [
 QUICK = {("llama", "onnx"), ("lfm2", "onnx-genai"), ("mamba", "onnx-raw"), ("gemma3_text", "onnx")}
 
 
-@pytest.mark.parametrize("reorder", [False, True])
+@pytest.mark.parametrize("cache", ["past", "reorder"])
 @pytest.mark.parametrize(
     ("name", "variant"),
     [pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in EXPORTS],
 )
-def test_the_same_tokens(name, variant, reorder):
+def test_the_same_tokens(name, variant, cache):
     model = load(export(name, variant))
-    made = PassManager(ORT().pipeline(model, reorder=reorder)).run(model).model
+    made = PassManager(ORT(cache=cache).pipeline(model)).run(model).model
     ORT().check(made)
     report = check_model(made, "ort")
     assert report.holds
@@ -45,13 +45,15 @@ def test_the_same_tokens(name, variant, reorder):
     while len(tokens) < len(expected["greedy_ids"]):
         tokens.append(int(session.step(tokens[-1:])[0, -1].argmax()))
     assert tokens == expected["greedy_ids"]
-    assert ("src_idx" in {port.name for port in made.inputs}) == (reorder and analyze_caches(model).kind != "linear")
+    assert ("src_idx" in {port.name for port in made.inputs}) == (
+        cache == "reorder" and analyze_caches(model).kind != "linear"
+    )
 
 
 @pytest.mark.parametrize("path", ["t5/onnx/decoder_with_past_model.onnx", "whisper/onnx/decoder_with_past_model.onnx"])
 def test_decoders_of_encoders_keep_their_cross_caches(path):
     model = load(fixtures() / path)
-    made = PassManager(ORT().pipeline(model, reorder=True)).run(model).model
+    made = PassManager(ORT(cache="reorder").pipeline(model)).run(model).model
     assert check_model(made, "ort").confirmation.outcome == "confirmed"
     assert [(cache.name, cache.kind) for cache in analyze_caches(made).caches] == [
         (cache.name, cache.kind) for cache in analyze_caches(model).caches
@@ -61,7 +63,7 @@ def test_decoders_of_encoders_keep_their_cross_caches(path):
 
 def test_convert(capfd, tmp_path):
     done = in_process(
-        capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort", "--reorder"
+        capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort{cache=reorder}"
     )
     assert (done.code, done.err) == (0, "")
     assert "pipeline  insert-reorder{form=onnx}" in done.out

@@ -4,12 +4,12 @@ from support.models import export
 from graphpass.errors import PassFailedError, PreconditionError, UsageError
 from graphpass.manager import PassManager
 from graphpass.model import load
-from graphpass.pipeline import format_passes
-from graphpass.targets import CPU, GPU, NPU, Paged
+from graphpass.pipeline import format_passes, format_target, parse_target
+from graphpass.targets import CPU, GPU, NPU, ORT, Paged
 
 
 def pipeline(model, variant, **options):
-    return format_passes(CPU().pipeline(load(export(model, variant)), **options)).split(",")
+    return format_passes(CPU(**options).pipeline(load(export(model, variant)))).split(",")
 
 
 def test_from_onnx_everything_is_done():
@@ -27,7 +27,7 @@ def test_a_stateful_model_is_not_made_stateful_again():
 
 
 def test_reorder_comes_last_and_only_when_asked_for():
-    assert pipeline("llama", "onnx", reorder=True) == [*pipeline("llama", "onnx"), "insert-reorder"]
+    assert pipeline("llama", "onnx", cache="reorder") == [*pipeline("llama", "onnx"), "insert-reorder"]
 
 
 @pytest.mark.parametrize("variant", ["onnx-nocache", "ov-nocache"])
@@ -50,11 +50,11 @@ def test_a_broken_contract_is_told(variant, word):
         CPU().check(load(export("llama", variant)))
 
 
-@pytest.mark.parametrize("target", [GPU(), Paged()])
+@pytest.mark.parametrize(("target", "more"), [(Paged(), []), (GPU(), ["lower-variadic-split"])])
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
-def test_other_runtimes_of_openvino_take_the_same_form(target, variant):
+def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
     model = load(export("llama", variant))
-    assert format_passes(target.pipeline(model)).split(",") == pipeline("llama", variant)
+    assert format_passes(target.pipeline(model)).split(",") == [*pipeline("llama", variant), *more]
     target.check(PassManager(target.pipeline(model)).run(model).model)
 
 
@@ -75,16 +75,17 @@ def test_positions_are_exposed_where_padding_is_masked():
 
 def test_a_gpu_can_reorder_slots():
     model = load(export("llama", "onnx"))
-    made = PassManager(GPU().pipeline(model, reorder=True)).run(model).model
+    made = PassManager(GPU(cache="reorder").pipeline(model)).run(model).model
     names = {port.name for port in made.inputs}
     assert {"src_idx", "dst_idx"} <= names
     assert "beam_idx" not in names
 
 
-@pytest.mark.parametrize("target", [NPU(), Paged()])
-def test_some_reorder_nothing(target):
-    with pytest.raises(UsageError, match="GP224"):
-        target.pipeline(load(export("llama", "onnx")), reorder=True)
+@pytest.mark.parametrize(("target", "instead"), [(NPU, "position_ids"), (Paged, "scheduler")])
+def test_some_reorder_nothing(target, instead):
+    with pytest.raises(UsageError, match="GP224") as caught:
+        target(cache="reorder").pipeline(load(export("llama", "onnx")))
+    assert instead in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -99,3 +100,39 @@ def test_some_reorder_nothing(target):
 )
 def test_positions_are_exposed_where_padding_does_not_reach_linear_states(name, variant, positions):
     assert ("expose-position-ids" in pipeline(name, variant)) == positions
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("text", "made"),
+        [
+            ("gpu", GPU()),
+            ("gpu{cache=reorder}", GPU(cache="reorder")),
+            ("gpu{cache=reorder,trim=begin-one}", GPU(cache="reorder", trim="begin-one")),
+            ("cpu{cache=beam}", CPU()),
+            ("ort{cache=reorder}", ORT(cache="reorder")),
+        ],
+    )
+    def test_as_of_a_pass(self, text, made):
+        assert parse_target(text) == made
+        assert parse_target(format_target(made)) == made
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [
+            ("gpux", "GP215: unknown target 'gpux' .column 1"),
+            ("gpu{form=reorder}", "GP212: gpu has no option 'form' .column 5"),
+            ("gpu{cache=paged}", "GP213"),
+            ("gpu{trim=begin-one}", "GP213.*trim is how cache=reorder cuts"),
+            ("cpu,gpu", "GP210: one target is wanted, not 2"),
+            ("", "GP210: one target is wanted, not 0"),
+        ],
+    )
+    def test_what_is_wrong_is_told(self, text, error):
+        with pytest.raises(UsageError, match=error):
+            parse_target(text)
+
+    def test_the_trim_of_a_gpu(self):
+        model = load(export("llama", "ov-stateful"))
+        passes = format_passes(GPU(cache="reorder", trim="begin-one").pipeline(model))
+        assert passes.endswith("insert-reorder{trim=begin-one},lower-variadic-split")

@@ -21,7 +21,7 @@ class Sample(Target):
     output_file: ClassVar[str] = "openvino_model.xml"
     contract: ClassVar[tuple[Condition, ...]] = (OPENVINO,)
 
-    def pipeline(self, model: Model, *, reorder: bool = False) -> tuple[Pass[Any], ...]:
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`."""
         names = ["sample-scale"] if model.dialect == "openvino" else ["to-openvino", "sample-scale"]
         return tuple(get_pass(name)() for name in names)
