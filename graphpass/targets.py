@@ -166,6 +166,8 @@ class _StatefulIR(Target):
         names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
         if not inventory.stateful:
             names.append("make-stateful")
+        if inventory.of_kind("linear"):
+            names.append("widen-conv-window")
         if self.cache == "reorder":
             names.append(self._reordering())
         names += self.afterwards

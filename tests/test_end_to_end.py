@@ -110,11 +110,12 @@ def test_openvino_genai_generates_the_reference_tokens_of_a_hybrid_that_masks_pa
     assert list(pipeline.generate(prompt, config).tokens[0]) == expected["greedy_ids"]
 
 
-def test_openvino_genai_generates_the_reference_tokens_of_a_hybrid(genai_folder):
-    """Its paged backend wants convolutions' windows under Transformers' names and as wide as the kernel."""
+@pytest.mark.parametrize("backend", ["SDPA", "PA"])
+def test_openvino_genai_generates_the_reference_tokens_of_a_hybrid(genai_folder, backend):
+    """Its paged backend wants convolutions' windows as wide as the kernel, and the builder keeps a column less."""
     expected = reference("lfm2")
     folder = genai_folder("lfm2", "onnx-genai")
-    pipeline = openvino_genai.LLMPipeline(folder, "CPU", ATTENTION_BACKEND="SDPA", **EXACT)
+    pipeline = openvino_genai.LLMPipeline(folder, "CPU", ATTENTION_BACKEND=backend, **EXACT)
     prompt = openvino.Tensor(numpy.array([expected["prompt_ids"]], dtype=numpy.int64))
     config = openvino_genai.GenerationConfig(max_new_tokens=12, ignore_eos=True)
     assert list(pipeline.generate(prompt, config).tokens[0]) == expected["greedy_ids"]

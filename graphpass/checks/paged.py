@@ -77,22 +77,29 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
         if left is None:
             yield Finding("cache", cache.name, "fused", cache.layer)
         else:
-            reason = "its result is not cut by a Slice, as that of a window with a column for each of the weights is"
-            yield Finding("cache", cache.name, "refused", cache.layer, left.name, reason, _CONVOLUTION)
+            node, reason = left
+            yield Finding("cache", cache.name, "refused", cache.layer, node.name, reason, _CONVOLUTION)
 
 
-def _unfused_convolution(graph: Graph, cache: Cache) -> Node | None:
-    """The convolution over ``cache`` and the new columns whose result no Slice cuts, where there is one."""
+def _unfused_convolution(graph: Graph, cache: Cache) -> tuple[Node, str] | None:
+    """What of the convolution over ``cache`` and the new columns is not as it is looked for, where there is one."""
     pending = [node.outputs[0] for node in graph.of_op("ReadValue") if node.name == cache.read]
     while pending:
         for node in data_uses(graph, pending.pop()):
+            if node.op == "Concat" and any(use.op == "GroupConvolution" for use in data_uses(graph, node.outputs[0])):
+                axis = node.native.get_attributes()["axis"]
+                if axis != -1:
+                    return node, f"it joins along axis {axis}, and only one that is counted from the end, -1, is found"
             if node.op in {"Gather", "Concat"}:
                 pending += node.outputs
             elif node.op == "GroupConvolution":
                 uses = data_uses(graph, node.outputs[0])
                 if [use.op for use in uses] == ["Add"]:
                     uses = data_uses(graph, uses[0].outputs[0])
-                return node if any(use.op != "Slice" for use in uses) else None
+                if any(use.op != "Slice" for use in uses):
+                    reason = "its result is not cut by a Slice, as with a window of a column for each of the weights"
+                    return node, reason
+                return None
     return None
 
 
