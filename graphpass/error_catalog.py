@@ -11,7 +11,8 @@ __all__ = ["CATALOG", "explain_error", "is_error_id"]
 
 CATALOG: dict[str, str] = {
     "GP101": (
-        "The path that was given as MODEL does not exist. Check the spelling, and the folder that the command runs in."
+        "The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the "
+        "folder that the command runs in."
     ),
     "GP102": (
         "The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with "
