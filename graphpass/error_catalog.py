@@ -272,6 +272,10 @@ CATALOG: dict[str, str] = {
         "An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and "
         "features of a fixed size, can be made up."
     ),
+    "GP348": (
+        "openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With "
+        "--no-tokenizer the model is converted without it."
+    ),
     "GP350": (
         "`graphpass convert` made a model that the target's runtime would not run as the target promises: attention "
         "that it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` "

@@ -21,7 +21,7 @@ __all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
 #: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
 #: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized, MultiHeadAttention, ONNX's
-#: RotaryEmbedding, and its Attention unless keys have fewer heads than queries. TensorScatter it cannot read.
+#: RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer heads than queries.
 _LOWERINGS = {
     "lower-causal-conv": {"CausalConvWithState"},
     "lower-group-query-attention": {"GroupQueryAttention"},
@@ -29,6 +29,7 @@ _LOWERINGS = {
     "lower-quantized-mixture-of-experts": {"QMoE"},
     "lower-mixture-of-experts": {"MoE", "QMoE"},
     "lower-rotary-embedding": {"RotaryEmbedding"},
+    "lower-tensor-scatter": {"TensorScatter"},
 }
 
 
@@ -170,7 +171,7 @@ class _StatefulIR(Target):
             names.append("widen-conv-window")
         if self.cache == "reorder":
             names.append(self._reordering())
-        names += self.afterwards
+        names += [*self.afterwards, "set-runtime-options"]
         return parse(",".join(names))
 
     def _reordering(self) -> str:
@@ -199,7 +200,7 @@ class _StatefulIR(Target):
         start = len(_to_openvino(model))
         options: dict[str, Any] = {"source": str(first)}
         compute = get_pass("compute-cross-caches")(**options)
-        return (*passes[:start], compute, *passes[start:], get_pass("keep-cross-caches")())
+        return (*passes[:start], compute, *passes[start:-1], get_pass("keep-cross-caches")(), passes[-1])
 
 
 @dataclass(frozen=True)
