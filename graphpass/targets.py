@@ -155,7 +155,7 @@ class _StatefulIR(Target):
         if not self.takes_begin_one:
             check_trim(model, f"target {self.name}")
 
-        names = [*_to_openvino(model), "compute-in-f32", *self.beforehand, "fuse-attention"]
+        names = [*_to_openvino(model), "compute-in-f32", *_experts(model), *self.beforehand, "fuse-attention"]
         inventory = analyze_caches(model)
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
@@ -324,6 +324,11 @@ def _to_openvino(model: Model) -> list[str]:
         return []
     branch = ["take-branch"] if any(port.name == _SWITCH for port in model.inputs) else []
     return [*branch, *_lowerings(model), "to-openvino"]
+
+
+def _experts(model: Model) -> list[str]:
+    """The pass that joins experts, where something looks for the tokens of one."""
+    return ["join-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
 
 
 def _lowerings(model: Model) -> list[str]:

@@ -57,7 +57,8 @@ def test_a_broken_contract_is_told(variant, word):
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
     model = load(export("llama", variant))
-    assert format_passes(target.pipeline(model)).split(",") == [*pipeline("llama", variant), *more]
+    *names, last = pipeline("llama", variant)
+    assert format_passes(target.pipeline(model)).split(",") == [*names, *more, last]
     target.check(PassManager(target.pipeline(model)).run(model).model)
 
 

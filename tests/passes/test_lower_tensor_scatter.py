@@ -121,6 +121,27 @@ def test_a_cache_that_is_written_in_place_becomes_no_variable(monkeypatch, room)
         PassManager(passes).run(model)
 
 
+def test_attention_over_such_caches():
+    """OpenVINO's frontend reads what tells Attention how many positions there are (nonpad_kv_seqlen)."""
+    model = operator_forms.external()
+    random = numpy.random.default_rng(0)
+    given = {
+        "ids": numpy.array([[1, 2, 3], [3, 2, 1]]),
+        "where": numpy.array([4, 2]),
+        "seen": numpy.array([7, 5]),
+        "past_key": random.standard_normal([2, 3, 9, 8]).astype(numpy.float32),
+        "past_value": random.standard_normal([2, 3, 9, 8]).astype(numpy.float32),
+    }
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it warns that it copies a cache that is not written in place
+    expected = onnxruntime.InferenceSession(model.proto.SerializeToString(), options).run(None, given)
+    result = PassManager([LowerTensorScatter(), ToOpenVINO()]).run(model).model
+    assert isinstance(result, OpenVINOModel)
+    found = compiled(result.ov_model)(given)
+    for port, want in enumerate(expected):
+        numpy.testing.assert_allclose(found[port], want, atol=1e-5)
+
+
 def test_a_decoder_of_fixed_capacity_runs_on_openvino():
     llama = version_converter.convert_version(load(export("llama", "onnx")).proto, 24)
     fixed = PassManager([StaticCache(32)]).run(OnnxModel(llama)).model
