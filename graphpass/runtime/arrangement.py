@@ -32,12 +32,15 @@ class Arrangement:
         self._steps_per_copy = steps_per_copy
         self._cost = 0
 
+    def wants_sorting(self, slots: Slots) -> bool:
+        """Whether entries have to stand in the order of their slots, one for each, and do not."""
+        return slots.shares or (not slots.in_order and self._past_order() != "any")
+
     def fits(self, slots: Slots) -> bool:
-        """Whether the next step may run on the entries as they lie; call it once a step."""
+        """Whether the next step may run on the entries, sorted if need be, as they lie; call it once a step."""
         if slots.in_place:
             return True
-        order = self._past_order()
-        if order == "index" or slots.shares or (order == "order" and not slots.in_order):
+        if self._past_order() == "index":
             return False
         self._cost += slots.waste
         return self._cost <= self._steps_per_copy * slots.length

@@ -57,6 +57,15 @@ class CacheBuffer:
         self.held = np.ascontiguousarray(value)
         self._memory = self.held.reshape(-1)
 
+    def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
+        """Let entries take the old values of others, in place, and tell how many bytes were moved."""
+        assert self._sequence is not None
+        entries = np.moveaxis(self.held, self._sequence, 0)
+        # What is moved is read as a whole before any of it is overwritten.
+        values = entries[sources]
+        entries[destinations] = values
+        return values.nbytes
+
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None, batch: int | None) -> int:
         """Hold only these entries and rows, in this order; all where none are given.
 

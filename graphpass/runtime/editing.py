@@ -297,6 +297,10 @@ class EditableCaches(ABC):
         """Let a cache hold ``value``, which belongs to the session from here on."""
 
     @abstractmethod
+    def _sort(self, slots: Slots) -> None:
+        """Let entries of the growing caches stand in the order of their slots, one for each."""
+
+    @abstractmethod
     def _pay(self) -> None:
         """Feed what is owed since a rewind."""
 
@@ -346,6 +350,8 @@ class EditableCaches(ABC):
             entries = slots.compact()
             moved = np.flatnonzero(entries != np.arange(len(entries)))
             return entries[moved], moved
+        if self._arrangement.wants_sorting(slots):
+            self._sort(slots)
         if not slots.in_place and not self._arrangement.fits(slots):
             self._compact(slots)
         none = np.zeros(0, np.int64)

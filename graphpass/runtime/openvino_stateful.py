@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from graphpass.caches import Cache, Inventory
     from graphpass.model import Model
     from graphpass.runtime.inputs import Array, Step
+    from graphpass.runtime.slots import Slots
 
 __all__ = ["OpenVINOStatefulSession"]
 
@@ -43,6 +44,10 @@ class OpenVINOStatefulSession(DecodeSession):
 
     def _forget(self) -> None:
         self._request.reset_state()
+
+    def _sort(self, slots: Slots) -> None:
+        # The state API takes no less than whole caches, so that no waste has to stay either.
+        self._compact(slots)
 
     def _read(self, cache: Cache) -> Array:
         return self._request.state(cache.name)

@@ -194,6 +194,23 @@ class Slots:
         self._counted = self._counted[rows]
         self.batch = len(rows)
 
+    def sort(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Let entries stand in the order of their slots, one for each, by moving as few as that takes.
+
+        Where slots were reordered and none dropped, those that were named move, and no others.
+
+        Returns:
+            int64 [n] each: entries, and where their old values belong.
+        """
+        unused = np.flatnonzero(self._uses[: self.size] == 0)
+        used = np.flatnonzero(self._uses[: self.size])
+        wanted = np.sort(np.concatenate([used, unused[: self.length - len(used)]]))
+        moved = np.flatnonzero(self.entries != wanted)
+        sources, destinations = self.entries[moved], wanted[moved]
+        self._table[:, :, destinations] = self._table[:, :, sources]
+        self.hold(wanted)
+        return sources, destinations
+
     def compact(self) -> NDArray[np.int64]:
         """Make entry i stand for slot i.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from graphpass.caches import Cache, Inventory
     from graphpass.model import Model
+    from graphpass.runtime.slots import Slots
 
 __all__ = ["StatelessSession"]
 
@@ -104,6 +105,12 @@ class StatelessSession(DecodeSession):
 
     def _write(self, cache: Cache, value: Array) -> None:
         self._buffers[cache.name].hold(value)
+
+    def _sort(self, slots: Slots) -> None:
+        self._copy_snapshots()
+        sources, destinations = slots.sort()
+        for cache in self._growing:
+            self._bytes_copied += self._buffers[cache.name].move(sources, destinations)
 
     def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
         for cache in (*self._growing, *self._fixed):

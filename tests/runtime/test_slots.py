@@ -58,6 +58,14 @@ class SlotMachine(RuleBasedStateMachine):
         self.memory, self.expected, self.kept = self.memory[rows], self.expected[rows], None
 
     @rule()
+    def sort(self) -> None:
+        sources, destinations = self.slots.sort()
+        self.memory[:, destinations] = self.memory[:, sources]
+        self.kept = None
+        assert self.slots.in_order
+        assert not self.slots.shares
+
+    @rule()
     def compact(self) -> None:
         self.memory = self.memory[:, self.slots.compact()]
         self.kept = None
@@ -93,6 +101,16 @@ class SlotMachine(RuleBasedStateMachine):
 
 TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_sorting_moves_the_slots_that_were_named_and_no_others() -> None:
+    slots = Slots(1)
+    ids = np.arange(10)[None]
+    slots.append(Tokens(ids, np.ones_like(ids), ids))
+    slots.reorder(np.array([9, 3, 3]), np.array([3, 4, 9]))
+    sources, destinations = slots.sort()
+    assert sorted(zip(sources.tolist(), destinations.tolist(), strict=True)) == [(3, 4), (3, 9), (9, 3)]
+    assert slots.in_place
 
 
 @given(st.lists(st.integers(-5, 12)), st.integers(0, 8))
