@@ -312,6 +312,10 @@ CATALOG: dict[str, str] = {
         "Everything else drops the first position there, so only that plugin may run it: make another one for other "
         "devices and versions, without trim=begin-one."
     ),
+    "GP368": (
+        "insert-snapshot cannot keep the earlier states of a linear cache: the model has an input steps_back already, "
+        "or the cache has no initial value or axes that are not known. make-stateful gives variables initial values."
+    ),
     "GP370": (
         "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "
         "to reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed."

@@ -8,8 +8,8 @@ from graphpass.analysis.blocks import attention_blocks, beyond_reach, with_windo
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.declared import apply_declarations
 from graphpass.analysis.operands import attention_operands
-from graphpass.analysis.pairs import Pair, find_pairs, is_stateful, may_be_past
-from graphpass.analysis.reads import attention_reads
+from graphpass.analysis.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past
+from graphpass.analysis.reads import Read, attention_reads
 from graphpass.analysis.regions import regions
 from graphpass.analysis.unpaired import unpaired_inputs, unpaired_outputs
 from graphpass.analysis.verdicts import Found, classify, read_only
@@ -43,7 +43,7 @@ def _analyze(model: Model) -> Inventory:
     reads = whole.analysis(attention_reads)
     operands = whole.analysis(attention_operands)
     pairs = whole.analysis(find_pairs)
-    kinds = {pair: classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs}
+    kinds = {pair: _classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs}
     found = list(apply_declarations(whole, model.declarations, kinds).values())
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):
@@ -62,6 +62,15 @@ def _analyze(model: Model) -> Inventory:
         unpaired_inputs=unpaired_inputs(graph, pairs, known, operands),
         unpaired_outputs=unpaired_outputs(graph, pairs, known, operands),
     )
+
+
+def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
+    found = classify(model, pair, reads)
+    state = history_of(model.graph, pair)
+    if state is None:
+        return found
+    evidence = (f"it holds earlier states of {state.attributes['variable']}, and nothing new",)
+    return replace(found, cache=replace(found.cache, kind="other", role="unknown", evidence=evidence))
 
 
 def _regions(model: Model, kinds: dict[Pair, Found]) -> dict[str, int | None]:

@@ -13,7 +13,17 @@ from graphpass.analysis.operators import INNER_CACHES, STATE_OPERATORS, inner_st
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
-__all__ = ["INNER_CACHES", "PRODUCTS", "Pair", "appended", "find_pairs", "is_stateful", "may_be_past", "same_tensor"]
+__all__ = [
+    "INNER_CACHES",
+    "PRODUCTS",
+    "Pair",
+    "appended",
+    "find_pairs",
+    "history_of",
+    "is_stateful",
+    "may_be_past",
+    "same_tensor",
+]
 
 #: Operators that multiply with weights where one of their first two inputs is a weight.
 PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv", "Convolution", "GroupConvolution"})
@@ -35,7 +45,8 @@ class Pair:
     """A tensor carried from one step to the next.
 
     Attributes:
-        past: What the step starts with: output of a Parameter or ReadValue.
+        past: What the step starts with: output of a Parameter or ReadValue, or what is chosen among that and its
+            history (see `history_of`).
         present: What the next step starts with; ``None`` where nothing is written back.
         read: The Parameter or ReadValue.
         write: The Result or Assign; ``None`` where nothing is written back.
@@ -70,8 +81,46 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
     pairs = []
     for read in graph.of_op("ReadValue"):
         write = writes.get(read.attributes["variable"])
-        pairs.append(Pair(read.outputs[0], write.inputs[0] if write is not None else None, read, write))
+        pairs.append(Pair(_start(graph, read), write.inputs[0] if write is not None else None, read, write))
     return tuple(pairs)
+
+
+def _start(graph: Graph, read: Node) -> Value:
+    """What a step starts with: the variable, or the state that is chosen among it and its history."""
+    value = read.outputs[0]
+    for op in ("Unsqueeze", "Concat"):
+        following = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
+        if len(following) != 1 or following[0].op != op:
+            return read.outputs[0]
+        value = following[0].outputs[0]
+    if len(_joined(graph, value)) != 2:
+        return read.outputs[0]
+    chosen = [use.node.outputs[0] for use in graph.uses(value) if use.node.op == "Gather"]
+    readers = [use.node for one in chosen for use in graph.uses(one)]
+    starts = [node.outputs[0] for node in readers if node.op == "Squeeze"]
+    return starts[0] if len(starts) == 1 else read.outputs[0]
+
+
+def history_of(graph: Graph, pair: Pair) -> Node | None:
+    """The variable whose earlier states that of ``pair`` holds, as `insert-snapshot` keeps them; else ``None``.
+
+    A history is written from what variables held before the step alone: ``Gather(Concat(Unsqueeze(state), history))``.
+    """
+    value = pair.present
+    while value is not None and graph.producer(value).op == "Gather":
+        value = graph.producer(value).inputs[0]
+    others = [read for read in _joined(graph, value) if read != pair.read]
+    return others[0] if len(others) == 1 and pair.read in _joined(graph, value) else None
+
+
+def _joined(graph: Graph, value: Value | None) -> list[Node]:
+    """The variables of which a Concat of a state and a history is made."""
+    if value is None or graph.producer(value).op != "Concat":
+        return []
+    sources = [graph.producer(source) for source in graph.producer(value).inputs if source is not None]
+    first = sources[0].inputs[0] if sources[0].op == "Unsqueeze" else None
+    reads = [graph.producer(first) if first is not None else sources[0], *sources[1:]]
+    return reads if len(reads) == 2 and all(read.op == "ReadValue" for read in reads) else []
 
 
 def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[Pair, ...]:

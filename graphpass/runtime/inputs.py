@@ -26,7 +26,7 @@ _TOKENS = ("input_ids", "decoder_input_ids")
 _NONE = np.zeros(0, np.int64)
 
 #: Rank of the inputs that are not [batch, length]; a model that declares another means something else by the name.
-_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "past_len": 1, "tree_mask": 3}
+_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "past_len": 1, "steps_back": 1, "tree_mask": 3}
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     "boolean": np.bool_,
@@ -165,6 +165,7 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
         "beam_idx": lambda step: np.arange(step.batch) if step.rows is None else step.rows,
         "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
         "src_idx": lambda step: step.moves[0],
+        "steps_back": lambda _: np.zeros(1),
         "past_len": lambda step: np.array([step.past]),
     }
     if not linear:

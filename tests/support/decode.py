@@ -122,6 +122,8 @@ class Decoder:
                 feeds[name] = self._past(name, port, order)
             elif name == "past_len":
                 feeds[name] = numpy.array([start])
+            elif name == "steps_back":
+                feeds[name] = numpy.zeros(1, numpy.int32)
             elif name == "tree_mask":
                 feeds[name] = _empty(port, 1, 0)
             elif name == "src_idx" or name.startswith("dst_idx"):
