@@ -65,10 +65,7 @@ class StatelessSession(DecodeSession):
     def _run(self, step: Step) -> dict[str, Array]:
         if not self._starts:
             return self._replay(step)
-        self._buffers = self._buffers or {
-            cache.name: CacheBuffer(start.past(step.batch), cache.axes.sequence)
-            for cache, start in self._starts.items()
-        }
+        self._make_buffers(step.batch)
         past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
         rooms = {
             cache.write: self._buffers[cache.name].room(step.past + step.length)
@@ -88,6 +85,12 @@ class StatelessSession(DecodeSession):
                 self._bytes_copied += results[cache.write].nbytes
         return {name: results[name] for name in self.outputs}
 
+    def _make_buffers(self, batch: int) -> None:
+        """Have buffers, empty ones where there are none."""
+        self._buffers = self._buffers or {
+            cache.name: CacheBuffer(start.past(batch), cache.axes.sequence) for cache, start in self._starts.items()
+        }
+
     def _replay(self, step: Step) -> dict[str, Array]:
         assert self._slots is not None
         whole = self._slots.tokens().then(
@@ -104,6 +107,8 @@ class StatelessSession(DecodeSession):
         return self._buffers[cache.name].held
 
     def _write(self, cache: Cache, value: Array) -> None:
+        assert self._slots is not None
+        self._make_buffers(self._slots.batch)
         self._buffers[cache.name].hold(value)
 
     def _sort(self, slots: Slots) -> None:

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from support.edit_machine import Subject, run_edits
-from support.edited import forms, subject
+from support.edited import forms, subject, trees
 from support.oracle import Oracle
 
 from graphpass.errors import UnsupportedError
@@ -37,7 +37,7 @@ def test_edits(name: str, variant: str) -> None:
     [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("qwen3", "ov-stateless"), ("gpt2", "onnx")],
 )
 def test_edits_with_trees_of_drafts(name: str, variant: str) -> None:
-    run_edits(subject(name, variant, trees=True), 12)
+    run_edits(subject(name, variant, trees(variant)), 12)
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_random_edits_of_every_form(name: str, variant: str, capsys: pytest.Capt
 @pytest.mark.parametrize(("name", "variant"), forms())
 def test_random_edits_of_every_form_with_trees(name: str, variant: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        tested = subject(name, variant, trees=True)
+        tested = subject(name, variant, trees(variant))
     except UnsupportedError as error:
         pytest.skip(f"holds no tree: {error.message}")
     run_many(f"{name} {variant} with trees", tested, capsys)
@@ -63,6 +63,21 @@ def run_many(name: str, tested: Subject, capsys: pytest.CaptureFixture[str]) -> 
     run_edits(tested, sequences, random=True)
     with capsys.disabled():
         sys.stdout.write(f"\n{name}: {sequences} edit sequences, {time.perf_counter() - began:.1f} s")
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("llama", "ov-stateless"), ("lfm2", "ov-stateless"), ("lfm2", "ov-stateful"), ("mamba", "onnx-raw")],
+)
+def test_a_snapshot_comes_back_where_nothing_is_left(name: str, variant: str) -> None:
+    tested = subject(name, variant)
+    session, oracle = tested.session, Oracle(tested.recompute)
+    tested.check(session.prefill([[3], [5]]), oracle.prefill([[3], [5]]))
+    tested.check(session.step([[4], [6]]), oracle.step([[4], [6]]))
+    kept = session.snapshot()
+    session.rewind(0)
+    session.restore(kept)
+    tested.check(session.step([[9], [9]]), oracle.step([[9], [9]]))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from support import mutants
-from support.edited import model
+from support.edited import model, trees
 from support.loaded import onnx_model
 from support.models import reference
 
@@ -37,7 +37,7 @@ CHAINS = [
 def session(name: str, variant: str, use: str) -> DecodeSession:
     """A session; one for each use, since the target's and the draft model's caches differ."""
     assert use in {"target", "tree target", "draft"}
-    return open_session(model(name, variant, trees=use == "tree target"))
+    return open_session(model(name, variant, trees(variant) if use == "tree target" else ""))
 
 
 @functools.cache

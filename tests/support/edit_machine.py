@@ -224,7 +224,9 @@ class EditMachine(RuleBasedStateMachine):
         self.oracle.rows = [self.oracle.rows[0][:kept]] if kept else []
         if not kept:
             self.life += 1
-        self.subject.check(self.session.step([missing]), self.oracle.step([missing]))
+        first = len(missing) if kept else self.subject.longest_prompt
+        for ids in filter(None, (missing[:first], missing[first:])):
+            self.subject.check(self.session.step([ids]), self.oracle.step([ids]))
 
     @precondition(fed)
     @rule(data=some.data())

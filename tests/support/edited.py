@@ -21,9 +21,6 @@ _WITH_ENCODER = ("t5", "whisper")
 #: ONNX Runtime's GroupQueryAttention refuses heads of 24.
 _REFUSED = {("llama_12l", "onnx-genai")}
 
-#: What a step needs to hold a tree; windows on ONNX cannot have it.
-_TREES = {"onnx": "add-tree-mask", "openvino": "window-from-positions,add-tree-mask"}
-
 
 def forms() -> list[tuple[str, str]]:
     """All pairs of model and variant that there are."""
@@ -38,11 +35,10 @@ def forms() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def model(name: str, variant: str, trees: bool = False) -> graphpass.Model:
-    """One form of a model; ``converted`` is what graphpass makes of ONNX for the CPU; with passes for ``trees``."""
-    if trees:
-        plain = model(name, variant)
-        return graphpass.PassManager(graphpass.parse(_TREES[plain.dialect])).run(plain).model
+def model(name: str, variant: str, passes: str = "") -> graphpass.Model:
+    """One form of a model, behind some passes; ``converted`` is what graphpass makes of ONNX for the CPU."""
+    if passes:
+        return graphpass.PassManager(graphpass.parse(passes)).run(model(name, variant)).model
     if variant != "converted":
         return graphpass.load(export(name, variant))
     source = graphpass.load(export(name, "onnx"))
@@ -50,19 +46,24 @@ def model(name: str, variant: str, trees: bool = False) -> graphpass.Model:
 
 
 @functools.cache
-def subject(name: str, variant: str, trees: bool = False) -> Subject:
+def subject(name: str, variant: str, passes: str = "") -> Subject:
     """A session of its own for each form; all forms of a model share one recomputation."""
-    opened = model(name, variant, trees)
+    opened = model(name, variant, passes)
     return Subject(
         open_session(opened),
         recomputation(name),
         opened.analysis(analyze_caches).kind,
-        trees,
+        "add-tree-mask" in passes,
         # These two exports compute a prompt of several tokens in another way than single steps, and inexactly.
         longest_prompt=1 if (name, variant) in {("mamba", "ov-stateless"), ("mamba", "ov-stateful")} else 12,
         # GroupQueryAttention takes several tokens behind a past for one sequence only.
         most_rows=1 if variant == "onnx-genai" else 3,
     )
+
+
+def trees(variant: str) -> str:
+    """The passes behind which a step holds a tree; windows in ONNX cannot have them."""
+    return "add-tree-mask" if variant.startswith("onnx") else "window-from-positions,add-tree-mask"
 
 
 @functools.cache
