@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy
 import onnx
 import openvino
+import openvino_genai
 import pytest
 from support.decode import Decoder, compiled
 from support.models import export, reference
@@ -81,3 +82,39 @@ def test_onnx_to_onnx(tmp_path, weights):
     ids = [reference("llama")["prompt_ids"]]
     before, after = (open_session(load(file)).prefill(ids) for file in (source, tmp_path / "out" / "model.onnx"))
     assert numpy.array_equal(before, after)
+
+
+def generated(folder: Path) -> tuple[list[list[int]], list[float]]:
+    """What openvino.genai generates with three beams, and their scores: sums of the logits' logarithms."""
+    precise = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+    pipeline = openvino_genai.LLMPipeline(folder, "CPU", ATTENTION_BACKEND="SDPA", **precise)
+    ids = numpy.array([reference("llama")["prompt_ids"]])
+    inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids)))
+    found = pipeline.generate(inputs, max_new_tokens=8, num_beams=3, num_return_sequences=3, ignore_eos=True)
+    return [list(tokens) for tokens in found.tokens], list(found.scores)
+
+
+@pytest.mark.parametrize("weights", ["copy", "share"])
+def test_openvino_genai(tmp_path, weights):
+    source = with_external_data(export("llama", "onnx") / "model.onnx", tmp_path / "in")
+    model = PassManager(parse(f"to-openvino,{STATEFUL}")).run(load(source)).model
+    for name in ("slow", "fast"):
+        others = shutil.ignore_patterns("openvino_model.*")
+        shutil.copytree(export("llama", "ov-stateful"), tmp_path / name, ignore=others)
+    openvino.save_model(model.ov_model, tmp_path / "slow" / "openvino_model.xml", compress_to_fp16=False)
+    write_model(model, tmp_path / "fast" / "openvino_model.xml", weights=weights)
+    assert generated(tmp_path / "fast") == generated(tmp_path / "slow")
+
+
+def test_onnx_runtime_as_after_onnx_save(tmp_path):
+    source = with_external_data(export("llama", "onnx") / "model.onnx", tmp_path / "in")
+    write_model(load(source), tmp_path / "fast" / "model.onnx")
+    (tmp_path / "slow").mkdir()
+    onnx.save(onnx.load(source), tmp_path / "slow" / "model.onnx", save_as_external_data=True, location="data")
+    found = []
+    for name in ("slow", "fast"):
+        session = open_session(load(tmp_path / name / "model.onnx"))
+        steps = [session.prefill([reference("llama")["prompt_ids"]])]
+        steps += [session.step(numpy.array([[token]])) for token in (5, 9, 3)]
+        found.append(numpy.concatenate(steps, axis=1))
+    assert numpy.array_equal(*found)
