@@ -12,6 +12,7 @@ from graphpass.analysis.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.arrangement import Arrangement
 from graphpass.runtime.checkpoints import SPARSE, Checkpoints, Snapshot
+from graphpass.runtime.editable import check_editable
 from graphpass.runtime.slots import Slots, Tokens, indices
 from graphpass.runtime.stats import SessionStats
 
@@ -401,21 +402,5 @@ class EditableCaches(ABC):
         self._write(cache, value)
 
     def _check_editable(self) -> None:
-        """Refuse to edit caches of which it is not known what edits would leave of them.
-
-        Raises:
-            UnsupportedError: GP370, there is one.
-        """
-        for cache in self._inventory.caches:
-            if cache.kind == "unknown":
-                raise UnsupportedError("GP370", f"cannot edit cache {cache.name}: its kind is unknown")
-            if cache.kind == "kv" and (cache.axes.sequence is None or _holds_fixed_number(cache)):
-                raise UnsupportedError("GP370", f"cannot edit cache {cache.name}: it does not grow by what is appended")
-
-
-def _holds_fixed_number(cache: Cache) -> bool:
-    return (
-        cache.shape is not None
-        and cache.axes.sequence is not None
-        and isinstance(cache.shape[cache.axes.sequence], int)
-    )
+        """Refuse what `check_editable` refuses."""
+        check_editable(self._inventory)

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphpass.errors import UnsupportedError
 from graphpass.runtime.buffers import CacheBuffer
+from graphpass.runtime.editable import does_not_grow, windowed
 from graphpass.runtime.inputs import Array, Step, numpy_type, shape_text
 from graphpass.runtime.session import DecodeSession
 from graphpass.runtime.slots import Tokens, newest
@@ -49,6 +50,8 @@ class StatelessSession(DecodeSession):
         self._starts = {cache: _Start(cache) for cache in inventory.caches}
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
+        windows = windowed(inventory)
+        self._foreseeable = tuple(cache for cache in inventory.caches if cache.name not in windows)
 
     @abstractmethod
     def _infer(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
@@ -67,11 +70,7 @@ class StatelessSession(DecodeSession):
             return self._replay(step)
         self._make_buffers(step.batch)
         past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
-        rooms = {
-            cache.write: self._buffers[cache.name].room(step.past + step.length)
-            for cache in self._starts
-            if cache.write is not None
-        }
+        rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}
         promised = {name: room for name, room in rooms.items() if name in self._foreseen}
         results = self._infer(self._inputs.feeds(step) | past, promised)
         self._foreseen |= {
@@ -110,6 +109,12 @@ class StatelessSession(DecodeSession):
         assert self._slots is not None
         self._make_buffers(self._slots.batch)
         self._buffers[cache.name].hold(value)
+
+    def _check_editable(self) -> None:
+        super()._check_editable()
+        for cache in self._growing if self._buffers else ():
+            if cache.write not in self._foreseen:
+                raise does_not_grow(cache)
 
     def _sort(self, slots: Slots) -> None:
         self._copy_snapshots()
