@@ -135,4 +135,4 @@ class TestOptions:
     def test_the_trim_of_a_gpu(self):
         model = load(export("llama", "ov-stateful"))
         passes = format_passes(GPU(cache="reorder", trim="begin-one").pipeline(model))
-        assert passes.endswith("insert-reorder{trim=begin-one},lower-variadic-split")
+        assert ",insert-reorder{trim=begin-one},lower-variadic-split,set-runtime-options" in passes
