@@ -11,6 +11,7 @@ from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
 from .pipelines import Observation, instrument_options, prove, run_pipeline
 from .results import if_changed_option, is_current, refuse_input, stage_result, weights_option
+from .tokenizers import add_tokenizer, tokenizer_option
 
 if TYPE_CHECKING:
     from graphpass.storage.write import Weights
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @weights_option
 @if_changed_option
+@tokenizer_option
 @instrument_options
 @talk_options
 @pass_console
@@ -40,6 +42,7 @@ def command(
     allow_unfused: bool,
     weights: Weights,
     if_changed: bool,
+    tokenizer: bool,
     print_changed: bool,
     verify_each: bool,
     dump_dir: Path | None,
@@ -60,7 +63,7 @@ def command(
     if (parts := find_encoder_decoder(model)) is not None:
         from .encoder_decoder import Options, convert_folder
 
-        asked = Options(output, if_changed, verify, declared, allow_unfused, weights, observation)
+        asked = Options(output, if_changed, verify, declared, allow_unfused, weights, tokenizer, observation)
         convert_folder(console, parts, target, asked)
         return
     loaded = load_model(model, console, declared)
@@ -69,14 +72,16 @@ def command(
     from graphpass.analysis.caches import analyze_caches
     from graphpass.storage.manifest import describe, manifest_of
     from graphpass.storage.staging import staging
+    from graphpass.storage.tokenizer import missing_packages
     from graphpass.storage.write import check_destination
 
     from .contract import hold_to_contract
-    from .inventory import in_short
+    from .inventory import in_short, runs_with
 
     passes = target.pipeline(loaded)
     options = {"target": format_target(target), "verify": verify, "verify_each": verify_each}
     options |= {"allow_unfused": allow_unfused, "weights": weights, "cache": list(declared)}
+    options["tokenizer"] = tokenizer and not missing_packages()
     with console.activity("reading what the input holds"):
         described = describe(loaded, passes, options, weights=if_changed)
     if if_changed and is_current(manifest_of(output, is_file=False), described, console):
@@ -93,11 +98,16 @@ def command(
         check_destination(result.model, output / target.output_file)
         report.append(f"before    {in_short(loaded, analyze_caches(loaded))}")
         report.append(f"after     {in_short(result.model, analyze_caches(result.model))}")
+        report += runs_with(result.model)
         report += ["", *told]
         report += ["", *contract] if contract else []
         verdict = prove(loaded, result.model, console).summary() if verify else "not verified (--no-verify)"
+        assert loaded.path is not None
+        to_convert = tokenizer and result.model.dialect == "openvino"
+        about_tokenizer = add_tokenizer(loaded.path, folder, console) if to_convert else []
         with console.activity("writing"):
             files = stage_result(result, loaded.path, folder, target.output_file, weights, described, companions=True)
+        files += about_tokenizer
     if console.quiet:
         console.result(str(output / target.output_file))
     else:

@@ -10,6 +10,7 @@ from graphpass.errors import UsageError, VerificationError
 from .models import load_model
 from .pipelines import run_pipeline
 from .results import files_told, refuse_input
+from .tokenizers import add_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,7 @@ class Options:
     declared: tuple[str, ...]
     allow_unfused: bool
     weights: Weights
+    tokenizer: bool
     observation: Observation
 
 
@@ -92,11 +94,12 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
         if options.verify:
             reference = EncoderDecoderModels(encoder, decoder, first)
             verdict = _prove(reference, EncoderDecoderModels(results[0], results[1], None), console)
+        about_tokenizer = add_tokenizer(files.decoder, folder, console) if options.tokenizer else []
         with console.activity("writing"):
             made = dict(zip((ENCODER_FILE, DECODER_FILE), results, strict=True))
             shared = [stage_model(part, folder, name, weights=options.weights) for name, part in made.items()]
             copy_companions(files.decoder, folder)
-            written = files_told(folder, shared)
+            written = files_told(folder, shared) + about_tokenizer
     if console.quiet:
         for name in made:
             console.result(str(options.output / name))
@@ -108,11 +111,12 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
 def _part(name: str, before: Model, after: Model) -> list[str]:
     from graphpass.analysis.caches import analyze_caches
 
-    from .inventory import in_short
+    from .inventory import in_short, runs_with
 
     return [
         f"{name}   before  {in_short(before, analyze_caches(before))}",
         f"{' ' * len(name)}   after   {in_short(after, analyze_caches(after))}",
+        *runs_with(after),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.report.attention import attention_in_words, form_in_words, group_attention
 from graphpass.report.layers import layers_in_words
+from graphpass.runtime_options import runtime_options
 
 from .console import columns
 from .sizes import sizes_of, totals_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from graphpass.model import Dimension, Model
     from graphpass.views import View
 
-__all__ = ["as_text", "in_short"]
+__all__ = ["as_text", "in_short", "runs_with"]
 
 _FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
 
@@ -41,6 +42,8 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
         plain = [port for port in ports if port.name not in pasts]
         lines += ["", _heading(word, len(plain), len(ports) - len(plain))]
         lines += columns([(port.name, port.element_type, _shape(port.shape)) for port in plain]) if plain else []
+    if options := runtime_options(model):
+        lines += ["", f"runtime options ({len(options)})", *columns(list(options.items()))]
     lines += ["", f"caches ({len(inventory.caches)})"]
     lines += _unfolded_caches(inventory.caches) if unfolded else _folded_caches(inventory.caches)
     lines += [f"  {line}" for line in totals_of(inventory)]
@@ -62,6 +65,12 @@ def in_short(model: Model, inventory: Inventory) -> str:
     forms = _counts(map(form_in_words, inventory.attention))
     attention = "; ".join(f"{count} {form}" for form, count in forms.items()) or "no attention"
     return f"{_FORMATS[model.dialect]}, {state}, kind {inventory.kind}, {caches} caches, {attention}"
+
+
+def runs_with(model: Model) -> list[str]:
+    """A line with the options that plugins take from a model; none where it sets none."""
+    options = runtime_options(model)
+    return [f"runs with {', '.join(f'{name}={value}' for name, value in options.items())}"] if options else []
 
 
 def _heading(word: str, plain: int, caches: int) -> str:

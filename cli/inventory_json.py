@@ -17,6 +17,7 @@ __all__ = ["as_json"]
 
 def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[str, Any]:
     """The object that ``inspect --format json`` prints."""
+    from graphpass.runtime_options import runtime_options
     from graphpass.views import total_bytes, warnings_of
 
     return {
@@ -27,6 +28,7 @@ def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[s
         "attention": [asdict(block) for block in inventory.attention],
         "inputs": [_port(port) for port in model.inputs],
         "outputs": [_port(port) for port in model.outputs],
+        "runtime_options": runtime_options(model),
         "totals": asdict(total_bytes(inventory)),
         "views": [asdict(view) for view in views],
         "warnings": list(warnings_of(inventory, views)),

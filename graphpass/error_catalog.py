@@ -11,7 +11,8 @@ __all__ = ["CATALOG", "explain_error", "is_error_id"]
 
 CATALOG: dict[str, str] = {
     "GP101": (
-        "The path that was given as MODEL does not exist. Check the spelling, and the folder that the command runs in."
+        "The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the "
+        "folder that the command runs in."
     ),
     "GP102": (
         "The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with "
@@ -270,6 +271,10 @@ CATALOG: dict[str, str] = {
     "GP347": (
         "An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and "
         "features of a fixed size, can be made up."
+    ),
+    "GP348": (
+        "openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With "
+        "--no-tokenizer the model is converted without it."
     ),
     "GP350": (
         "`graphpass convert` made a model that the target's runtime would not run as the target promises: attention "

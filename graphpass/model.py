@@ -170,8 +170,12 @@ def find_model(path: str | Path) -> Path:
         UsageError: GP201 a folder with several models.
     """
     path = Path(path)
-    if not path.exists():
-        raise ReadError("GP101", f"{path} does not exist")
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise ReadError("GP101", f"{path} does not exist") from error
+    except OSError as error:
+        raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}") from error
     if path.is_file():
         if path.suffix.lower() not in {".onnx", ".xml"}:
             raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", "name the model file itself")

@@ -27,7 +27,7 @@ from graphpass.onnx_tensors import (
     tensors,
 )
 from graphpass.storage.onnx_files import stage_onnx
-from graphpass.storage.weight_file import WeightFile
+from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,13 +65,15 @@ class OnnxModel(Model):
 
         Raises:
             ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder;
-                GP112 a tensor's data does not fit its shape.
+                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape.
         """
+        graph = WeightFile.of(path)
         proto = parse_onnx(path)
         for tensor in tensors(proto):
             check_tensor(tensor)
         model = cls(proto, path)
         model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
+        check_unchanged([graph])
         return model
 
     @property

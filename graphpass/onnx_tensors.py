@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -205,7 +206,7 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
     file = (model_file.parent / location).resolve()
     if not lies_with(file, model_file):
         raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
-    if not file.is_file():
+    if not os.path.isfile(file):  # also where it may not be looked at
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
     try:
         offset = int(entries.get("offset", "0"))

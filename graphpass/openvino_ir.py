@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile files out
 
@@ -33,7 +34,7 @@ def check_ir(path: Path) -> None:
     weights = path.with_suffix(".bin")
     if not reader.weights_end:
         return
-    if not weights.is_file():
+    if not os.path.isfile(weights):  # also where it may not be looked at
         raise ReadError("GP107", f"{weights} is missing; {path.name} needs it", "copy it beside the .xml file")
     if not lies_with(weights, path):
         reason = f"{weights} is a link that leads to {weights.resolve()}, outside the folder of {path.name}"

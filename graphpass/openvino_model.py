@@ -76,6 +76,7 @@ class OpenVINOModel(Model):
             ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short; GP110 it
                 changes while it is read.
         """
+        graph = WeightFile.of(path)
         check_ir(path)
         weights = path.with_suffix(".bin")
         files = (WeightFile.of(weights),) if weights.is_file() else ()
@@ -84,9 +85,9 @@ class OpenVINOModel(Model):
         except RuntimeError as error:
             hint = "export the model again; operators of an extension are not supported"
             raise ReadError("GP106", f"{path} is damaged or not supported: {openvino_words(error)}", hint) from error
-        if not ov_model.get_ops():
+        if not (ov_model.get_results() or ov_model.get_sinks() or ov_model.get_parameters()):
             raise ReadError("GP106", f"{path} is an IR without outputs", "export the model again")
-        check_unchanged(files)
+        check_unchanged((graph, *files))
         names = {op.get_friendly_name() for op in all_ops(ov_model)}
         model = cls(ov_model, path, names | {ov_model.get_friendly_name()})
         model.weight_files = files
@@ -169,9 +170,11 @@ def _port(port: openvino.Output) -> Port:
 
 def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
     """A partial shape as plain data; ``None`` for an unknown rank."""
-    if shape.rank.is_dynamic:
+    # Its words are one call into OpenVINO, each dimension would be two: "[?,2,1..8]", "[...]" where nothing is known.
+    words = shape.to_string()
+    if words == "[...]":
         return None
-    return tuple(dimension.get_length() if dimension.is_static else None for dimension in shape)
+    return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)
 
 
 @functools.cache

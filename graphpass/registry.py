@@ -44,11 +44,7 @@ class _Kind(Generic[Class]):
         self.registered: dict[str, _Entry[Class]] = {}
 
     def entries(self) -> list[_Entry[Class]]:
-        found = [
-            _Entry(point.name, point.value, f"distribution {_distribution(point)}", point.load)
-            for point in _entry_points(self.group, tuple(sys.path))
-        ]
-        return found + list(self.registered.values())
+        return [*_installed(self.group, tuple(sys.path)), *self.registered.values()]
 
     def names(self) -> tuple[str, ...]:
         entries = self.entries()
@@ -123,6 +119,15 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoin
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=group))
+
+
+@functools.lru_cache(maxsize=8)
+def _installed(group: str, path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
+    # Who owns an entry point stands in a file of its distribution, which is read anew each time it is asked for.
+    return tuple(
+        _Entry(point.name, point.value, f"distribution {_distribution(point)}", point.load)
+        for point in _entry_points(group, path)
+    )
 
 
 def _distribution(point: metadata.EntryPoint) -> str:

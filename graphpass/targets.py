@@ -21,7 +21,7 @@ __all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
 #: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
 #: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized, MultiHeadAttention, ONNX's
-#: RotaryEmbedding, and its Attention unless keys have fewer heads than queries. TensorScatter it cannot read.
+#: RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer heads than queries.
 _LOWERINGS = {
     "lower-causal-conv": {"CausalConvWithState"},
     "lower-group-query-attention": {"GroupQueryAttention"},
@@ -29,6 +29,7 @@ _LOWERINGS = {
     "lower-quantized-mixture-of-experts": {"QMoE"},
     "lower-mixture-of-experts": {"MoE", "QMoE"},
     "lower-rotary-embedding": {"RotaryEmbedding"},
+    "lower-tensor-scatter": {"TensorScatter"},
 }
 
 
@@ -154,7 +155,7 @@ class _StatefulIR(Target):
         if not self.takes_begin_one:
             check_trim(model, f"target {self.name}")
 
-        names = [*_to_openvino(model), "compute-in-f32", *self.beforehand, "fuse-attention"]
+        names = [*_to_openvino(model), "compute-in-f32", *_experts(model), *self.beforehand, "fuse-attention"]
         inventory = analyze_caches(model)
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
@@ -170,7 +171,7 @@ class _StatefulIR(Target):
             names.append("widen-conv-window")
         if self.cache == "reorder":
             names.append(self._reordering())
-        names += self.afterwards
+        names += [*self.afterwards, "set-runtime-options"]
         return parse(",".join(names))
 
     def _reordering(self) -> str:
@@ -199,7 +200,7 @@ class _StatefulIR(Target):
         start = len(_to_openvino(model))
         options: dict[str, Any] = {"source": str(first)}
         compute = get_pass("compute-cross-caches")(**options)
-        return (*passes[:start], compute, *passes[start:], get_pass("keep-cross-caches")())
+        return (*passes[:start], compute, *passes[start:-1], get_pass("keep-cross-caches")(), passes[-1])
 
 
 @dataclass(frozen=True)
@@ -323,6 +324,11 @@ def _to_openvino(model: Model) -> list[str]:
         return []
     branch = ["take-branch"] if any(port.name == _SWITCH for port in model.inputs) else []
     return [*branch, *_lowerings(model), "to-openvino"]
+
+
+def _experts(model: Model) -> list[str]:
+    """The pass that joins experts, where something looks for the tokens of one."""
+    return ["join-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
 
 
 def _lowerings(model: Model) -> list[str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.pairs import find_pairs
+from graphpass.analysis.updates import find_updates
 from graphpass.caches import Cache, Inventory
 from graphpass.conditions import HAS_CACHES, STATEFUL, STATELESS
 from graphpass.errors import PreconditionError, UnsupportedError
@@ -67,7 +69,7 @@ class MakeStateful(Pass[OpenVINOModel]):
                 "GP318", "an input is called beam_idx already", "use make-stateful{beam-index=false}"
             )
         carried = inventory.of_kind("kv", "linear", "other")
-        _check_growth(native, inventory.of_kind("kv"))
+        _check_growth(model, inventory.of_kind("kv"))
         _check_ids(carried)
         initial = _Initializers(native, carried)
         beam_index = add_input(native, "beam_idx", "i32", [_batch_size(carried)]) if self.beam_index else None
@@ -117,15 +119,20 @@ def _check_ids(carried: tuple[Cache, ...]) -> None:
             raise UnsupportedError("GP313", message, "rename one of the inputs or outputs")
 
 
-def _check_growth(native: openvino.Model, caches: tuple[Cache, ...]) -> None:
+def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
     """Variables start without positions, so a cache whose number of positions is fixed cannot become one here."""
+    native = model.ov_model
+    pairs = {pair.past.name: pair for pair in find_pairs(model)}
     for cache in caches:
         past = find_input(native, cache.read).get_output_partial_shape(0)[cache.axes.sequence]
         present = find_output(native, str(cache.write)).input_value(0).get_partial_shape()[cache.axes.sequence]
-        if past.is_static and past == present:
+        updates = find_updates(model.graph, pairs[cache.read]) if cache.read in pairs else ()
+        in_place = bool(updates) and not any(update.appends for update in updates)
+        if in_place or (past.is_static and past == present):
+            size = f"{past.get_length()} positions" if past.is_static else "the positions it is given"
             raise UnsupportedError(
                 "GP326",
-                f"cache {cache.name} always holds {past.get_length()} positions: written in place, or a window",
+                f"cache {cache.name} always holds {size}: written in place, or a window",
                 "export the model with a cache that grows",
             )
 

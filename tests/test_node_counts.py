@@ -60,6 +60,5 @@ def test_as_much_is_fused(name, variant, kind):
     assert converted(name, variant)[kind] == optimum(name)[kind]
 
 
-@pytest.mark.xfail(strict=True, reason="experts are exported one by one, and no pass makes one product of them yet")
 def test_no_more_nodes_with_separate_experts():
     assert converted("qwen3_moe", "onnx").total() <= 1.05 * optimum("qwen3_moe").total()

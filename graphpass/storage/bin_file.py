@@ -11,7 +11,7 @@ import numpy
 
 from graphpass.errors import UsageError
 from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
-from graphpass.storage.weight_file import Place, WeightFile
+from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,6 +117,7 @@ class BinFile:
 
         Raises:
             OSError: The file system's words. A shared file is then as long as it was.
+            ReadError: GP110, the file to be shared was replaced.
         """
         if self._share:
             self._link(path)
@@ -149,6 +150,8 @@ class BinFile:
                 raise
             reason = f"{file.path} cannot be shared: {error.strerror}"
             raise UsageError("GP230", reason, "write on the same file system, or with --weights copy") from error
+        if not file.is_same(path):  # replaced just before; nothing may be appended to that one
+            check_unchanged([file])
 
 
 def _write_all(stream: Any, data: NDArray[numpy.uint8]) -> None:

@@ -97,9 +97,9 @@ def stage_openvino(
     for result, copy in zip(ov_model.get_results(), stub.get_results(), strict=True):
         copy.input_value(0).add_names(result.input_value(0).get_names())
     weights, small = _take_out(stub, mapped)
-    if files and source is not None and source.suffix == ".xml":
-        small.update(_strings(source, files[0]))
     xml, kept = _serialized(stub, folder / file_name)
+    if files and source is not None and source.suffix == ".xml" and b'element_type="string"' in xml:
+        small.update(_strings(source, files[0]))
     contents = [_content(match, kept) for match in _LAYER.finditer(xml)]
     used = [weight.place for weight in weights if weight.place is not None]
     used += [small[content] for content in contents if content in small]

@@ -47,6 +47,16 @@ class WeightFile:
         found = path.stat()
         return cls(path.resolve(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
+    def is_same(self, path: Path) -> bool:
+        """Whether ``path`` is another name of this file, as it was."""
+        found = WeightFile.of(path)
+        return (found.device, found.inode, found.size, found.modified) == (
+            self.device,
+            self.inode,
+            self.size,
+            self.modified,
+        )
+
     @property
     def unchanged(self) -> bool:
         """Whether the file is still there as it was."""

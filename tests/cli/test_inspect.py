@@ -17,7 +17,7 @@ from graphpass.cli.inventory_json import as_json
 from graphpass.views import view_caches
 
 KEYS = ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"]
-KEYS += ["totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
+KEYS += ["runtime_options", "totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
 CACHE_KEYS = ["name", "kind", "role", "layer", "axes", "shape", "element_type", "read", "write", "evidence"]
 CACHE_KEYS += ["index", "bytes_per_token", "fixed_bytes"]
 ATTENTION_KEYS = ["node", "form", "key", "value", "fusable", "reason", "layer", "heads", "key_heads", "head_dim"]
@@ -239,3 +239,16 @@ def test_html_that_cannot_be_written(capfd, tmp_path):
     done = in_process(capfd, "inspect", export("llama", "onnx"), "--html", tmp_path / "file" / "report.html")
     assert done.code == 6
     assert "GP501" in done.err
+
+
+def test_tells_the_options_that_plugins_take_from_the_model(capfd):
+    options = {"ACTIVATIONS_SCALE_FACTOR": "8.0", "KV_CACHE_PRECISION": "f16"}
+    text = in_process(capfd, "inspect", export("llama", "ov-stateful")).out
+    assert "\nruntime options (2)\n  ACTIVATIONS_SCALE_FACTOR  8.0\n  KV_CACHE_PRECISION        f16\n" in text
+    assert (
+        json.loads(in_process(capfd, "inspect", export("llama", "ov-stateful"), "--format", "json").out)[
+            "runtime_options"
+        ]
+        == options
+    )
+    assert "runtime options" not in in_process(capfd, "inspect", export("llama", "onnx")).out

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from support.decode import EXACT, compiled, fused_attention, greedy
 from support.models import export, reference
 
@@ -103,6 +104,22 @@ def test_onnx_s_own_operator():
     own.proto.opset_import[0].version = 17
     contrib = build(activation="silu")
     for want, got in zip(run(contrib, [4, 1]), run(own, [4, 1]), strict=True):
+        numpy.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_onnx_s_own_operator_as_onnx_defines_it():
+    model = build(domain="", activation="silu")
+    model.proto.ir_version = 12
+    random = numpy.random.default_rng(0)
+    sizes = {"batch": 2, "length": 6}
+    given = {
+        port.name: random.standard_normal([sizes.get(size, size) for size in port.shape]).astype(numpy.float32)
+        for port in model.inputs
+    }
+    after = lowered(model)
+    after.proto.opset_import[0].version, after.proto.ir_version = 17, 9
+    found = onnxruntime.InferenceSession(after.proto.SerializeToString()).run(None, given)
+    for got, want in zip(found, ReferenceEvaluator(model.proto).run(None, given), strict=True):
         numpy.testing.assert_allclose(got, want, atol=1e-5)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from support.decode import compiled
 
 import graphpass
@@ -130,6 +131,19 @@ def test_onnx_s_own_operator_is_the_same():
     """ONNX Runtime 1.31 does not take its opset yet."""
     own, contrib = lowered(build(domain="")), lowered(build())
     assert list(own.proto.graph.node) == list(contrib.proto.graph.node)
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+def test_onnx_s_own_operator_as_onnx_defines_it(rule):
+    model = build(rule, 4, 2, domain="")
+    model.proto.opset_import[0].version, model.proto.ir_version = 27, 12
+    given = feeds(model, 5, numpy.random.default_rng(0))
+    for found, want in zip(
+        session(lowered(build(rule, 4, 2, domain=""))).run(None, given),
+        ReferenceEvaluator(model.proto).run(None, given),
+        strict=True,
+    ):
+        numpy.testing.assert_allclose(found, want, atol=1e-5)
 
 
 def test_the_state_is_found_again():

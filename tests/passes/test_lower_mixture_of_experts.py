@@ -120,6 +120,22 @@ def test_forms_that_onnx_runtime_s_cpu_does_not_run(names, given):
     numpy.testing.assert_allclose(run(lowered(build(*names, k=2, **given))), expected, atol=1e-5)
 
 
+def test_a_norm_behind_it_gets_its_type():
+    """OpenVINO's frontend refused SkipSimplifiedLayerNormalization behind what it could not read."""
+    model = build(*PLAIN, k=2, activation_type="silu")
+    graph = model.proto.graph
+    graph.initializer.append(numpy_helper.from_array(numpy.linspace(0.5, 2, HIDDEN, dtype=numpy.float32), "gamma"))
+    inputs, outputs = ["tokens", "mixed", "gamma"], ["normed", "", "", "summed"]
+    graph.node.append(
+        helper.make_node("SkipSimplifiedLayerNormalization", inputs, outputs, "norm", domain="com.microsoft")
+    )
+    graph.output[0].name = "normed"
+    expected = run(model)
+    result = PassManager([ToOpenVINO()]).run(lowered(model)).model
+    assert isinstance(result, OpenVINOModel)
+    numpy.testing.assert_allclose(compiled(result.ov_model)(feeds())[0], expected, atol=1e-4)
+
+
 def test_twice_is_once():
     result = PassManager([LowerMixtureOfExperts()]).run(lowered(build(*PLAIN)))
     assert isinstance(result.records[0].result, Unchanged)

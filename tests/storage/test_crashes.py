@@ -12,17 +12,22 @@ from support import killed_writers
 from support.folders import contents
 from support.models import export
 
-from graphpass.errors import WriteError
+from graphpass.errors import ReadError, WriteError
 from graphpass.model import load, save
 from graphpass.storage.staging import staging
+from graphpass.storage.write import write_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux is asked for")
 
 
-def attempts(tmp_path: Path, policy: str, error: int = 0, links: str = "links") -> list[list[str]]:
-    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+VARIANTS = ["ov-stateful", "onnx-genai"]
+VARIANTS_STEP_BY_STEP = ["ov-stateful", pytest.param("onnx-genai", marks=pytest.mark.slow)]
+
+
+def attempts(tmp_path: Path, variant: str, policy: str, error: int = 0, links: str = "links") -> list[list[str]]:
+    shutil.copytree(export("llama", variant), tmp_path / "in")
     (tmp_path / "work").mkdir()
-    program = [sys.executable, killed_writers.__file__, tmp_path / "in" / "openvino_model.xml", tmp_path / "work"]
+    program = [sys.executable, killed_writers.__file__, load(tmp_path / "in").path, tmp_path / "work"]
     before = contents(tmp_path / "in")
     done = subprocess.run([*program, policy, str(error), links], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -31,9 +36,10 @@ def attempts(tmp_path: Path, policy: str, error: int = 0, links: str = "links") 
 
 
 @pytest.mark.parametrize("policy", ["copy", "share"])
-def test_killed_at_every_step(tmp_path, policy):
+@pytest.mark.parametrize("variant", VARIANTS_STEP_BY_STEP)
+def test_killed_at_every_step(tmp_path, variant, policy):
     """A reader finds the old graph with the old weights, or the new ones; never another mixture, never none."""
-    rows = attempts(tmp_path, policy)
+    rows = attempts(tmp_path, variant, policy)
     assert len(rows) > 45
     readers = [row[2] for row in rows]
     assert readers == sorted(readers, key=["old", "new"].index)
@@ -44,7 +50,7 @@ def test_killed_at_every_step(tmp_path, policy):
 
 def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path):
     """Then files are replaced one by one, and for an instant there is no graph."""
-    rows = attempts(tmp_path, "copy", 0, "no-links")
+    rows = attempts(tmp_path, "ov-stateful", "copy", 0, "no-links")
     readers = [row[2] for row in rows]
     assert readers == sorted(readers, key=["old", "no graph", "new"].index)
     assert 0 < readers.count("no graph") <= 4
@@ -55,8 +61,9 @@ def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["copy", "share"])
-def test_no_room_at_every_step(tmp_path, policy):
-    rows = attempts(tmp_path, policy, 28)
+@pytest.mark.parametrize("variant", VARIANTS_STEP_BY_STEP)
+def test_no_room_at_every_step(tmp_path, variant, policy):
+    rows = attempts(tmp_path, variant, policy, 28)
     codes = {int(status) >> 8 for _, status, *_ in rows}
     assert codes == {0, 1, 3}
     for _, status, reader, later, stray, left in rows:
@@ -98,20 +105,64 @@ def test_a_living_writer_s_files_are_left_alone(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user to be")
-def test_a_read_only_folder():
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_input_that_may_not_be_looked_at(variant):
     folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    out = folder / "out"
-    out.mkdir(mode=0o555)
-    model = load(export("llama", "ov-stateful"))
+    shutil.copytree(export("llama", variant), folder / "in")
+    graph = load(folder / "in").path
     child = os.fork()
     if not child:
         os.setuid(65534)
         try:
-            save(model, out / "m.xml")
+            load(graph)
+        except ReadError as error:
+            os._exit(10 if "GP101" in str(error) and "Permission denied" in str(error) else 11)
+        os._exit(12)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user to be")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_read_only_folder(variant):
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    out = folder / "out"
+    out.mkdir(mode=0o555)
+    shutil.copytree(export("llama", variant), folder / "in")
+    model = load(folder / "in")
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        try:
+            save(model, out / f"m{model.path.suffix}")
         except WriteError as error:
             os._exit(10 if "GP501" in str(error) and "Permission denied" in str(error) else 11)
         os._exit(12)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
-    assert contents(folder) == {"out": None}
+    assert contents(out) == {}
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("variant", "limit"), [("ov-stateful", None), ("onnx-genai", None), ("onnx", None), ("onnx", 300_000)]
+)
+def test_a_full_disk(tmp_path, variant, limit):
+    """With a limit, embedded weights go to a file of their own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a file system")
+    try:
+        model = load(export("llama", variant))
+        graph = model.path.name
+        (disk / graph).write_text("old")
+        with pytest.raises(WriteError, match=r"GP501: "):
+            write_model(model, disk / graph, limit)
+        assert contents(disk) == {graph: b"old"}
+        with pytest.raises(WriteError, match=r"GP501: "):
+            write_model(model, disk / "new" / graph, limit)
+        assert contents(disk) == {graph: b"old"}
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import pytest
 from support.folders import contents
 from support.models import export
 
+from graphpass import onnx_model
 from graphpass.errors import ReadError, UsageError
-from graphpass.model import load
+from graphpass.manager import PassManager
+from graphpass.model import find_model, load
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.storage import openvino_files
+from graphpass.pipeline import parse
+from graphpass.storage import onnx_files, openvino_files
 from graphpass.storage.write import write_model
 
 TYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "i4", "u4", "u1", "nf4", "f8e4m3", "f8e5m2", "f4e2m1"]
@@ -134,20 +138,79 @@ def test_an_input_that_changes(tmp_path, how, weights):
     assert not (tmp_path / "out").exists()
 
 
+def replace(file: Path) -> None:
+    shutil.copyfile(file, file.parent / "other")
+    (file.parent / "other").rename(file)
+
+
 def test_an_input_replaced_while_it_is_copied(tmp_path, monkeypatch):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
-    data = tmp_path / "in" / "openvino_model.bin"
     model = load(tmp_path / "in" / "openvino_model.xml")
     write = openvino_files.BinFile.write
 
     def replaced(self, path):
         write(self, path)
-        shutil.copyfile(data, tmp_path / "other")
-        (tmp_path / "other").rename(data)
+        replace(tmp_path / "in" / "openvino_model.bin")
 
     monkeypatch.setattr(openvino_files.BinFile, "write", replaced)
     with pytest.raises(ReadError, match="GP110"):
         write_model(model, tmp_path / "out" / "m.xml")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_input_replaced_before_it_is_shared(tmp_path, monkeypatch):
+    """Nothing is appended to the file that stands there now."""
+    shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+    model = PassManager(parse("fuse-attention,make-stateful")).run(load(tmp_path / "in")).model
+    link = os.link
+
+    def replaced(source, target, **options):
+        if str(target).endswith(".bin"):
+            replace(tmp_path / "in" / "openvino_model.bin")
+        link(source, target, **options)
+
+    before = (tmp_path / "in" / "openvino_model.bin").read_bytes()
+    monkeypatch.setattr(os, "link", replaced)
+    with pytest.raises(ReadError, match="GP110"):
+        write_model(model, tmp_path / "out" / "m.xml", weights="share")
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "in" / "openvino_model.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("variant", "changed"), [("ov-stateful", "graph"), ("ov-stateful", "weights"), ("onnx-genai", "graph")]
+)
+def test_an_input_replaced_while_it_is_read(tmp_path, monkeypatch, variant, changed):
+    shutil.copytree(export("llama", variant), tmp_path / "in")
+    graph = find_model(tmp_path / "in")
+    reads = openvino.Core.read_model
+
+    def replaced(*arguments):
+        replace(graph if changed == "graph" else graph.with_suffix(".bin"))
+        return reads(*arguments)
+
+    if variant == "ov-stateful":
+        monkeypatch.setattr(openvino.Core, "read_model", replaced)
+    else:  # of its weights nothing is read then
+        found = onnx_model.external_files
+        monkeypatch.setattr(onnx_model, "external_files", lambda *given: replace(graph) or found(*given))
+    with pytest.raises(ReadError, match="GP110"):
+        load(graph)
+
+
+@pytest.mark.parametrize("weights", ["copy", "share"])
+def test_an_onnx_input_replaced_while_it_is_copied(tmp_path, monkeypatch, weights):
+    shutil.copytree(export("llama", "onnx-genai"), tmp_path / "in")
+    model = load(tmp_path / "in")
+    stage = onnx_files.stage_onnx
+
+    def replaced(*arguments, **options):
+        replace(tmp_path / "in" / "model.onnx.data")
+        stage(*arguments, **options)
+
+    monkeypatch.setattr(onnx_files, "stage_onnx", replaced)
+    with pytest.raises(ReadError, match="GP110"):
+        write_model(model, tmp_path / "out" / "m.onnx", weights=weights)
     assert not (tmp_path / "out").exists()
 
 

@@ -34,36 +34,41 @@ _EVENTS = {
     "os.truncate",
     "fcntl.ioctl",
 }
-_OLD = {"openvino_model.xml": b"old graph", "openvino_model.bin": b"old weights", "other.txt": b"other"}
+#: An older result, by the suffix of the model.
+_OLD = {
+    ".xml": {"openvino_model.xml": b"old graph", "openvino_model.bin": b"old weights", "other.txt": b"other"},
+    ".onnx": {"model.onnx": b"old graph", "model.onnx.data": b"old weights", "other.txt": b"other"},
+}
 
 
 def main(model_file: Path, folder: Path, policy: str, error: int = 0, links: str = "links") -> None:
     if links == "no-links":
         os.symlink = _no_links
-    model = load(model_file)
-    model.stabilise_names()
+    model, older = load(model_file), _OLD[model_file.suffix]
+    graph = next(iter(older))
+    model.digest()  # settles names
     new = folder / "reference"
-    write_model(model, new / "openvino_model.xml", weights=policy)
-    (new / "other.txt").write_bytes(_OLD["other.txt"])
+    write_model(model, new / graph, weights=policy)
+    (new / "other.txt").write_bytes(older["other.txt"])
     states = {_state(new): "new"}
     done = False
     step = 0
     while not done:
         destination = folder / str(step)
         destination.mkdir()
-        for name, content in _OLD.items():
+        for name, content in older.items():
             (destination / name).write_bytes(content)
         states[_state(destination)] = "old"
         child = os.fork()
         if not child:
-            _attempt(model, destination, policy, step, error)
+            _attempt(model, destination / graph, policy, step, error)
         _, status = os.waitpid(child, 0)
         done = os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0
         found = _state(destination)
-        reader = states.get(found, "no graph" if "openvino_model.xml" not in dict(found) else "mixed")
+        reader = states.get(found, "no graph" if graph not in dict(found) else "mixed")
         stray = sorted(path.name for path in destination.iterdir() if path.name.startswith("."))
         with staging(destination) as staged:
-            (staged / "other.txt").write_bytes(_OLD["other.txt"])
+            (staged / "other.txt").write_bytes(older["other.txt"])
         left = sorted(path.name for path in destination.iterdir() if path.name.startswith("."))
         later = states.get(_state(destination), "mixed")
         told = (str(step), str(status), reader, later, "stray" if stray else "clean", "stray" if left else "clean")
@@ -85,7 +90,7 @@ def _state(folder: Path) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _attempt(model, destination: Path, policy: str, step: int, error: int) -> None:
+def _attempt(model, target: Path, policy: str, step: int, error: int) -> None:
     count = 0
 
     def reach() -> None:
@@ -111,7 +116,7 @@ def _attempt(model, destination: Path, policy: str, step: int, error: int) -> No
         setattr(os, name, stepping(getattr(os, name)))
     sys.addaudithook(audit)
     try:
-        write_model(model, destination / "openvino_model.xml", weights=policy)
+        write_model(model, target, weights=policy)
     except GraphpassError:
         os._exit(1)
     except BaseException:  # noqa: BLE001 - this process must not go on as the test

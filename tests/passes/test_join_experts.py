@@ -1,0 +1,141 @@
+"""join-experts: one product of all experts, the same numbers, and the kernel that optimum's export gets."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy
+import onnx
+import openvino
+import pytest
+from onnx import helper, numpy_helper
+from support.compressed_weights import with_dequantize_linear
+from support.decode import compiled, executed, greedy
+from support.models import export, reference
+
+import graphpass
+from graphpass.manager import Changed, PassManager, Unchanged
+from graphpass.onnx_model import OnnxModel
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.passes.compute_in_f32 import ComputeInF32
+from graphpass.passes.join_experts import JoinExperts
+from graphpass.passes.to_openvino import ToOpenVINO
+from graphpass.verify import compare
+
+LAYERS, EXPERTS, INNER = 2, 4, 32
+
+
+@functools.cache
+def converted() -> OpenVINOModel:
+    source = graphpass.load(export("qwen3_moe", "onnx"))
+    result = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    assert isinstance(result, OpenVINOModel)
+    return result
+
+
+def proto() -> onnx.ModelProto:
+    return onnx.load(export("qwen3_moe", "onnx") / "model.onnx")
+
+
+def joined(model: onnx.ModelProto, statistics: dict[str, int] | None = None) -> OpenVINOModel:
+    """The model in IR, in which as much was joined as is said, or nothing."""
+    result = PassManager([ToOpenVINO(), ComputeInF32(), JoinExperts()]).run(OnnxModel(model))
+    done = result.records[-1].result
+    if statistics is None:
+        assert isinstance(done, Unchanged)
+    else:
+        assert isinstance(done, Changed)
+        assert done.statistics == statistics
+    assert isinstance(result.model, OpenVINOModel)
+    return result.model
+
+
+ALL = {"layers": LAYERS, "experts joined": LAYERS * EXPERTS}
+
+
+def test_searches_for_tokens_are_gone():
+    kinds = [op.get_type_name() for op in converted().ov_model.get_ops()]
+    assert "NonZero" not in kinds
+    assert "OneHot" not in kinds
+
+
+def test_the_plugin_computes_the_chosen_experts_alone():
+    theirs = openvino.Core().read_model(export("qwen3_moe", "ov-stateful") / "openvino_model.xml")
+    ours = executed(compiled(converted().ov_model))
+    assert ours["GatherMatmul"] == executed(compiled(theirs))["GatherMatmul"] == 3 * LAYERS
+
+
+def test_generates_what_pytorch_generates():
+    expected = reference("qwen3_moe")
+    request = compiled(converted().ov_model).create_infer_request()
+    prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
+    assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
+
+
+def test_weights_are_not_written_again(tmp_path):
+    """The stored weights are those of the input, one by one."""
+    graphpass.save(converted(), tmp_path / "openvino_model.xml")
+    sizes = [len(tensor.raw_data) for tensor in proto().graph.initializer]
+    assert (tmp_path / "openvino_model.bin").stat().st_size < 1.1 * sum(sizes)
+
+
+def test_twice_is_once():
+    assert isinstance(PassManager([JoinExperts()]).run(converted()).records[0].result, Unchanged)
+
+
+def test_experts_are_told_by_their_number():
+    """The loop takes them in another order than they are numbered in."""
+    model = proto()
+    made = {node.output[0]: node for node in model.graph.node}
+    chosen = [node for node in model.graph.node if node.op_type == "Gather" and "mlp/Transpose" in node.input[0]]
+    assert len(chosen) == LAYERS * EXPERTS
+    for layer in range(LAYERS):
+        first, *_, last = (node for node in chosen if f"layers.{layer}/" in node.name)
+        assert {made[node.input[1]].op_type for node in (first, last)} == {"Constant"}
+        first.input[1], last.input[1] = last.input[1], first.input[1]
+    assert compare(OnnxModel(model), joined(model, ALL), steps=3).passed
+
+
+def test_biases_are_joined_too():
+    model = proto()
+    random = numpy.random.default_rng(0)
+    for node in list(model.graph.node):
+        if not node.name.endswith("gate_proj/MatMul"):
+            continue
+        bias = numpy_helper.from_array(random.standard_normal(INNER).astype(numpy.float32), f"{node.name}/bias")
+        model.graph.initializer.append(bias)
+        output = node.output[0]
+        node.output[0] = f"{output}/plain"
+        added = helper.make_node("Add", [f"{output}/plain", bias.name], [output], f"{node.name}/Add")
+        model.graph.node.insert(list(model.graph.node).index(node) + 1, added)
+    assert compare(OnnxModel(model), joined(model, ALL), steps=3).passed
+
+
+def change(model: onnx.ModelProto, name: str, op: str) -> None:
+    """Let the nodes whose names end in ``name`` compute something else."""
+    changed = [node for node in model.graph.node if node.name.endswith(name)]
+    assert changed
+    for node in changed:
+        node.op_type = op
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("experts.2/act_fn/Sigmoid", "Tanh"),  # an expert of its own kind
+        ("experts.1/act_fn/Sigmoid", "Softmax"),  # not each value by itself
+    ],
+)
+def test_leaves_what_is_no_mixture_of_equals(name, op):
+    model = proto()
+    change(model, name, op)
+    if op == "Softmax":
+        for number in (0, 2, 3):
+            change(model, f"experts.{number}/act_fn/Sigmoid", op)
+    assert compare(OnnxModel(model), joined(model), steps=2).passed
+
+
+def test_leaves_compressed_weights(tmp_path):
+    """Joined, they would have to be widened at every step."""
+    file = with_dequantize_linear(export("qwen3_moe", "onnx") / "model.onnx", tmp_path / "in", "int8", blocks=True)
+    joined(onnx.load(file))
