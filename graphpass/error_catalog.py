@@ -187,6 +187,7 @@ CATALOG: dict[str, str] = {
         "A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was "
         "overwritten. Rewind or reset the session, or make the model with a larger capacity."
     ),
+    "GP268": "graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.",
     "GP301": (
         "The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX "
         "before it."

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graphpass.errors import UnsupportedError
 from graphpass.onnx_rewrite import NodeWriter, node_name
-from graphpass.onnx_walk import bodies, in_order, inferred
+from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,6 +71,7 @@ def make_static(model: OnnxModel, caches: Iterable[Cache], length: int, past: in
     del graph.value_info[:]
     while _fold_once(model.proto):
         pass
+    _drop_unread(graph)
     _tell_outputs(model.proto)
 
 
@@ -161,19 +162,30 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
     gone = {id(node) for node in folded if node.op_type != "Constant"}
     kept = [node for node in graph.node if id(node) not in gone]
     wanted = sorted(
-        {name for node in kept for name in node.input if name in known}
+        {name for node in kept for name in (*node.input, *captured(node)) if name in known}
         & {name for node in folded if id(node) in gone for name in node.output}
     )
     if not wanted:
         return False
     made = _evaluate(proto, folded, values, shapes, wanted)
     graph.initializer.extend(made)
-    read = {name for node in kept for name in node.input} | {info.name for info in graph.output}
     del graph.node[:]
     graph.node.extend(kept)
+    return True
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Take out what only served what was computed."""
+    while True:
+        read = {name for node in graph.node for name in (*node.input, *captured(node))}
+        read |= {info.name for info in graph.output}
+        kept = [node for node in graph.node if any(name in read for name in node.output)]
+        if len(kept) == len(graph.node):
+            break
+        del graph.node[:]
+        graph.node.extend(kept)
     for tensor in [tensor for tensor in graph.initializer if tensor.name not in read]:
         graph.initializer.remove(tensor)
-    return True
 
 
 def _evaluate(

@@ -14,6 +14,8 @@ from graphpass.manager import Changed, Pass, PassResult, Skipped
 from graphpass.model import Dialect, Model
 from graphpass.phase import Phase
 
+from .mask_padding import MaskPadding
+
 if TYPE_CHECKING:
     from graphpass.caches import Cache
 
@@ -33,7 +35,8 @@ class MakeStatic(Pass[Any]):
     padding; so the last row is always the last token, and of logits only that row is computed.
 
     A model must not count slots that the mask hides. What does is refused: absolute windows (`window-from-positions`
-    mends them), positions from the past's length (`expose-position-ids`), linear states that absorb padding.
+    mends them), positions from the past's length (`expose-position-ids`). States of linear layers are kept from
+    padding as `mask-padding` does it; where that cannot be, the model is refused.
 
     Options:
         length: New tokens a run takes.
@@ -72,13 +75,17 @@ class MakeStatic(Pass[Any]):
             return Skipped("all inputs are of fixed shapes")
         inventory = analyze_caches(model)
         for cache in inventory.caches:
-            self._check(model, cache)
+            if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
+                raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot get a fixed shape")
         if past_order(model) == "index":
             raise UnsupportedError(
                 "GP392",
                 "the model counts slots of its caches, also those that the mask hides",
-                "on an IR run fuse-attention, expose-position-ids and window-from-positions before",
+                "on ONNX run lower-group-query-attention before; on an IR fuse-attention, expose-position-ids and "
+                "window-from-positions; graphpass split does",
             )
+        if self.length > 1 and inventory.of_kind("linear"):
+            _keep_padding_out(model, inventory.of_kind("linear"))
         if model.dialect == "onnx":
             from graphpass.onnx_model import OnnxModel
             from graphpass.onnx_static import make_static as make_onnx_static
@@ -94,12 +101,23 @@ class MakeStatic(Pass[Any]):
         Phase(self.length, self.past, inventory.caches).note(model)
         return Changed(model, {"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
-    def _check(self, model: Model, cache: Cache) -> None:
-        if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
-            raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot get a fixed shape")
-        if cache.kind == "linear" and self.length > 1 and absorbs_padding(model, cache):
+
+def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
+    """Let states take in no padding.
+
+    Raises:
+        UnsupportedError: GP392, one does.
+    """
+    if model.dialect == "openvino":
+        from graphpass.openvino_model import OpenVINOModel
+
+        assert isinstance(model, OpenVINOModel)
+        MaskPadding().run(model)
+        model.mark_edited()
+    for cache in caches:
+        if absorbs_padding(model, cache):
             raise UnsupportedError(
                 "GP392",
                 f"padding would enter the state {cache.name}: no attention_mask hides it there",
-                "feed such a model token by token, with a length of 1",
+                "as an IR, made by to-openvino, the model may work; or feed it token by token, with a length of 1",
             )

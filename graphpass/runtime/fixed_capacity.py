@@ -9,7 +9,7 @@ import numpy as np
 
 from graphpass.caches import Inventory
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.bound import bound_model
+from graphpass.runtime.infer import infer_of
 from graphpass.runtime.inputs import Array, InputPlan, Step, numpy_type
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class InPlaceSession(FixedCapacitySession):
         """
         capacity = _capacity(model, inventory)
         super().__init__(model.inputs, inventory.caches, capacity, capacity)
-        self._bound = bound_model(model)
+        self._infer = infer_of(model, "CPU", exact=True)
         self._rows = 0
         # A state is read while it is written, so that it takes two memories in turn.
         self._spare: dict[str, Array] = {}
@@ -227,8 +227,7 @@ class InPlaceSession(FixedCapacitySession):
                 cache.read: np.zeros_like(self.buffers[cache.read]) for cache in caches if cache.kind != "kv"
             }
         rooms = {str(cache.write): self._spare.get(cache.read, self.buffers[cache.read]) for cache in caches}
-        self._bound.bind(self.buffers, rooms)
-        outputs = self._bound.run(self._inputs.feeds(step))
+        outputs = self._infer(self._inputs.feeds(step) | self.buffers, rooms)
         for name, spare in self._spare.items():
             self.buffers[name], self._spare[name] = spare, self.buffers[name]
         return outputs["logits"]

@@ -79,11 +79,6 @@ class OpenVINORequest:
                 if name not in rooms
             }
 
-    @property
-    def native(self) -> Any:
-        """The `openvino.InferRequest`."""
-        return self._request
-
     def reset_state(self) -> None:
         """Set all variables back to what their initializers say."""
         self._request.reset_state()

@@ -11,9 +11,9 @@ import numpy as np
 from graphpass.caches import Inventory
 from graphpass.errors import UnsupportedError
 from graphpass.phase import Phase
-from graphpass.runtime.bound import BoundModel, bound_model
 from graphpass.runtime.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.hand_over import Placement, hand_over
+from graphpass.runtime.infer import Infer, infer_of
 from graphpass.runtime.inputs import Array, InputPlan, Step
 
 if TYPE_CHECKING:
@@ -46,13 +46,15 @@ class _Bound:
     Attributes:
         phase: What it takes.
         inputs: What to feed it.
-        model: The model.
-        new: What it writes: new positions and states, by the name of the past.
+        infer: Runs it.
+        pasts: Views of the session's buffers, by the name of the past.
+        new: Where it writes new positions and states, by the name of the present.
     """
 
     phase: Phase
     inputs: InputPlan
-    model: BoundModel
+    infer: Infer
+    pasts: dict[str, Array]
     new: dict[str, Array]
 
 
@@ -81,18 +83,15 @@ class PhasePairSession(FixedCapacitySession):
         self._decode = self._made(then, decode, device, exact)
 
     def _made(self, phase: Phase, model: Model, device: str, exact: bool) -> _Bound:
-        bound = bound_model(model, device, exact=exact)
         new = {}
         for cache in phase.caches:
             shape = list(_shape(cache))
             if cache.kind == "kv" and cache.axes.sequence is not None:
                 shape[cache.axes.sequence] = phase.length
-            new[cache.read] = np.zeros(shape, self.buffers[cache.read].dtype)
-        bound.bind(
-            {cache.read: self._view(cache) for cache in phase.caches},
-            {str(cache.write): new[cache.read] for cache in phase.caches},
-        )
-        return _Bound(phase, InputPlan(model.inputs, Inventory(stateful=False, caches=phase.caches)), bound, new)
+            new[str(cache.write)] = np.zeros(shape, self.buffers[cache.read].dtype)
+        plan = InputPlan(model.inputs, Inventory(stateful=False, caches=phase.caches))
+        pasts = {cache.read: self._view(cache) for cache in phase.caches}
+        return _Bound(phase, plan, infer_of(model, device, exact), pasts, new)
 
     def _forget(self) -> None:
         for buffer in self.buffers.values():
@@ -130,13 +129,14 @@ class PhasePairSession(FixedCapacitySession):
             np.pad(values[:, start : start + count], ((0, 0), (padding, 0)))
             for values in (step.input_ids, step.position_ids)
         )
-        outputs = bound.model.run(bound.inputs.feeds(Step(ids, mask, positions, phase.past)))
+        feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past))
+        outputs = bound.infer(feeds | bound.pasts, bound.new)
         for cache in phase.caches:
-            new, axis = bound.new[cache.read], cache.axes.sequence
+            held, new, axis = bound.pasts[cache.read], bound.new[str(cache.write)], cache.axes.sequence
             if cache.kind == "kv" and axis is not None:
-                _part(self._view(cache), axis, past, past + count)[...] = _part(new, axis, padding, phase.length)
+                _part(held, axis, past, past + count)[...] = _part(new, axis, padding, phase.length)
             else:
-                self._view(cache)[...] = new
+                held[...] = new
         return outputs["logits"]
 
     def _view(self, cache: Cache) -> Array:

@@ -113,7 +113,7 @@ def test_weights_stay_where_they_are() -> None:
     [
         (lambda: onnx_model("mistral_sw8"), "GP392", "counts slots"),
         (lambda: onnx_model("gpt_neo"), "GP392", "counts slots"),
-        (lambda: onnx_model("lfm2", "onnx-genai"), "GP392", "padding would enter the state past"),
+        (lambda: onnx_model("llama", "onnx-genai"), "GP392", "counts slots"),
         (lambda: onnx_model("deepseek_v3"), "GP393", "NonZero"),
         (lambda: onnx_model("qwen3_moe"), "GP393", "NonZero"),
         (lambda: openvino_model("deepseek_v3", "ov-stateless"), "GP393", "NonZero"),
@@ -125,6 +125,12 @@ def test_what_is_refused(model: object, error: str, words: str) -> None:
     with pytest.raises(GraphpassError, match=words) as caught:
         static(model())
     assert caught.value.id == error
+
+
+def test_a_state_that_takes_in_padding() -> None:
+    with pytest.raises(GraphpassError, match=r"padding would enter the state past\.0\.conv") as caught:
+        static(onnx_model("lfm2", "onnx-genai"), "lower-group-query-attention")
+    assert caught.value.id == "GP392"
 
 
 @pytest.mark.parametrize("options", ["length=0", "past=0"])

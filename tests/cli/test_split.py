@@ -1,0 +1,136 @@
+"""``graphpass split``: two models of static shapes, one file of weights."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import openvino
+import pytest
+from support.commands import in_process
+from support.models import export, reference
+
+from graphpass import load
+from graphpass.runtime import open_pair
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZES = ["--prompt", "24", "--chunk", "8", "--capacity", "32"]
+
+
+def split(capfd: Any, source: Path, target: Path, *more: str) -> str:
+    done = in_process(capfd, "split", source, "-o", target, *SIZES, *more)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def greedy(folder: Path, suffix: str, name: str = "llama") -> list[int]:
+    session = open_pair(load(folder / f"prefill{suffix}"), load(folder / f"decode{suffix}"))
+    expected = reference(name)
+    logits = session.prefill(expected["prompt_ids"])
+    found = []
+    for _ in expected["greedy_ids"]:
+        found.append(int(logits[0, -1].argmax()))
+        logits = session.step([found[-1]])
+    return found
+
+
+@pytest.mark.parametrize("more", [[], ["--weights", "share"]])
+def test_an_ir_over_one_bin_file(capfd: Any, tmp_path: Path, more: list[str]) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(export("llama", "ov-stateful"), source)
+    output = split(capfd, source, tmp_path / "out", *more)
+    out = tmp_path / "out"
+    assert "verified  same: 25 positions compared, after prompts of 1 to 24 tokens" in output
+    assert (out / "prefill.bin").samefile(out / "decode.bin")
+    assert (out / "prefill.bin").samefile(source / "openvino_model.bin") == bool(more)
+    assert not (out / "model.xml").exists()
+    assert not (out / "model.bin").exists()
+    assert (out / "tokenizer.json").exists()
+    for name, length, past in (("prefill", 8, 24), ("decode", 1, 32)):
+        model = openvino.Core().read_model(out / f"{name}.xml")
+        shapes = {port.get_any_name(): list(port.shape) for port in model.inputs}
+        assert shapes["input_ids"] == [1, length]
+        assert shapes["attention_mask"] == [1, past + length]
+        assert shapes["past_key_values.0.key"] == [1, 2, past, 16]
+    assert greedy(out, ".xml") == reference("llama")["greedy_ids"]
+
+
+def test_onnx_over_one_data_file(capfd: Any, tmp_path: Path) -> None:
+    split(capfd, export("llama", "onnx"), tmp_path)
+    assert {file.name for file in tmp_path.glob("*.onnx*")} == {"prefill.onnx", "decode.onnx", "model.onnx.data"}
+    for name in ("prefill.onnx", "decode.onnx"):
+        proto = onnx.load(tmp_path / name, load_external_data=False)
+        places = {
+            entry.value
+            for tensor in proto.graph.initializer
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+        assert places == {"model.onnx.data"}
+        assert (tmp_path / name).stat().st_size < (tmp_path / "model.onnx.data").stat().st_size / 4
+    assert greedy(tmp_path, ".onnx") == reference("llama")["greedy_ids"]
+
+
+def test_onnx_to_an_ir(capfd: Any, tmp_path: Path) -> None:
+    output = split(capfd, export("llama", "onnx"), tmp_path, "--to", "openvino")
+    assert "fuse-attention" in output
+    assert greedy(tmp_path, ".xml") == reference("llama")["greedy_ids"]
+
+
+def test_a_model_of_the_onnxruntime_genai_builder(capfd: Any, tmp_path: Path) -> None:
+    assert "lower-group-query-attention" in split(capfd, export("llama", "onnx-genai"), tmp_path)
+    assert greedy(tmp_path, ".onnx") == reference("llama")["greedy_ids"]
+
+
+@pytest.mark.parametrize("name", ["lfm2", pytest.param("qwen3_next", marks=pytest.mark.slow)])
+def test_a_hybrid_masks_its_padding(capfd: Any, tmp_path: Path, name: str) -> None:
+    split(capfd, export(name, "ov-stateful"), tmp_path)
+    assert greedy(tmp_path, ".xml", name) == reference(name)["greedy_ids"]
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "words"),
+    [
+        (("llama", "onnx"), ["--prompt", "8", "--chunk", "9", "--capacity", "9"], "GP266"),
+        (("llama", "onnx"), ["--prompt", "8", "--capacity", "7"], "GP266"),
+        (("llama", "ov-stateful"), ["--prompt", "8", "--capacity", "9", "--to", "onnx"], "GP268"),
+        (("mistral_sw8", "onnx"), ["--prompt", "8", "--capacity", "9"], "GP392"),
+        (("deepseek_v3", "ov-stateful"), ["--prompt", "8", "--capacity", "9"], "GP393"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    capfd: Any, tmp_path: Path, source: tuple[str, str], arguments: list[str], words: str
+) -> None:
+    out = tmp_path / "out"
+    done = in_process(capfd, "split", export(*source), "-o", out, *arguments)
+    assert done.code in {2, 4}
+    assert words in done.err
+    assert not out.exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_input_is_not_overwritten(capfd: Any, tmp_path: Path) -> None:
+    shutil.copytree(export("llama", "onnx"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.onnx").rename(tmp_path / "prefill.onnx")
+    before = (tmp_path / "prefill.onnx").read_bytes()
+    done = in_process(capfd, "split", tmp_path / "prefill.onnx", "-o", tmp_path, *SIZES)
+    assert done.code == 2
+    assert "GP203" in done.err
+    assert (tmp_path / "prefill.onnx").read_bytes() == before
+
+
+def test_a_pair_that_computes_something_else_is_not_written(
+    capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphpass.runtime.phases import PhasePairSession
+
+    real = PhasePairSession.step
+    monkeypatch.setattr(PhasePairSession, "step", lambda self, ids: real(self, ids) + np.float32(1))
+    done = in_process(capfd, "split", export("llama", "onnx"), "-o", tmp_path / "out", *SIZES)
+    assert done.code == 1
+    assert "a prompt of 1 tokens, step 1, logits differ by 1.0" in done.err
+    assert not (tmp_path / "out").exists()
