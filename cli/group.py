@@ -15,7 +15,7 @@ COMMANDS = {
     "why": "Tell why a cache is called what it is called.",
     "check": "Tell what a target's runtime will do with a model, and try it out.",
     "convert": "Make a model fit for a target, and prove that it computes the same.",
-    "split": "Make a prefill and a decode model of static shapes, which share their weights.",
+    "split": "Make a prefill and a decode model of static shapes, over one file of weights.",
     "run": "Run a pipeline of passes on a model.",
     "diff": "Tell how two models differ.",
     "verify": "Run two models in lockstep and tell where they part.",

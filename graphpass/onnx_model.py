@@ -167,7 +167,8 @@ class OnnxModel(Model):
             yield self.path
             return
         data = external_files(self.proto, self.path)
-        with tempfile.TemporaryDirectory(prefix=".graphpass-", dir=_scratch_folder(data)) as folder:
+        # Not called as staging calls its folders: who writes beside it would take it for what a crash left.
+        with tempfile.TemporaryDirectory(prefix=".graphpass_model-", dir=_scratch_folder(data)) as folder:
             name = self.path.name if self.path is not None else "model.onnx"
             stage_onnx(self.proto, self.path, Path(folder), name, link=True)
             yield Path(folder) / name

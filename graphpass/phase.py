@@ -48,6 +48,15 @@ class Phase:
         model.write_note(_KEY, text)
 
     @classmethod
+    def find(cls, model: Model) -> Phase | None:
+        """As `of`; ``None`` where nothing was noted.
+
+        Raises:
+            UnsupportedError: GP394, what was noted is damaged.
+        """
+        return None if model.read_note(_KEY) is None else cls.of(model)
+
+    @classmethod
     def of(cls, model: Model) -> Phase:
         """What was noted in ``model``.
 

@@ -9,6 +9,7 @@ from graphpass.checks import (
     confirm_cpu,
     confirm_gpu,
     confirm_npu,
+    confirm_npu_static,
     confirm_ort,
     confirm_paged,
     cpu,
@@ -16,10 +17,12 @@ from graphpass.checks import (
     npu,
     ort,
     paged,
+    static,
 )
 from graphpass.checks.common import not_openvino
 from graphpass.checks.finding import Confirmation, Report, compare
 from graphpass.errors import UsageError
+from graphpass.phase import Phase
 
 if TYPE_CHECKING:
     from graphpass.checks.finding import Finding
@@ -30,6 +33,9 @@ __all__ = ["TARGETS", "check_model"]
 _RULES = {"cpu": cpu, "gpu": gpu, "npu": npu, "ort": ort, "paged": paged}
 
 _TRIALS = {"cpu": confirm_cpu, "gpu": confirm_gpu, "npu": confirm_npu, "paged": confirm_paged}
+
+#: Those that have rules of their own for models of static shapes, whose caches are no caches to the others.
+_AHEAD_OF_TIME = frozenset({"npu", "ort"})
 
 #: What can be checked.
 TARGETS = tuple(_RULES)
@@ -52,7 +58,11 @@ def check_model(model: Model, target: str, *, confirm: bool = True) -> Report:
     if target not in _RULES:
         raise UsageError("GP223", f"there are no rules for target {target}", f"there are for: {', '.join(TARGETS)}")
     refused = None if target == "ort" else not_openvino(model, target)
-    findings = refused or _RULES[target].predict(model, analyze_caches(model))
+    phase = Phase.find(model) if target in _AHEAD_OF_TIME else None
+    if phase is not None:
+        findings = refused or static.predict(model, phase)
+    else:
+        findings = refused or _RULES[target].predict(model, analyze_caches(model))
     return Report(target, findings, _confirmed(model, target, findings) if confirm else None)
 
 
@@ -62,7 +72,8 @@ def _confirmed(model: Model, target: str, findings: tuple[Finding, ...]) -> Conf
     if target == "ort":
         observed = confirm_ort.observe(model)
     elif isinstance(model, OpenVINOModel):
-        observed = _TRIALS[target].observe(model)
+        is_static = target == "npu" and Phase.find(model) is not None
+        observed = confirm_npu_static.observe(model) if is_static else _TRIALS[target].observe(model)
     else:
         observed = "the model has to be converted first"
     return Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)

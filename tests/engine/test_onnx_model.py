@@ -1,5 +1,6 @@
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy
@@ -11,9 +12,10 @@ from onnx import TensorProto, helper
 from support.models import export, fixtures
 
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.model import Port
+from graphpass.model import Port, find_model
 from graphpass.onnx_model import OnnxModel, element_type
 from graphpass.onnx_tensors import is_external, tensors
+from graphpass.storage.write import write_model
 
 EXPORTS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.onnx"))
 
@@ -292,3 +294,13 @@ def test_external_data_of_a_model_without_a_path(tmp_path):
     proto = onnx.load(external_model(tmp_path), load_external_data=False)
     with pytest.raises(ReadError, match=r"GP105: .*read from no folder"):
         OnnxModel(proto).digest()
+
+
+def test_who_writes_beside_a_scratch_copy_leaves_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model = OnnxModel.load(find_model(export("llama", "onnx")))
+    model.mark_edited()
+    with model.on_disk() as path:
+        assert path.is_relative_to(tmp_path)
+        write_model(model, tmp_path / "written.onnx")
+        assert path.exists()
