@@ -54,7 +54,7 @@ class Split:
         """The passes that make ``model`` one whose attention sees only what its mask shows, in ``dialect``."""
         from graphpass.analysis.caches import analyze_caches
         from graphpass.registry import get_pass
-        from graphpass.targets import lowerings
+        from graphpass.targets import experts, lowerings
 
         inventory = analyze_caches(model)
         if dialect == "onnx":
@@ -62,7 +62,7 @@ class Split:
         else:
             names = [*lowerings(model), "to-openvino"] if model.dialect == "onnx" else []
             names += ["make-stateless"] if inventory.stateful else []
-            names += ["compute-in-f32", "fuse-attention"]
+            names += ["compute-in-f32", *experts(model), "fuse-attention"]
             names += ["expose-position-ids"] if inventory.kind != "linear" else []
             names += ["window-from-positions"]
         return tuple(get_pass(name)() for name in names)
