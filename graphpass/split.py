@@ -22,6 +22,9 @@ _BASE = "model"
 #: Weights of an ONNX file that are stored in it, in bytes, from which on they leave it to be shared.
 _WORTH_SHARING = 1 << 16
 
+#: The attention of the onnxruntime-genai builder, which keeps its cache inside.
+_BUILDER = "GroupQueryAttention"
+
 #: Greedy steps after each prompt.
 _STEPS = 4
 
@@ -53,19 +56,20 @@ class Split:
     def preparation(self, model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
         """The passes that make ``model`` one whose attention sees only what its mask shows, in ``dialect``."""
         from graphpass.analysis.caches import analyze_caches
-        from graphpass.registry import get_pass
-        from graphpass.targets import experts, lowerings
+        from graphpass.registry import get_pass, get_target
 
         inventory = analyze_caches(model)
         if dialect == "onnx":
-            names = [name for name in lowerings(model) if name == "lower-group-query-attention"]
-        else:
-            names = [*lowerings(model), "to-openvino"] if model.dialect == "onnx" else []
-            names += ["make-stateless"] if inventory.stateful else []
-            names += ["compute-in-f32", *experts(model), "fuse-attention"]
-            names += ["expose-position-ids"] if inventory.kind != "linear" else []
-            names += ["window-from-positions"]
-        return tuple(get_pass(name)() for name in names)
+            names = ["lower-group-query-attention"] if any(True for _ in model.graph.of_op(_BUILDER)) else []
+            return tuple(get_pass(name)() for name in names)
+        usual = get_target("cpu").pipeline(model)
+        end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
+        names = ["expose-position-ids"] if inventory.kind != "linear" else []
+        before, behind = (
+            tuple(get_pass(name)() for name in some)
+            for some in (["make-stateless"] if inventory.stateful else [], [*names, "window-from-positions"])
+        )
+        return (*before, *usual[: end + 1], *behind)
 
     def phases(self) -> dict[str, Pass[Any]]:
         """The pass that makes each of the two models, by its name."""
