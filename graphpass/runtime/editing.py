@@ -13,6 +13,7 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.arrangement import Arrangement
 from graphpass.runtime.checkpoints import SPARSE, Checkpoints, Snapshot
 from graphpass.runtime.editable import check_editable
+from graphpass.runtime.ring import Ring
 from graphpass.runtime.slots import Slots, Tokens, indices
 from graphpass.runtime.stats import SessionStats
 
@@ -61,6 +62,7 @@ class EditableCaches(ABC):
             lambda: model.analysis(past_order) if may_hide else "index", self._steps_per_copy
         )
         self._checkpoints = Checkpoints()
+        self._ring = Ring(inventory)
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self._bytes_copied = self._compactions = self._replayed = 0
         self._begin()
@@ -74,6 +76,7 @@ class EditableCaches(ABC):
         self._last: dict[str, Array] = {}
         self._life = object()
         self._checkpoints.be(())
+        self._ring.clear()
 
     @property
     def batch(self) -> int:
@@ -322,6 +325,11 @@ class EditableCaches(ABC):
     def _go_back(self, slots: Slots, length: int) -> None:
         """Set linear caches to the nearest state that is kept, and owe the tokens from there on."""
         self._checkpoints.drop_after(length)
+        start_of_step = self._ring.back(length)
+        if start_of_step is not None:
+            self._owed = slots.tokens(start_of_step, length)
+            slots.keep(start_of_step)
+            return
         nearest = self._checkpoints.nearest(length)
         start = 0 if nearest is None else nearest.length
         self._owed = slots.tokens(start, length) if length > start else None
@@ -338,6 +346,7 @@ class EditableCaches(ABC):
         self._forget()
         self._rows = None
         self._checkpoints.be(())
+        self._ring.clear()
         self._slots = Slots(batch)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -394,6 +403,7 @@ class EditableCaches(ABC):
         return states
 
     def _write_fixed(self, states: Mapping[str, Array]) -> None:
+        self._ring.clear()
         for cache in self._fixed:
             self._put(cache, states[cache.name].copy())
 

@@ -54,6 +54,7 @@ class Step:
         tree_mask: f32 [1, length, length], what is added to the scores of the new tokens among each other; ``None``:
             nothing.
         moves: Slots of the caches and where to their entries are moved before the step, int64 [n] each.
+        steps_back: How many steps the model takes back in its linear caches before this one.
     """
 
     input_ids: NDArray[np.int64]
@@ -63,6 +64,7 @@ class Step:
     rows: NDArray[np.int64] | None = None
     tree_mask: NDArray[np.float32] | None = None
     moves: tuple[NDArray[np.int64], NDArray[np.int64]] = field(default_factory=lambda: (_NONE, _NONE))
+    steps_back: int = 0
 
     @property
     def batch(self) -> int:
@@ -92,6 +94,7 @@ class InputPlan:
         takes_mask: Whether padding can be hidden from the model.
         takes_rows: Whether the model can take the rows of its caches in another order.
         takes_tree: Whether new tokens can be hidden from each other.
+        takes_steps_back: Whether the model can go back in its linear caches.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
     """
 
@@ -122,6 +125,7 @@ class InputPlan:
         # Where GPU plugins move entries, they do not move rows, not of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
+        self.takes_steps_back = "steps_back" in fed
         # Such a model tells prefill from decode by this input, and its decode branch takes one token.
         self._decodes_singly = "cache_position" in fed and inventory.kind == "linear"
 
@@ -165,7 +169,7 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
         "beam_idx": lambda step: np.arange(step.batch) if step.rows is None else step.rows,
         "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
         "src_idx": lambda step: step.moves[0],
-        "steps_back": lambda _: np.zeros(1),
+        "steps_back": lambda step: np.array([step.steps_back]),
         "past_len": lambda step: np.array([step.past]),
     }
     if not linear:

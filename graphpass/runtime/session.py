@@ -158,7 +158,7 @@ class DecodeSession(EditableCaches):
         new = self._new_tokens(ids, attention_mask, position_ids, tree)
         if self._slots is None:
             self._slots = Slots(len(new.ids))
-        if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED):
+        if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
             self._pay()
         fed = new if self._owed is None else self._owed.then(new)
         size = self._inputs.tokens_at_once(self._slots.size, fed.length)
@@ -234,20 +234,28 @@ class DecodeSession(EditableCaches):
         """Run the model on ``fed``, ``size`` tokens at a time."""
         slots = self._slots
         assert slots is not None
-        drafting = fed.length > 1 or slots.length < self._drafting_until
+        # What the model keeps itself need not be copied out of it at every step.
+        drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._ring.is_there
         self._replayed += 0 if self._owed is None else self._owed.length
         self._owed = None
         results = []
         for start in range(0, fed.length, size):
-            if self._fixed and self._checkpoints.are_due(slots.length, drafting=drafting):
+            back = self._ring.pending
+            if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
                 self._checkpoints.add(Checkpoint(slots.length, self._read_fixed()))
             moves = self._arrange(slots)
             part = fed.part(start, start + size)
             mask = np.concatenate([slots.visible, part.mask], axis=1)
             rows, self._rows = self._rows, None
-            results.append(self._run(Step(part.ids, mask, part.positions, slots.size, rows, tree, moves)))
+            results.append(self._run(Step(part.ids, mask, part.positions, slots.size, rows, tree, moves, back)))
+            self._ring.step(slots.length)
             slots.append(part)
         self._last = results[0] if len(results) == 1 else _joined(results)
+
+    def _must_keep_state(self) -> bool:
+        """Whether a state is due that the caches do not hold before the model has taken steps back."""
+        assert self._slots is not None
+        return self._ring.pending > 0 and self._checkpoints.are_due(self._slots.length, drafting=False)
 
     def _pay(self) -> None:
         assert self._owed is not None

@@ -108,5 +108,34 @@ def test_a_branch_of_a_draft_tree_is_kept(name: str, variant: str, pipeline: str
     assert session.stats.compactions == 0
 
 
+def test_the_model_itself_takes_steps_back() -> None:
+    session = open_session(edited("lfm2", "ov-stateful", "insert-snapshot{slots=4}"))
+    session.prefill(PROMPT)
+    tokens = list(PROMPT)
+    for round_ in range(12):
+        session.step([[50 + round_, 7, 8, 9]])
+        session.trim((3, 2, 3, 4)[round_ % 4])
+        tokens += [50 + round_, 7][: (1, 2, 1, 0)[round_ % 4]]
+    assert session.stats.snapshots == 1
+    kept = session.snapshot()
+    check_next(session, tokens)
+    session.trim(1)
+    session.select([0, 0])
+    session.trim(2)
+    got = session.step([4, 5])
+    want = plain("lfm2", "ov-stateful").prefill([[*tokens[:-2], 4], [*tokens[:-2], 5]])[:, -1:]
+    np.testing.assert_allclose(got, want, atol=1e-4)
+    session.restore(kept)
+    check_next(session, tokens)
+    session.rewind(5)
+    check_next(session, tokens[:5])
+
+
+def check_next(session: DecodeSession, tokens: list[int]) -> None:
+    assert session.length == len(tokens)
+    want = plain("lfm2", "ov-stateful").prefill([*tokens, 3])[:, -1:]
+    np.testing.assert_allclose(session.step([3]), want, atol=1e-4)
+
+
 def test_windows_that_count_positions_need_entries_in_order_alone() -> None:
     assert past_order(edited("gemma3_text", "ov-stateful", "window-from-positions")) == "order"
