@@ -264,7 +264,7 @@ class NPU(_StatefulIR):
         "NPUW takes no inputs that move slots of caches",
         "leave out cache=reorder; to go back, feed position_ids from the earlier position on",
     )
-    beforehand: ClassVar[tuple[str, ...]] = ("mask-padding",)
+    beforehand: ClassVar[tuple[str, ...]] = ("mask-padding", "compute-all-experts")
     afterwards: ClassVar[tuple[str, ...]] = ("lower-boolean-masks", "insert-position-ids", "rename-variables")
 
 
