@@ -35,7 +35,8 @@ class ComputeAllExperts(Pass[OpenVINOModel]):
     Exporters trace experts as PyTorch runs them: each gathers the tokens that are routed to it, whose number is known
     only then. A runtime of static shapes such as NPUW refuses that. Here each computes every row, and rows that are not
     its own are set to 0 before they are added up. That costs as many times more products as there are experts for each
-    that is chosen.
+    that is chosen. `join-experts` makes one product of all experts where it knows their form; this is for the others,
+    and looks at nothing but where rows are taken from and written to.
 
     Shapes:
         routing ``[experts, slots, tokens]`` or ``[experts, tokens, slots]``; rows ``[tokens, hidden]``
