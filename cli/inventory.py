@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from .console import columns
 from .sizes import sizes_of, totals_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from graphpass.caches import Axes, Cache, Inventory
     from graphpass.model import Dimension, Model
@@ -45,7 +46,8 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
     if options := runtime_options(model):
         lines += ["", f"runtime options ({len(options)})", *columns(list(options.items()))]
     lines += ["", f"caches ({len(inventory.caches)})"]
-    lines += _unfolded_caches(inventory.caches) if unfolded else _folded_caches(inventory.caches)
+    layouts = _layouts(model, inventory)
+    lines += (_unfolded_caches if unfolded else _folded_caches)(inventory.caches, layouts)
     lines += [f"  {line}" for line in totals_of(inventory)]
     lines += ["", f"attention ({len(inventory.attention)})"]
     lines += _unfolded_attention(inventory) if unfolded else _folded_attention(inventory)
@@ -77,11 +79,25 @@ def _heading(word: str, plain: int, caches: int) -> str:
     return f"{word} ({plain}{f', and {caches} of caches' if caches else ''})"
 
 
-def _folded_caches(caches: tuple[Cache, ...]) -> list[str]:
+def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
+    """The layout of each cache that grows, by name, where it is told and is not the common one."""
+    from graphpass.errors import UnsupportedError
+    from graphpass.layout import layout_of
+    from graphpass.unpacking import packed_caches, told_layout
+
+    packed = set(packed_caches(inventory))
+    found: dict[str, str] = {}
+    for cache in inventory.of_kind("kv"):
+        with contextlib.suppress(UnsupportedError):
+            found[cache.name] = str(told_layout(model, cache) if cache in packed else layout_of(cache))
+    return {name: layout for name, layout in found.items() if layout != "BHSD"}
+
+
+def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
     """A line for all layers whose caches are alike; roles that are alike, key and value mostly, share one."""
     groups: dict[tuple[str, ...], list[Cache]] = {}
     for cache in caches:
-        alike = (cache.role, cache.kind, cache.element_type, _shape(cache.shape, cache.axes))
+        alike = (cache.role, cache.kind, cache.element_type, _laid_out(cache, layouts))
         groups.setdefault(alike, []).append(cache)
     lines: dict[tuple[str, ...], list[Cache]] = {}
     for (_, *words), group in groups.items():
@@ -93,7 +109,11 @@ def _folded_caches(caches: tuple[Cache, ...]) -> list[str]:
     return columns(rows) if rows else []
 
 
-def _unfolded_caches(caches: tuple[Cache, ...]) -> list[str]:
+def _laid_out(cache: Cache, layouts: Mapping[str, str]) -> str:
+    return " ".join([_shape(cache.shape, cache.axes), *([layouts[cache.name]] if cache.name in layouts else [])])
+
+
+def _unfolded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
     lines = []
     for cache in caches:
         told = (
@@ -101,7 +121,7 @@ def _unfolded_caches(caches: tuple[Cache, ...]) -> list[str]:
             cache.role,
             cache.kind,
             cache.element_type,
-            _shape(cache.shape, cache.axes),
+            _laid_out(cache, layouts),
         )
         size = sizes_of([cache])
         lines += ["", f"  {cache.name}", f"    {'  '.join((*told, size) if size else told)}"]

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from graphpass.graph import Node, Value
     from graphpass.model import Model
@@ -42,6 +42,41 @@ class Editor(ABC):
     @abstractmethod
     def join(self, parts: Sequence[Handle], axis: int, name: str) -> Handle:
         """A new Concat."""
+
+    @abstractmethod
+    def split(self, source: Handle, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
+        """A new Split, or VariadicSplit, into parts of these sizes."""
+
+    @abstractmethod
+    def insert_axis(self, source: Handle, axis: int, name: str) -> Handle:
+        """A new Unsqueeze."""
+
+    @abstractmethod
+    def remove_axis(self, source: Handle, axis: int, name: str) -> Handle:
+        """A new Squeeze."""
+
+    @abstractmethod
+    def again(self, node: Node, inputs: Mapping[int, Handle], name: str, axes: Sequence[int] | None = None) -> Handle:
+        """A copy of ``node``, which has one output, with other inputs and, as `set_axes` has it, other axes."""
+
+    @abstractmethod
+    def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
+        """A new tensor that is carried.
+
+        Args:
+            like: The Parameter or ReadValue whose type and dimensions it has.
+            name: What the input is called, or the variable.
+            sizes: The dimensions: ``None`` as ``like`` has them, -1 for one that goes.
+            initial: What a variable starts with.
+        """
+
+    @abstractmethod
+    def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
+        """The output, or the write of the variable, that belongs to `add_past`; arguments as there."""
+
+    @abstractmethod
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """Take Parameters, ReadValues, Results and Assigns out, with their variables; nothing reads them by now."""
 
     @abstractmethod
     def whole_shape(self, node: Node) -> tuple[int, ...]:

@@ -346,6 +346,10 @@ CATALOG: dict[str, str] = {
         "The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot "
         "change behind them. Standardize the layout before insert-reorder."
     ),
+    "GP386": (
+        "Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one "
+        "of them, they are not appended to alike, or the size of a head is not known. The message names the cache."
+    ),
     "GP390": (
         "A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a "
         "byte. Keep the cache in a type of whole bytes."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -9,11 +10,11 @@ import onnx
 from onnx import helper, numpy_helper
 
 from graphpass.editor import Editor, Handle
-from graphpass.onnx_rewrite import attributes, drop_unread
+from graphpass.onnx_rewrite import attributes, check_opset, drop_unread
 from graphpass.onnx_walk import bodies, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from graphpass.graph import Node, Value
     from graphpass.onnx_model import OnnxModel
@@ -29,6 +30,7 @@ class OnnxEditor(Editor):
 
     def __init__(self, model: OnnxModel) -> None:
         """Start with ``model``."""
+        self._model = model
         self._graph = model.proto.graph
         self._released: list[str] = []
         self._new: list[onnx.NodeProto] = []
@@ -57,6 +59,56 @@ class OnnxEditor(Editor):
     def join(self, parts: Sequence[Handle], axis: int, name: str) -> Handle:
         """See `Editor`."""
         return self._add("Concat", list(parts), name, axis=axis)
+
+    def split(self, source: Handle, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
+        """See `Editor`."""
+        check_opset(self._model, "Split")
+        outputs = [self._unused(f"{name}/part_{place}") for place in range(len(sizes))]
+        lengths = self.integers(sizes, f"{name}/sizes")
+        self._new.append(helper.make_node("Split", [source, lengths], outputs, self._unused(name), axis=axis))
+        return outputs
+
+    def insert_axis(self, source: Handle, axis: int, name: str) -> Handle:
+        """See `Editor`."""
+        check_opset(self._model, "Unsqueeze")
+        return self._add("Unsqueeze", [source, self.integers([axis], f"{name}/axis")], name)
+
+    def remove_axis(self, source: Handle, axis: int, name: str) -> Handle:
+        """See `Editor`."""
+        check_opset(self._model, "Squeeze")
+        return self._add("Squeeze", [source, self.integers([axis], f"{name}/axis")], name)
+
+    def again(self, node: Node, inputs: Mapping[int, Handle], name: str, axes: Sequence[int] | None = None) -> Handle:
+        """See `Editor`."""
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node.native)
+        copy.name = self._unused(name)
+        copy.input[:] = [inputs.get(port, source) for port, source in enumerate(node.native.input)]
+        copy.output[:] = [copy.name]
+        self._new.append(copy)
+        if axes is not None:
+            self.set_axes(replace(node, name=copy.name, native=copy), axes)
+        return copy.name
+
+    def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:  # noqa: ARG002
+        """See `Editor`; there are no variables."""
+        self._graph.input.insert(_place(self._graph.input, like.name), _resized(like.native, name, sizes))
+        self._names.add(name)
+        return name
+
+    def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
+        """See `Editor`."""
+        self._graph.output.insert(_place(self._graph.output, like.name), _resized(like.native, name, sizes))
+        self._names.add(name)
+        self._outputs[name] = source
+
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """See `Editor`."""
+        for node in nodes:
+            for infos in (self._graph.input, self._graph.output):
+                for info in [info for info in infos if info.name == node.name]:
+                    infos.remove(info)
+            self._released.append(node.name)
 
     def whole_shape(self, node: Node) -> tuple[int, ...]:
         """See `Editor`."""
@@ -176,6 +228,24 @@ def _rename(nodes: list[onnx.NodeProto], names: Mapping[str, str]) -> None:
                 own = {name for inner in body.node for name in inner.output}
                 own |= {info.name for info in (*body.input, *body.initializer)}
                 pending.append((list(body.node), {old: new for old, new in names.items() if old not in own}))
+
+
+def _place(infos: Sequence[onnx.ValueInfoProto], name: str) -> int:
+    return next(place for place, info in enumerate(infos) if info.name == name)
+
+
+def _resized(info: onnx.ValueInfoProto, name: str, sizes: Sequence[int | None]) -> onnx.ValueInfoProto:
+    made = onnx.ValueInfoProto()
+    made.CopyFrom(info)
+    made.name = name
+    shape = made.type.tensor_type.shape
+    del shape.dim[:]
+    for dimension, size in zip(info.type.tensor_type.shape.dim, sizes, strict=True):
+        if size is None:
+            shape.dim.append(dimension)
+        elif size != -1:
+            shape.dim.append(onnx.TensorShapeProto.Dimension(dim_value=size))
+    return made
 
 
 def _transpose_type(info: onnx.ValueInfoProto, order: Sequence[int]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import openvino
-from openvino import opset13
-from openvino.op.util import VariableInfo
+from openvino import opset6, opset13
+from openvino.op.util import Variable, VariableInfo
+from openvino.utils.node_factory import NodeFactory
 
 from graphpass.editor import Editor, Handle
 from graphpass.rewrite import integers, named, output_of, redirect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from graphpass.graph import Node, Value
     from graphpass.openvino_model import OpenVINOModel
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenVINOEditor"]
 
 #: Operators that hold their axis in an attribute; others read it from this input.
-_AXIS_INPUTS = {"Gather": 2, "Slice": 4, "Transpose": 1, "Unsqueeze": 1}
+_AXIS_INPUTS = {"Gather": 2, "Slice": 4, "Split": 1, "Transpose": 1, "Unsqueeze": 1, "VariadicSplit": 1}
 
 
 class OpenVINOEditor(Editor):
@@ -30,6 +31,7 @@ class OpenVINOEditor(Editor):
         """Start with ``model``."""
         self._native = model.ov_model
         self._graph = model.graph
+        self._reads: dict[str, openvino.Node] = {}
 
     def handle(self, value: Value) -> Handle:
         """See `Editor`."""
@@ -52,6 +54,80 @@ class OpenVINOEditor(Editor):
         """See `Editor`."""
         return named(opset13.concat(list(parts), axis), name).output(0)
 
+    def split(self, source: Handle, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
+        """See `Editor`."""
+        lengths = integers(sizes, f"{name}/sizes")
+        outputs: list[Handle] = named(
+            opset13.variadic_split(source, integers(axis, f"{name}/axis"), lengths), name
+        ).outputs()
+        return outputs
+
+    def insert_axis(self, source: Handle, axis: int, name: str) -> Handle:
+        """See `Editor`."""
+        return named(opset13.unsqueeze(source, integers([axis], f"{name}/axis")), name).output(0)
+
+    def remove_axis(self, source: Handle, axis: int, name: str) -> Handle:
+        """See `Editor`."""
+        return named(opset13.squeeze(source, integers([axis], f"{name}/axis")), name).output(0)
+
+    def again(self, node: Node, inputs: Mapping[int, Handle], name: str, axes: Sequence[int] | None = None) -> Handle:
+        """See `Editor`."""
+        sources = dict(enumerate(node.native.input_values())) | dict(inputs)
+        attributes = node.native.get_attributes()
+        if axes is not None and node.op in _AXIS_INPUTS:
+            sources[_AXIS_INPUTS[node.op]] = _axes_input(node, axes, name)
+        elif axes is not None:
+            attributes["axis"] = _signed(node, axes[0], len(sources[0].get_partial_shape()))
+        factory = NodeFactory("opset13")
+        return named(factory.create(node.native.get_type_name(), list(sources.values()), attributes), name).output(0)
+
+    def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
+        """See `Editor`."""
+        element_type = like.native.get_output_element_type(0)
+        if like.op == "Parameter":
+            shape = _resized(like.native.get_output_partial_shape(0), sizes)
+            parameter = named(opset13.parameter(shape, element_type), name)
+            parameter.output(0).set_names({name})
+            self._native.add_parameters([parameter])
+            return parameter.output(0)
+        old = self._native.get_variable_by_id(like.attributes["variable"])
+        info = VariableInfo()
+        info.variable_id, info.data_type = name, old.info.data_type
+        info.data_shape = _resized(old.info.data_shape, sizes)
+        variable = Variable(info)
+        self._native.add_variables([variable])
+        if initial is None:
+            read = opset6.read_value(variable)
+        else:
+            # The binding takes nodes with a single output.
+            start = initial.get_node()
+            start = start if start.get_output_size() == 1 else named(opset13.concat([initial], 0), f"{name}/start")
+            read = opset6.read_value(start, variable)
+        self._reads[name] = named(read, f"{name}/read")
+        return read.output(0)
+
+    def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:  # noqa: ARG002
+        """See `Editor`; sizes are inferred."""
+        if like.op == "Result":
+            result = named(opset13.result(source), name)
+            result.output(0).add_names({name})
+            self._native.add_results([result])
+        else:
+            assign = opset6.assign(self._reads[name], self._native.get_variable_by_id(name))
+            assign.input(0).replace_source_output(source)
+            self._native.add_sinks([named(assign, f"{name}/write")])
+
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """See `Editor`."""
+        for node in nodes:
+            if node.op == "Parameter":
+                self._native.remove_parameter(node.native)
+            elif node.op == "Result":
+                self._native.remove_result(node.native)
+            elif node.op == "Assign":
+                self._native.remove_sink(node.native)
+                self._native.remove_variable(self._native.get_variable_by_id(node.attributes["variable"]))
+
     def whole_shape(self, node: Node) -> tuple[int, ...]:
         """See `Editor`; a ShapeOf of OpenVINO always does."""
         assert node.inputs[0] is not None
@@ -60,14 +136,9 @@ class OpenVINOEditor(Editor):
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
         """See `Editor`."""
         if node.op in _AXIS_INPUTS:
-            port = _AXIS_INPUTS[node.op]
-            single = node.op == "Gather" and node.native.get_input_partial_shape(port).rank.get_length() == 0
-            constant = integers(axes[0] if single else axes, f"{node.name}/axes")
-            node.native.input(port).replace_source_output(constant.output(0))
+            node.native.input(_AXIS_INPUTS[node.op]).replace_source_output(_axes_input(node, axes, node.name))
         else:
-            # Counted from the end where it was: the CPU plugin compares the axes of keys and values as they stand.
-            rank = len(node.native.get_input_partial_shape(0)) if node.native.get_attributes()["axis"] < 0 else 0
-            node.native.set_attribute("axis", axes[0] - rank)
+            node.native.set_attribute("axis", _signed(node, axes[0], len(node.native.get_input_partial_shape(0))))
 
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
         """See `Editor`."""
@@ -113,6 +184,23 @@ class OpenVINOEditor(Editor):
     def count(self, op: str) -> int:
         """See `Editor`."""
         return sum(node.get_type_name() == op for node in self._native.get_ops())
+
+
+def _axes_input(node: Node, axes: Sequence[int], name: str) -> openvino.Output:
+    single = node.native.get_input_partial_shape(_AXIS_INPUTS[node.op]).rank.get_length() == 0
+    return integers(axes[0] if single else axes, f"{name}/axes").output(0)
+
+
+def _signed(node: Node, axis: int, rank: int) -> int:
+    """``axis`` counted from the end where it was: the CPU plugin compares those of keys and values as they stand."""
+    return axis - rank if node.native.get_attributes()["axis"] < 0 else axis
+
+
+def _resized(shape: openvino.PartialShape, sizes: Sequence[int | None]) -> openvino.PartialShape:
+    kept = zip(shape, sizes, strict=True)
+    return openvino.PartialShape(
+        [old if size is None else openvino.Dimension(size) for old, size in kept if size != -1]
+    )
 
 
 def _transposed(shape: openvino.PartialShape, order: Sequence[int]) -> openvino.PartialShape:

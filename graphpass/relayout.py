@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.analysis.values import is_scalar
+from graphpass.packing import input_of
 
 if TYPE_CHECKING:
     from graphpass.editor import Editor, Handle
@@ -81,6 +82,7 @@ class _Relayout:
             "Concat": self._concat,
             "Gather": self._gather,
             "Slice": self._slice,
+            **dict.fromkeys(("Split", "VariadicSplit"), self._split),
             "Unsqueeze": self._unsqueeze,
             "Broadcast": self._broadcast,
             "Reshape": self._reshape,
@@ -93,23 +95,23 @@ class _Relayout:
             if node.index in reads:
                 self._read(node, reads[node.index])
             elif node.index in writes:
-                self._editor.redirect(node, 0, self._viewed(_input(node), writes[node.index]))
+                self._editor.redirect(node, 0, self._viewed(input_of(node), writes[node.index]))
                 self._editor.transpose_port(node, writes[node.index])
             elif any(value is not None and _key(value) in self._moved for value in node.inputs):
                 self._follow(node)
 
     def _read(self, node: Node, order: Order) -> None:
         if node.inputs:
-            self._editor.redirect(node, 0, self._initial(_input(node), order))
+            self._editor.redirect(node, 0, self._initial(input_of(node), order))
         self._editor.transpose_port(node, order)
         self._moved[node.index, 0] = _Moved(order)
 
     def _initial(self, value: Value, order: Order) -> Handle:
         """What a variable starts with: a Broadcast of one number to another shape, or a Transpose of it."""
         node = self._graph.producer(value)
-        if node.op != "Broadcast" or not is_scalar(_input(node)) or len(self._graph.uses(value)) > 1:
+        if node.op != "Broadcast" or not is_scalar(input_of(node)) or len(self._graph.uses(value)) > 1:
             return self._viewed(value, order)
-        self._editor.redirect(node, 1, self._vector(_input(node, 1), order))
+        self._editor.redirect(node, 1, self._vector(input_of(node, 1), order))
         return self._editor.handle(value)
 
     def _follow(self, node: Node) -> None:
@@ -120,18 +122,19 @@ class _Relayout:
             self._transpose(node)
         else:
             rule = self._rules.get(node.op)
-            moved = rule(node) if rule is not None and len(node.outputs) == 1 else None
-            if moved is not None:
-                self._moved[node.index, 0] = moved
-                self._editor.moved(node.outputs[0], moved.order)
-            else:
+            moved = rule(node) if rule is not None else None
+            if moved is None:
                 for port, value in enumerate(node.inputs):
                     if value is not None and _key(value) in self._moved:
                         self._read_in_place(node, port)
+                return
+            for made in node.outputs:
+                self._moved[_key(made)] = moved
+                self._editor.moved(made, moved.order)
 
     def _read_in_place(self, node: Node, port: int) -> None:
         """Let input ``port`` have its old order."""
-        value = _input(node, port)
+        value = input_of(node, port)
         assert value.rank is not None
         self._editor.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
 
@@ -142,7 +145,7 @@ class _Relayout:
         source, wanted = value, order
         node = self._graph.producer(value)
         if node.op == "Transpose" and "order" in node.attributes and _key(value) not in self._moved:
-            source, wanted = _input(node), tuple(node.attributes["order"][axis] for axis in order)
+            source, wanted = input_of(node), tuple(node.attributes["order"][axis] for axis in order)
         if _key(source) in self._moved:
             back = inverse(self._moved[_key(source)].order)
             wanted = tuple(back[axis] for axis in wanted)
@@ -166,7 +169,7 @@ class _Relayout:
         back = inverse(moved.order)
         order = tuple(back[axis] for axis in node.attributes["order"])
         if order == tuple(range(len(order))):
-            self._replaced[node.index, 0] = self._handle(_input(node))
+            self._replaced[node.index, 0] = self._handle(input_of(node))
             self._editor.bypass(node, self._replaced[node.index, 0])
         self._editor.set_axes(node, order)
 
@@ -228,6 +231,13 @@ class _Relayout:
         if moved is None or "axes" not in node.attributes:
             return None
         self._editor.set_axes(node, tuple(moved.order.index(axis) for axis in node.attributes["axes"]))
+        return moved
+
+    def _split(self, node: Node) -> _Moved | None:
+        moved = self._order(node)
+        if moved is None or "axis" not in node.attributes:
+            return None
+        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
         return moved
 
     def _unsqueeze(self, node: Node) -> _Moved | None:
@@ -299,9 +309,3 @@ def _target(order: Order, result: Value, merged: int) -> list[int] | None:
 
 def _picks(use: Use) -> bool:
     return use.node.op == "Gather" and use.port == 0
-
-
-def _input(node: Node, port: int = 0) -> Value:
-    value = node.inputs[port]
-    assert value is not None
-    return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["conversions", "forget_names", "remember_names", "split_id"]
+__all__ = ["add_names", "conversions", "forget_names", "remember_names", "split_id"]
 
 #: Where a model's rt_info keeps the names: a JSON object, variable id -> [past, present].
 _RT_INFO = ["graphpass", "variables"]
@@ -25,6 +25,21 @@ _FAMILIES = (
 def remember_names(native: openvino.Model, names: Mapping[str, tuple[str, str]]) -> None:
     """Write into ``native`` which past and present each variable id is made of."""
     native.set_rt_info(json.dumps(names, separators=(",", ":")), _RT_INFO)
+
+
+def add_names(native: openvino.Model, names: Mapping[str, tuple[str, str]], like: str) -> None:
+    """Write ``names``, too, where ``native`` keeps those of variable ``like``; others are read off their ids."""
+    known = _known_names(native)
+    if like in known:
+        remember_names(native, known | dict(names))
+
+
+def _known_names(native: openvino.Model) -> dict[str, tuple[str, str]]:
+    if not native.has_rt_info(_RT_INFO):
+        return {}
+    return {
+        name: (past, present) for name, (past, present) in json.loads(native.get_rt_info(_RT_INFO).astype(str)).items()
+    }
 
 
 def forget_names(native: openvino.Model) -> None:
@@ -52,11 +67,8 @@ def split_id(native: openvino.Model, variable_id: str) -> tuple[str, str]:
         What `remember_names` wrote; else what the known naming families say; else ``input_restored.<id>`` and
         ``output_restored.<id>``, as OpenVINO's StatefulToStateless calls them.
     """
-    if native.has_rt_info(_RT_INFO):
-        names = json.loads(native.get_rt_info(_RT_INFO).astype(str))
-        if variable_id in names:
-            past, present = names[variable_id]
-            return past, present
+    if variable_id in (known := _known_names(native)):
+        return known[variable_id]
     for family in _FAMILIES:
         if match := family.fullmatch(variable_id):
             return match[1], match[2]

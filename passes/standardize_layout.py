@@ -103,7 +103,9 @@ def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[
             continue
         if order == tuple(range(len(order))):
             continue
-        if cache.read in inner:
+        if not any(node.name == cache.read for node in model.graph.of_op(*_READS)):
+            notes.append(f"cache {cache.name} stays as it is: it lives in the body of a loop or branch")
+        elif cache.read in inner:
             notes.append(f"cache {cache.name} stays as it is: {inner[cache.read].called} takes no other layout")
         else:
             orders[cache] = order
