@@ -317,6 +317,11 @@ CATALOG: dict[str, str] = {
         "insert-snapshot cannot keep the earlier states of a linear cache: the model has an input steps_back already, "
         "or the cache has no initial value or axes that are not known. make-stateful gives variables initial values."
     ),
+    "GP369": (
+        "The model has an input that edits caches or hides tokens of a draft tree, and NPUW fails on inputs that it "
+        "does not know. Take the model as it was before that pass; on NPUs a caller goes back by feeding position_ids "
+        "from the earlier position on."
+    ),
     "GP370": (
         "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "
         "to reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed."

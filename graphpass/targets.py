@@ -39,6 +39,10 @@ _SEQ2SEQ_HINT = "targets cpu and gpu take them"
 _SWITCH = "use_cache_branch"
 
 
+#: Inputs by which passes let a caller edit caches, and see or take back steps.
+_EDITS = frozenset({"src_idx", "dst_idx", "past_len", "tree_mask", "steps_back"})
+
+
 @dataclass(frozen=True)
 class Target(ABC):
     """A runtime and device that models are made for. Registered under entry point group ``graphpass.targets``.
@@ -171,7 +175,8 @@ class _StatefulIR(Target):
             names.append("widen-conv-window")
         if self.cache == "reorder":
             names.append(self._reordering())
-        names += [*self.afterwards, "set-runtime-options"]
+        # What comes afterwards may ask whether activations are scaled.
+        names += ["set-runtime-options", *self.afterwards]
         return parse(",".join(names))
 
     def _reordering(self) -> str:
@@ -266,6 +271,21 @@ class NPU(_StatefulIR):
     )
     beforehand: ClassVar[tuple[str, ...]] = ("mask-padding", "compute-all-experts")
     afterwards: ClassVar[tuple[str, ...]] = ("lower-boolean-masks", "insert-position-ids", "rename-variables")
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UsageError: GP224, slots are to be movable.
+            UnsupportedError: GP367 as of other targets; GP369 the model has inputs that edit caches.
+        """
+        if edits := sorted({port.name for port in model.inputs} & _EDITS):
+            raise UnsupportedError(
+                "GP369",
+                f"NPUW takes {edits[0]} for a cache, as all inputs that it does not know",
+                "take the model without it; to go back, feed position_ids from the earlier position on",
+            )
+        return super().pipeline(model)
 
 
 @dataclass(frozen=True)
