@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from graphpass.onnx_model import OnnxModel
 
-__all__ = ["NodeWriter", "attributes", "check_opset", "drop_unread", "input_at", "node_name", "rewrite_nodes"]
+__all__ = [
+    "NodeWriter",
+    "attributes",
+    "check_opset",
+    "drop_dead",
+    "drop_unread",
+    "input_at",
+    "node_name",
+    "rewrite_nodes",
+]
 
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 _FIRST_OPSET = 13
@@ -192,6 +201,22 @@ def rewrite_nodes(
             drop_unread(graph, released)
         count += len(places)
     return count
+
+
+def drop_dead(graph: onnx.GraphProto) -> None:
+    """Take out whatever no output of ``graph`` depends on; its nodes are in order."""
+    from graphpass.onnx_walk import captured
+
+    needed = {info.name for info in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input, captured(node))
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in needed]:
+        graph.initializer.remove(tensor)
 
 
 def drop_unread(graph: onnx.GraphProto, released: list[str]) -> None:

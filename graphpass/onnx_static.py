@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from graphpass.errors import UnsupportedError
-from graphpass.onnx_rewrite import NodeWriter, node_name
+from graphpass.onnx_rewrite import NodeWriter, drop_dead, node_name
 from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def make_static(model: OnnxModel, caches: Iterable[Cache], length: int, past: in
     del graph.value_info[:]
     while _fold_once(model.proto):
         pass
-    _drop_unread(graph)
+    drop_dead(graph)
     _tell_outputs(model.proto)
 
 
@@ -172,20 +172,6 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
     del graph.node[:]
     graph.node.extend(kept)
     return True
-
-
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Take out what only served what was computed."""
-    while True:
-        read = {name for node in graph.node for name in (*node.input, *captured(node))}
-        read |= {info.name for info in graph.output}
-        kept = [node for node in graph.node if any(name in read for name in node.output)]
-        if len(kept) == len(graph.node):
-            break
-        del graph.node[:]
-        graph.node.extend(kept)
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in read]:
-        graph.initializer.remove(tensor)
 
 
 def _evaluate(

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.attention import find_attention
+from graphpass.analysis.attention import Attention, find_attention
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.decomposed import read_scores
+from graphpass.analysis.operands import attention_operands
 from graphpass.analysis.parts import NoMatchError
+from graphpass.analysis.values import held_constant
+from graphpass.caches import Axes
 from graphpass.conditions import HAS_CACHES, STATELESS
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.manager import Changed, Pass, PassResult, Skipped
 from graphpass.model import Dialect
 from graphpass.onnx_model import OnnxModel
-from graphpass.onnx_rewrite import NodeWriter, attributes, input_at, node_name
+from graphpass.onnx_rewrite import NodeWriter, attributes, drop_dead, input_at, node_name
 from graphpass.onnx_walk import captured, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy
     import onnx
 
     from graphpass.caches import Cache
+    from graphpass.graph import Graph
 
 __all__ = ["StaticCache"]
 
 #: From this version on there are TensorScatter and Attention's nonpad_kv_seqlen.
 _TENSOR_SCATTER = 24
+
+#: The layout that ONNX's Attention reads.
+_USUAL = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 #: Inputs whose second axis is that of the new tokens.
 _TOKENS = ("input_ids", "decoder_input_ids", "inputs_embeds")
@@ -56,9 +65,10 @@ class StaticCache(Pass[OnnxModel]):
 
     Scores and probabilities cover all slots of the buffer only where they meet the cache: the scores are cut to the
     positions that there are, and the probabilities are padded with zeros. So masks, windows, biases and sinks stay
-    exactly what they were. An Attention of ONNX is told by ``nonpad_kv_seqlen`` how many positions there are; models of
-    the onnxruntime-genai builder (GroupQueryAttention) write in place by themselves once past and present are one
-    buffer.
+    exactly what they were. From opset 24 on plain attention becomes ONNX's Attention, which reads the buffer as it lies
+    and is told by ``nonpad_kv_seqlen`` how many positions there are: no copy of keys for each query head, no transposed
+    one. (`onnx.version_converter` leads exports there.) Models of the onnxruntime-genai builder (GroupQueryAttention)
+    write in place by themselves once past and present are one buffer.
 
     Options:
         capacity: How many positions fit, new ones included.
@@ -70,7 +80,8 @@ class StaticCache(Pass[OnnxModel]):
         Concat(past_key_values.0.key, key) = present.0.key -> MatMul(query, .) -> .. -> Softmax -> MatMul(., value)
     After:
         ScatterElements(past_key_values.0.key, slots, key) = present.0.key -> MatMul(query, .) -> Slice(0:length) -> ..
-        -> Softmax -> Pad(0, capacity) -> MatMul(., value); TensorScatter instead of ScatterElements from opset 24 on
+        -> Softmax -> Pad(0, capacity) -> MatMul(., value); from opset 24 on
+        TensorScatter(past_key_values.0.key, key) = present.0.key -> Attention(query, ., value, mask, length)
 
     Raises:
         PreconditionError: GP302, no caches, or stateful.
@@ -165,6 +176,8 @@ class _Rewrite:
         self._rows: dict[str, str] = {}
         self._paddings: dict[str, str] = {}
         self._gone: list[onnx.NodeProto] = []
+        self._axes = _sequence_axes(model)
+        self._fused: set[str] = set()
         self._past = self._total = ""
 
     def run(self, caches: list[Cache]) -> None:
@@ -180,6 +193,8 @@ class _Rewrite:
         appended = [cache for cache in caches if not self._names.is_inside(cache, "Attention")]
         for cache in appended:
             self._write_in_place(cache)
+        if self._writer.opset >= _TENSOR_SCATTER:
+            self._fuse(appended)
         for cache in caches:
             self._keep_shape(cache.read, cache.axes.sequence, self._past)
         for cache in appended:
@@ -189,6 +204,7 @@ class _Rewrite:
         nodes = in_order([*self._graph.node, *self._writer.nodes], set())
         del self._graph.node[:]
         self._graph.node.extend(nodes)
+        drop_dead(self._graph)
 
     def _tell_lengths(self) -> None:
         """How many positions there are before the step and behind it, i64 [1]."""
@@ -258,6 +274,33 @@ class _Rewrite:
             self._rows[number] = self._writer.op("Expand", number, self._writer.size(new, 0), label="for_each_row")
         return self._rows[number]
 
+    def _fuse(self, caches: list[Cache]) -> None:
+        """Let ONNX's Attention compute what it can: it reads a buffer as it lies, without copies for heads."""
+        writer = self._writer
+        presents = {cache.name: str(cache.write) for cache in caches if cache.axes == _USUAL}
+        blocks = {block.node: block for block in analyze_caches(self._model).attention}
+        for attention in self._model.analysis(find_attention):
+            block = blocks.get(attention.node.name)
+            scale = _scale(self._model.graph, attention)
+            if (
+                block is None
+                or scale is None
+                or not _is_plain(attention)
+                or not {block.key, block.value} <= presents.keys()
+            ):
+                continue
+            query, output = attention.query, attention.output.name
+            assert query is not None
+            mask = self._padded(attention.masks[0].value.name) if attention.masks else ""
+            operands = (query.name, presents[str(block.key)], presents[str(block.value)], mask, "", "")
+            old = self._names.makers[output]
+            old.output[0] = f"{output}/decomposed"
+            used = self._for_each_row(self._total, query.name)
+            writer.op("Attention", *operands, used, output=output, scale=scale, label="attention")
+            scores = read_scores(self._model.graph, attention.node).product
+            assert scores is not None
+            self._fused |= {scores.outputs[0].name, old.output[0]}
+
     def _slots_of(self, cache: Cache, new: str) -> str:
         """For each new element the slot that it goes to, of the shape of ``new``; caches of one shape share them."""
         writer, axis = self._writer, _sequence(cache)
@@ -281,10 +324,12 @@ class _Rewrite:
             for node, port in self._readers(name):
                 if node.op_type == "Shape":
                     continue
+                if node.op_type == "MatMul" and node.output[0] in self._fused:
+                    continue
                 if node.op_type == "MatMul" and port == 1:
                     self._meet(node, node.output[0] in self._products)
                 elif node.op_type in _LAYOUT and (port == 0 or node.op_type in _KEEPS_AXES):
-                    path[node.output[0]] = _moved(node, path[name])
+                    path[node.output[0]] = self._axes.get(node.output[0], _moved(node, path[name]))
                     steps.append(node)
                     pending.append(node.output[0])
                 else:
@@ -369,6 +414,8 @@ class _Rewrite:
             if axis is None:
                 self._check_only_bounds(node, cache)
                 continue
+            if self._tell_length(node, axis, length):
+                continue
             whole = writer.op("Shape", name, label="all_slots")
             parts = [writer.slice(whole, 0, axis, 0), length, writer.slice(whole, axis + 1, None, 0)]
             given = {attribute.name: attribute.i for attribute in node.attribute}
@@ -376,6 +423,25 @@ class _Rewrite:
             start, end = given.get("start", 0), given.get("end")
             writer.slice(shape, start, end, 0, output=node.output[0], label="shape")
             self._gone.append(node)
+
+    def _tell_length(self, shape: onnx.NodeProto, axis: int, length: str) -> bool:
+        """Give ``length`` itself to those who take but that from a shape; whether that is all who read it."""
+        readers = self._readers(shape.output[0])
+        indices = [self._constants.get(node.input[1]) if node.op_type == "Gather" else None for node, _ in readers]
+        if shape.attribute or any(index is None or index.size != 1 or index.item() != axis for index in indices):
+            return False
+        for (node, _), index in zip(readers, indices, strict=True):
+            assert index is not None
+            given = (length, self._writer.integers([0])) if index.ndim == 0 else (length,)
+            self._writer.op("Squeeze" if index.ndim == 0 else "Identity", *given, output=node.output[0], label="length")
+            self._gone.append(node)
+        self._gone.append(shape)
+        return True
+
+    @functools.cached_property
+    def _constants(self) -> dict[str, numpy.ndarray | None]:
+        graph = self._model.graph
+        return {node.outputs[0].name: graph.constant(node.outputs[0], 1) for node in graph.of_op("Constant")}
 
     def _check_only_bounds(self, shape: onnx.NodeProto, cache: Cache | None) -> None:
         """That sizes of which no axis is known only bound slices from above: more slots than positions do no harm."""
@@ -410,6 +476,44 @@ def _moved(node: onnx.NodeProto, axis: int | None) -> int | None:
         order = next(attribute.ints for attribute in node.attribute if attribute.name == "perm")
         return list(order).index(axis)
     return None
+
+
+def _scale(graph: Graph, attention: Attention) -> float | None:
+    """What the products of ``attention`` are multiplied with behind its query and key; ``None`` where no constant."""
+    product = 1.0
+    for scale in attention.scales:
+        factor = held_constant(graph, scale.value)
+        if factor is None:
+            return None
+        product *= 1 / float(factor.item()) if scale.divides else float(factor.item())
+    return product
+
+
+def _is_plain(attention: Attention) -> bool:
+    """Whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
+    query, masks = attention.query, attention.masks
+    return (
+        attention.reason is None
+        and not attention.is_fused
+        and attention.sink is None
+        and query is not None
+        and query.rank == attention.output.rank == 4
+        and len(masks) <= 1
+        and all(
+            mask.value.rank == 4 and mask.keeps is not False and not mask.is_subtracted and not mask.scales
+            for mask in masks
+        )
+    )
+
+
+def _sequence_axes(model: OnnxModel) -> dict[str, int]:
+    """Where the positions stand in what attention reads as key or value, by name."""
+    nodes = model.graph.nodes
+    return {
+        nodes[index].outputs[port].name: operands[0].labels.index("sequence")
+        for (index, port), operands in model.analysis(attention_operands).items()
+        if "sequence" in operands[0].labels
+    }
 
 
 def _score_products(model: OnnxModel) -> set[str]:

@@ -51,7 +51,10 @@ class StatelessSession(DecodeSession):
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
         windows = windowed(inventory)
-        self._foreseeable = tuple(cache for cache in inventory.caches if cache.name not in windows)
+        # A cache of fixed capacity is as long as past and new tokens together only when it is full.
+        self._foreseeable = tuple(
+            cache for cache in inventory.caches if cache.name not in windows and not _has_capacity(cache)
+        )
 
     @abstractmethod
     def _infer(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
@@ -126,6 +129,11 @@ class StatelessSession(DecodeSession):
         for cache in (*self._growing, *self._fixed):
             buffer = self._buffers[cache.name]
             self._bytes_copied += buffer.gather(entries if cache in self._growing else None, rows, cache.axes.batch)
+
+
+def _has_capacity(cache: Cache) -> bool:
+    axis = cache.axes.sequence
+    return axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int)
 
 
 class _Start:

@@ -141,13 +141,30 @@ def _run_bound(session: Any, buffers: dict[str, np.ndarray], ids: np.ndarray, to
     return {name: value.data_ptr() for name, value in presents.items()}
 
 
-def test_tensor_scatter_where_the_opset_has_it() -> None:
-    model = onnx_model("llama")
-    model = OnnxModel(version_converter.convert_version(model.proto, 24))
+@pytest.mark.parametrize(
+    ("name", "fused"),
+    [("llama", 2), ("opt", 2), pytest.param("gemma3_text", 4, marks=pytest.mark.slow), ("bloom", 0)],
+)
+def test_operators_that_read_a_buffer_where_the_opset_has_them(name: str, fused: int) -> None:
+    model = OnnxModel(version_converter.convert_version(onnx_model(name).proto, 24))
     result = fixed(model)
-    assert operators(result).count("TensorScatter") == 4
-    assert analyze_caches(result).kind == "kv"
-    _follow(open_session(model), open_session(result), np.arange(3, 10), 4)
+    caches = analyze_caches(result)
+    assert operators(result).count("TensorScatter") == len(caches.caches)
+    assert operators(result).count("Attention") == fused
+    assert caches.kind == "kv"
+    growing, static = open_session(model), open_session(result)
+    for length in (1, CAPACITY - 4):
+        _follow(growing, static, np.arange(3, 3 + length), 4)
+    ids, mask = np.array([[0, 0, 7, 9], [5, 6, 7, 8]]), np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
+    np.testing.assert_allclose(static.prefill(ids, mask)[:, -1], growing.prefill(ids, mask)[:, -1], atol=1e-4)
+    np.testing.assert_allclose(static.step([3, 4]), growing.step([3, 4]), atol=1e-4)
+
+
+def test_attention_leaves_no_copies_of_keys_for_heads() -> None:
+    model = OnnxModel(version_converter.convert_version(onnx_model("llama").proto, 24))
+    result = fixed(model)
+    readers = [node.op_type for node in result.proto.graph.node if "present.0.key" in node.input]
+    assert readers == ["Attention"]
 
 
 @pytest.mark.parametrize("causal", [0, 1])
