@@ -155,12 +155,15 @@ class _StatefulIR(Target):
         from graphpass.analysis.padding import absorbs_padding
         from graphpass.openvino_model import check_trim
         from graphpass.pipeline import parse
+        from graphpass.unpacking import packed_caches
 
         if not self.takes_begin_one:
             check_trim(model, f"target {self.name}")
 
-        names = [*_to_openvino(model), "compute-in-f32", *_experts(model), *self.beforehand, "fuse-attention"]
         inventory = analyze_caches(model)
+        unpacking = ["unpack-kv"] if packed_caches(inventory) else []
+        before = [*_experts(model), *self.beforehand, *unpacking]
+        names = [*_to_openvino(model), "compute-in-f32", *before, "fuse-attention"]
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
         # the mask; and the runtimes of encoder-decoder models feed no positions.
@@ -169,6 +172,8 @@ class _StatefulIR(Target):
         if from_mask or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
         names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
+        # Beside make-stateful, which asks for the same inventory.
+        names.append("standardize-layout")
         if not inventory.stateful:
             names.append("make-stateful")
         if inventory.of_kind("linear"):

@@ -20,6 +20,7 @@ from graphpass.manager import PassManager, Skipped, Unchanged
 from graphpass.packing import packed_name, part_names
 from graphpass.passes.unpack_kv import UnpackKV
 from graphpass.pipeline import parse
+from graphpass.registry import get_target
 from graphpass.runtime import open_session
 
 QUICK = [
@@ -185,6 +186,24 @@ def test_caches_are_packed_in_any_layout(before):
     back, _ = run(packed, "unpack-kv,standardize-layout")
     assert ports(back) == ports(onnx_model("llama"))
     assert generates(back, "llama")
+
+
+@pytest.mark.parametrize(
+    ("variant", "made"),
+    [
+        ("onnx", "standardize-layout{to=BSHD}"),
+        ("onnx", "pack-kv,standardize-layout{to=BSHD}"),
+        ("ov-stateful", "standardize-layout{to=DSBH},pack-kv"),
+    ],
+)
+def test_targets_take_every_layout(variant, made):
+    """The CPU plugin fuses both layers, NPUW finds the layout and the names that it knows."""
+    model, _ = run(graphpass.load(export("llama", variant)), made)
+    after = PassManager(get_target("cpu").pipeline(model)).run(model).model
+    assert fused_attention(compiled(after.ov_model)) == 2
+    assert {cache.axes for cache in kv(after)} == {Axes(batch=0, heads=1, sequence=2, head_dim=3)}
+    assert kv(after)[0].name == "past_key_values.0.keypresent.0.key"
+    assert generates(after, "llama")
 
 
 @pytest.mark.parametrize(
