@@ -166,7 +166,7 @@ def test_an_interrupted_process_leaves_nothing(tmp_path, moment):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's pipe")
 def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m graphpass.cli inspect {export('llama', 'onnx')} --format json"
+    command = f"{sys.executable} -m graphpass.cli --quiet inspect {export('llama', 'onnx')} --format json"
     shell = ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"]
     done = subprocess.run(shell, capture_output=True, text=True, check=True)
     assert done.stderr == ""
