@@ -67,7 +67,10 @@ class Split:
         names = ["expose-position-ids"] if inventory.kind != "linear" else []
         before, behind = (
             tuple(get_pass(name)() for name in some)
-            for some in (["make-stateless"] if inventory.stateful else [], [*names, "window-from-positions"])
+            for some in (
+                ["make-stateless"] if inventory.stateful else [],
+                ["compute-all-experts", *names, "window-from-positions"],
+            )
         )
         return (*before, *usual[: end + 1], *behind)
 

@@ -93,13 +93,29 @@ def test_a_hybrid_masks_its_padding(capfd: Any, tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "variant", "step"),
+    [
+        ("qwen3_moe", "onnx", "join-experts"),
+        ("deepseek_v3", "onnx", "compute-all-experts"),
+        pytest.param("deepseek_v3", "ov-stateful", "compute-all-experts", marks=pytest.mark.slow),
+    ],
+)
+def test_experts_compute_what_is_not_routed_to_them(
+    capfd: Any, tmp_path: Path, name: str, variant: str, step: str
+) -> None:
+    output = split(capfd, export(name, variant), tmp_path, "--to", "openvino")
+    assert [line for line in output.splitlines() if line.split()[:1] == [step] and "experts" in line.split(" s ")[1]]
+    assert greedy(tmp_path, ".xml", name) == reference(name)["greedy_ids"]
+
+
+@pytest.mark.parametrize(
     ("source", "arguments", "words"),
     [
         (("llama", "onnx"), ["--prompt", "8", "--chunk", "9", "--capacity", "9"], "GP266"),
         (("llama", "onnx"), ["--prompt", "8", "--capacity", "7"], "GP266"),
         (("llama", "ov-stateful"), ["--prompt", "8", "--capacity", "9", "--to", "onnx"], "GP268"),
         (("mistral_sw8", "onnx"), ["--prompt", "8", "--capacity", "9"], "GP392"),
-        (("deepseek_v3", "ov-stateful"), ["--prompt", "8", "--capacity", "9"], "GP393"),
+        (("qwen3_moe", "onnx"), ["--prompt", "8", "--capacity", "9"], "graphpass split --to openvino"),
     ],
 )
 def test_what_is_refused_leaves_nothing(
