@@ -365,8 +365,7 @@ CATALOG: dict[str, str] = {
     ),
     "GP392": (
         "A model of fixed shapes runs with slots that hold nothing, and hides them by its attention_mask. This one "
-        "sees them all the same: a window or a position is counted in slots, or a state takes in padding. Of a session "
-        "in place it means that the caches are not of a fixed capacity."
+        "sees them all the same: a window or a position is counted in slots, or a state takes in padding."
     ),
     "GP393": (
         "A dimension of the model stays open though all of its inputs are of fixed shapes: its size depends on values "

@@ -10,7 +10,6 @@ from graphpass.runtime.stats import SessionStats
 
 if TYPE_CHECKING:
     from graphpass.runtime.checkpoints import Snapshot
-    from graphpass.runtime.fixed_capacity import open_in_place
     from graphpass.runtime.phases import open_pair
     from graphpass.runtime.session import DecodeSession
 
@@ -19,7 +18,6 @@ __all__ = [
     "DecodeSession",
     "SessionStats",
     "Snapshot",
-    "open_in_place",
     "open_pair",
     "open_session",
     "parse_reorder",
@@ -36,10 +34,6 @@ def __getattr__(name: str) -> object:
         from graphpass.runtime.checkpoints import Snapshot
 
         return Snapshot
-    if name == "open_in_place":
-        from graphpass.runtime.fixed_capacity import open_in_place
-
-        return open_in_place
     if name == "open_pair":
         from graphpass.runtime.phases import open_pair
 

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 __all__ = ["check_editable", "does_not_grow", "windowed"]
 
 
-def check_editable(inventory: Inventory) -> None:
+def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> None:
     """Refuse caches of which it is not known what edits would leave of them.
+
+    Args:
+        inventory: The caches.
+        written_in_place: Whether slot i of those of fixed capacity is known to hold position i.
 
     Raises:
         UnsupportedError: GP370, a cache of unknown kind, or one of kind ``kv`` whose entries are not those of all
@@ -23,7 +27,7 @@ def check_editable(inventory: Inventory) -> None:
     for cache in inventory.caches:
         if cache.kind == "unknown":
             raise UnsupportedError("GP370", f"cannot edit cache {cache.name}: its kind is unknown")
-        if cache.kind == "kv" and (cache.name in windows or not _may_grow(cache)):
+        if cache.kind == "kv" and (cache.name in windows or not (written_in_place or _may_grow(cache))):
             raise does_not_grow(cache)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from graphpass.caches import Inventory
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.infer import infer_of
 from graphpass.runtime.inputs import Array, InputPlan, Step, numpy_type
 
 if TYPE_CHECKING:
@@ -18,24 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from graphpass.caches import Cache
-    from graphpass.model import Model, Port
+    from graphpass.model import Port
 
-__all__ = ["FixedCapacitySession", "InPlaceSession", "cache_memory", "open_in_place"]
-
-#: Operators that write into the memory of a cache where past and present are one.
-_IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
-
-
-def open_in_place(model: Model) -> InPlaceSession:
-    """Make a model ready in ONNX Runtime that writes its caches in place, as `static-cache` makes them.
-
-    Raises:
-        UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model; GP392 its
-            caches are of no fixed capacity, or not written in place.
-    """
-    from graphpass.analysis.caches import analyze_caches
-
-    return InPlaceSession(model, model.analysis(analyze_caches))
+__all__ = ["FixedCapacitySession", "cache_memory"]
 
 
 class FixedCapacitySession(ABC):
@@ -190,49 +174,6 @@ class FixedCapacitySession(ABC):
         return logits
 
 
-class InPlaceSession(FixedCapacitySession):
-    """An ONNX model with caches of fixed capacity in ONNX Runtime: past and present are one buffer.
-
-    A step neither allocates nor copies a cache that grows.
-    """
-
-    def __init__(self, model: Model, inventory: Inventory) -> None:
-        """Make the runtime ready.
-
-        Args:
-            model: What `static-cache` made, or a model that was exported that way.
-            inventory: Its caches.
-
-        Raises:
-            UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model; GP392
-                its caches are of no fixed capacity, or not written in place.
-        """
-        capacity = _capacity(model, inventory)
-        super().__init__(model.inputs, inventory.caches, capacity, capacity)
-        self._infer = infer_of(model, "CPU", exact=True)
-        self._rows = 0
-        # A state is read while it is written, so that it takes two memories in turn.
-        self._spare: dict[str, Array] = {}
-
-    def _forget(self) -> None:
-        for name in self._spare:
-            self.buffers[name][...] = 0
-
-    def _run(self, step: Step) -> Array:
-        caches = self.caches
-        if self._rows != step.batch:
-            self._rows = step.batch
-            self.buffers = {cache.read: cache_memory(cache, step.batch) for cache in caches}
-            self._spare = {
-                cache.read: np.zeros_like(self.buffers[cache.read]) for cache in caches if cache.kind != "kv"
-            }
-        rooms = {str(cache.write): self._spare.get(cache.read, self.buffers[cache.read]) for cache in caches}
-        outputs = self._infer(self._inputs.feeds(step) | self.buffers, rooms)
-        for name, spare in self._spare.items():
-            self.buffers[name], self._spare[name] = spare, self.buffers[name]
-        return outputs["logits"]
-
-
 def cache_memory(cache: Cache, batch: int) -> Array:
     """An array of zeros that holds all of ``cache``.
 
@@ -244,27 +185,6 @@ def cache_memory(cache: Cache, batch: int) -> Array:
     if len(known) != len(shape):
         raise UnsupportedError("GP320", f"cannot tell how large cache {cache.name} {shape} is")
     return np.zeros(known, numpy_type(cache.element_type, f"cache {cache.name}"))
-
-
-def _capacity(model: Model, inventory: Inventory) -> int:
-    """How many positions the growing caches have room for.
-
-    Raises:
-        UnsupportedError: GP392.
-    """
-    hint = "run static-cache on an ONNX model first"
-    makers = {value.name: node.op for node in model.graph.nodes for value in node.outputs}
-    sizes = set()
-    for cache in inventory.of_kind("kv"):
-        size = (cache.shape or ())[cache.axes.sequence] if cache.axes.sequence is not None else None
-        if not isinstance(size, int) or makers.get(str(cache.write)) not in _IN_PLACE:
-            raise UnsupportedError(
-                "GP392", f"cache {cache.name} is not written in place into a buffer of fixed size", hint
-            )
-        sizes.add(size)
-    if len(sizes) != 1:
-        raise UnsupportedError("GP392", f"the caches have room for {sorted(sizes)} positions, not one number", hint)
-    return sizes.pop()
 
 
 def _checked(ids: NDArray[np.int64]) -> NDArray[np.int64]:

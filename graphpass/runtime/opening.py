@@ -18,6 +18,8 @@ Backend = Literal["auto", "openvino", "onnxruntime"]
 def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
     """Make a model ready to decode.
 
+    An ONNX model with caches of fixed capacity, as `static-cache` makes them, is run in place by ONNX Runtime.
+
     Args:
         model: What to run; its caches are found by `graphpass.analysis.caches.analyze_caches`.
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
@@ -45,8 +47,14 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
             raise UsageError(
                 "GP240", f"the onnxruntime backend runs on CPU, not on {device}", "use the openvino backend"
             )
+        from graphpass.onnx_model import OnnxModel
+        from graphpass.runtime.onnxruntime_in_place import OnnxRuntimeInPlaceSession, capacity_in_place
         from graphpass.runtime.onnxruntime_stateless import OnnxRuntimeStatelessSession
 
+        assert isinstance(model, OnnxModel)
+        capacity = capacity_in_place(model, inventory)
+        if capacity is not None:
+            return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
         return OnnxRuntimeStatelessSession(model, inventory, exact)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")

@@ -26,7 +26,7 @@ from support.made_decoder import made_decoder
 
 from graphpass import PassManager, parse
 from graphpass.onnx_model import OnnxModel
-from graphpass.runtime import open_in_place, open_session
+from graphpass.runtime import open_session
 
 STEPS = 20
 
@@ -37,8 +37,8 @@ def measure(length: int, capacity: int) -> None:
     newer = OnnxModel(version_converter.convert_version(model.proto, 24))
     sessions = {
         "growing": open_session(model),
-        "in place": open_in_place(PassManager(passes).run(model).model),
-        "opset 24": open_in_place(PassManager(passes).run(newer).model),
+        "in place": open_session(PassManager(passes).run(model).model),
+        "opset 24": open_session(PassManager(passes).run(newer).model),
     }
     prompt = numpy.random.default_rng(0).integers(3, 500, length)
     for session in sessions.values():

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 import pytest
-from support.loaded import onnx_model, openvino_model
+from support.edit_machine import LONGEST, run_edits
+from support.edited import subject
+from support.loaded import onnx_model
 
 from graphpass import PassManager, parse
+from graphpass.analysis.caches import analyze_caches
 from graphpass.errors import GraphpassError
+from graphpass.onnx_model import OnnxModel
 from graphpass.runtime import open_session
-from graphpass.runtime.fixed_capacity import InPlaceSession, open_in_place
+from graphpass.runtime.onnxruntime_in_place import OnnxRuntimeInPlaceSession
+from graphpass.verify.lockstep import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +25,16 @@ if TYPE_CHECKING:
 CAPACITY = 24
 
 
-def in_place(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> InPlaceSession:
-    passes = parse(f"static-cache{{capacity={capacity}}}")
-    return open_in_place(PassManager(passes).run(onnx_model(name, variant)).model)
+def fixed(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> OnnxModel:
+    model = PassManager(parse(f"static-cache{{capacity={capacity}}}")).run(onnx_model(name, variant)).model
+    assert isinstance(model, OnnxModel)
+    return model
+
+
+def in_place(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> OnnxRuntimeInPlaceSession:
+    session = open_session(fixed(name, variant, capacity))
+    assert isinstance(session, OnnxRuntimeInPlaceSession)
+    return session
 
 
 @pytest.mark.parametrize(
@@ -30,7 +43,7 @@ def in_place(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> InPl
 )
 def test_tokens_are_those_of_the_growing_caches_and_no_buffer_moves(name: str, variant: str) -> None:
     growing, static = open_session(onnx_model(name, variant)), in_place(name, variant)
-    grows = {cache.read for cache in static.caches if cache.kind == "kv"}
+    grows = {cache.read for cache in analyze_caches(fixed(name, variant)).of_kind("kv")}
     places: set[tuple[tuple[str, int], ...]] = set()
     ids = np.random.default_rng(0).integers(3, 300, CAPACITY)
     for length in (1, 7, 8, 9, CAPACITY):
@@ -73,13 +86,36 @@ def test_positions_that_were_rewound_are_written_over() -> None:
     assert session.length == 2
     fresh.prefill([5, 6])
     np.testing.assert_allclose(session.step([[40, 41]]), fresh.step([[40, 41]]), atol=1e-5)
+    assert session.stats.bytes_copied == 0
     with pytest.raises(GraphpassError, match="cannot rewind to 9"):
         session.rewind(9)
-    hybrid = in_place("lfm2", "onnx-genai")
-    hybrid.prefill([5, 6, 7])
-    with pytest.raises(GraphpassError) as caught:
-        hybrid.rewind(2)
-    assert caught.value.id == "GP370"
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "passes"),
+    [("llama", "onnx", ""), ("gpt2", "onnx", "add-tree-mask,"), ("lfm2", "onnx-genai", "")],
+)
+def test_any_edits(name: str, variant: str, passes: str) -> None:
+    tested = subject(name, variant, f"{passes}static-cache{{capacity={LONGEST + 8}}}")
+    assert isinstance(tested.session, OnnxRuntimeInPlaceSession)
+    run_edits(tested, 8)
+
+
+def test_what_attention_does_not_see_may_not_be_nan() -> None:
+    """Slots behind the positions are weighed with 0, which leaves nothing of a number but NaN of NaN."""
+    session, fresh = in_place("llama"), in_place("llama")
+    session.prefill([5, 6, 7, 8])
+    for buffer in session.buffers.values():
+        buffer[:, :, 2:4] = np.nan
+    session.rewind(2)
+    fresh.prefill([5, 6])
+    np.testing.assert_array_equal(session.step([9]), fresh.step([9]))
+
+
+def test_verification_through_edits() -> None:
+    model = fixed("llama", capacity=64)
+    assert compare(onnx_model("llama"), model, edits=True).divergence is None
+    assert compare(model, onnx_model("llama")).divergence is None
 
 
 def test_another_batch_after_a_reset() -> None:
@@ -108,8 +144,13 @@ def test_wrong_use() -> None:
         assert caught.value.id == "GP241"
 
 
-def test_models_whose_caches_grow() -> None:
-    for model in (onnx_model("llama"), openvino_model("llama", "ov-stateless")):
-        with pytest.raises(GraphpassError, match="not written in place") as caught:
-            open_in_place(model)
-        assert caught.value.id == "GP392"
+def test_models_that_cannot_run_in_place() -> None:
+    """A past that something else reads when it has been overwritten, and caches that grow."""
+    read_twice = fixed("llama")
+    read_twice.proto.graph.node.append(
+        onnx.helper.make_node("ReduceSum", ["past_key_values.0.key"], ["sum"], keepdims=0)
+    )
+    read_twice.proto.graph.output.append(onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, []))
+    read_twice.mark_edited()
+    for model in (read_twice, onnx_model("llama")):
+        assert not isinstance(open_session(model), OnnxRuntimeInPlaceSession)
