@@ -57,13 +57,17 @@ def command(
     """
     from graphpass.encoder_decoder import find_encoder_decoder
     from graphpass.pipeline import format_target, parse_target
+    from graphpass.storage.tokenizer import missing_packages
 
     target = parse_target(target_name)
     observation = Observation(print_changed, verify_each, dump_dir)
+    options = {"target": format_target(target), "verify": verify, "verify_each": verify_each}
+    options |= {"allow_unfused": allow_unfused, "weights": weights, "cache": list(declared)}
+    options["tokenizer"] = tokenizer and not missing_packages()
     if (parts := find_encoder_decoder(model)) is not None:
         from .encoder_decoder import Options, convert_folder
 
-        asked = Options(output, if_changed, verify, declared, allow_unfused, weights, tokenizer, observation)
+        asked = Options(output, if_changed, verify, declared, allow_unfused, weights, tokenizer, observation, options)
         convert_folder(console, parts, target, asked)
         return
     loaded = load_model(model, console, declared)
@@ -72,16 +76,12 @@ def command(
     from graphpass.analysis.caches import analyze_caches
     from graphpass.storage.manifest import describe, manifest_of
     from graphpass.storage.staging import staging
-    from graphpass.storage.tokenizer import missing_packages
     from graphpass.storage.write import check_destination
 
     from .contract import hold_to_contract
     from .inventory import in_short, runs_with
 
     passes = target.pipeline(loaded)
-    options = {"target": format_target(target), "verify": verify, "verify_each": verify_each}
-    options |= {"allow_unfused": allow_unfused, "weights": weights, "cache": list(declared)}
-    options["tokenizer"] = tokenizer and not missing_packages()
     with console.activity("reading what the input holds"):
         described = describe(loaded, passes, options, weights=if_changed)
     if if_changed and is_current(manifest_of(output, is_file=False), described, console):

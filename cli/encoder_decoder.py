@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from graphpass.errors import UsageError, VerificationError
+from graphpass.errors import UsageError
 
 from .models import load_model
-from .pipelines import run_pipeline
-from .results import files_told, refuse_input
+from .pipelines import prove_by, run_pipeline
+from .results import files_told, is_current, refuse_input
 from .tokenizers import add_tokenizer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from graphpass.encoder_decoder import EncoderDecoder
+    from graphpass.manager import PipelineResult
     from graphpass.model import Model
-    from graphpass.runtime.encoder_decoder import EncoderDecoderModels
     from graphpass.storage.write import Weights
     from graphpass.targets import Target
 
@@ -29,7 +30,11 @@ __all__ = ["Options", "convert_folder"]
 
 @dataclass(frozen=True)
 class Options:
-    """What ``convert`` was told."""
+    """What ``convert`` was told.
+
+    Attributes:
+        recorded: What of it the manifest tells.
+    """
 
     output: Path
     if_changed: bool
@@ -39,13 +44,14 @@ class Options:
     weights: Weights
     tokenizer: bool
     observation: Observation
+    recorded: Mapping[str, Any]
 
 
 def convert_folder(console: Console, files: EncoderDecoder, target: Target, options: Options) -> None:
     """Convert both parts, compare them with the input, and write them and what lies beside the input.
 
     Raises:
-        UsageError: GP226 an option or the target is not for such models; GP203 a file of the input
+        UsageError: GP226 the target, or an option of it, is not for such models; GP203 a file of the input
             would be overwritten.
         VerificationError: GP601, the result does not compute the same as the input.
         GraphpassError: As passes, checks and writing raise.
@@ -55,14 +61,15 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
     from graphpass.errors import PassFailedError
     from graphpass.runtime.encoder_decoder import EncoderDecoderModels
     from graphpass.storage.companions import copy_companions
+    from graphpass.storage.manifest import describe_parts, manifest_of, write_manifest
     from graphpass.storage.staging import staging
     from graphpass.storage.write import stage_model
+    from graphpass.verify.encoder_decoder import compare_encoder_decoders
 
     from .contract import hold_to_contract
 
-    for given, name in ((target.gives_up_fusion, "cache=reorder"), (options.if_changed, "--if-changed")):
-        if given:
-            raise UsageError("GP226", f"{name} is not for models of an encoder and a decoder", "leave it out")
+    if target.gives_up_fusion:
+        raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
     encoder = load_model(files.encoder, console)
     decoder = load_model(files.decoder, console, options.declared)
     first = decoder if files.merged else None if files.first is None else load_model(files.first, console)
@@ -74,8 +81,17 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
         ("encoder", encoder, target.encoder_pipeline(encoder)),
         ("decoder", decoder, target.decoder_pipeline(decoder, files.first)),
     )
+    inputs = {"encoder": encoder, "decoder": decoder}
+    if first is not None and not files.merged:
+        inputs["first decoder"] = first
+    pipelines = {name: passes for name, _, passes in plans}
+    with console.activity("reading what the input holds"):
+        described = describe_parts(inputs, pipelines, options.recorded, weights=options.if_changed)
+    manifest = manifest_of(options.output, is_file=False)
+    if options.if_changed and is_current(manifest, described, console):
+        return
     report = [f"{files.encoder.parent} -> {options.output} for {target.name}"]
-    results: list[Model] = []
+    results: dict[str, PipelineResult] = {}
     with staging(options.output) as folder:
         for name, part, passes in plans:
             observation = options.observation
@@ -83,22 +99,28 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
                 observation = replace(observation, dump_dir=observation.dump_dir / name)
             result, told = run_pipeline(passes, part, console, observation)
             report += ["", *_part(name, part, result.model), *told]
-            results.append(result.model)
-        if missing := OPENVINO.missing(results[0]):
+            results[name] = result
+        made = {ENCODER_FILE: results["encoder"].model, DECODER_FILE: results["decoder"].model}
+        if missing := OPENVINO.missing(made[ENCODER_FILE]):
             raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
-        target.check(results[1])
+        target.check(made[DECODER_FILE])
         with console.activity("checking"):
-            contract = hold_to_contract(results[1], target.name, confirm=options.verify, allowed=options.allow_unfused)
+            contract = hold_to_contract(
+                made[DECODER_FILE], target.name, confirm=options.verify, allowed=options.allow_unfused
+            )
         report += ["", *contract] if contract else []
         verdict = "not verified (--no-verify)"
         if options.verify:
             reference = EncoderDecoderModels(encoder, decoder, first)
-            verdict = _prove(reference, EncoderDecoderModels(results[0], results[1], None), console)
+            candidate = EncoderDecoderModels(made[ENCODER_FILE], made[DECODER_FILE], None)
+            hint = "nothing was written; --no-verify writes it all the same"
+            verdict = prove_by(lambda: compare_encoder_decoders(reference, candidate), console, hint).summary()
         about_tokenizer = add_tokenizer(files.decoder, folder, console) if options.tokenizer else []
         with console.activity("writing"):
-            made = dict(zip((ENCODER_FILE, DECODER_FILE), results, strict=True))
             shared = [stage_model(part, folder, name, weights=options.weights) for name, part in made.items()]
             copy_companions(files.decoder, folder)
+            records = {name: result.records for name, result in results.items()}
+            write_manifest(manifest_of(folder, is_file=False), described, records, list(made))
             written = files_told(folder, shared) + about_tokenizer
     if console.quiet:
         for name in made:
@@ -118,20 +140,3 @@ def _part(name: str, before: Model, after: Model) -> list[str]:
         f"{' ' * len(name)}   after   {in_short(after, analyze_caches(after))}",
         *runs_with(after),
     ]
-
-
-def _prove(reference: EncoderDecoderModels, candidate: EncoderDecoderModels, console: Console) -> str:
-    from graphpass.errors import UnsupportedError
-    from graphpass.verify.encoder_decoder import compare_encoder_decoders
-
-    with console.activity("verifying"):
-        try:
-            comparison = compare_encoder_decoders(reference, candidate)
-        except UnsupportedError as error:
-            message = f"the result cannot be verified: {error.message}"
-            raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
-    if not comparison.passed:
-        hint = "nothing was written; --no-verify writes it all the same"
-        reason = f"the result does not compute the same as the input\n{comparison.summary()}"
-        raise VerificationError("GP601", reason, hint)
-    return comparison.summary()

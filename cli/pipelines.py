@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphpass.model import Model
     from graphpass.verify import Comparison
 
-__all__ = ["Observation", "instrument_options", "prove", "run_pipeline"]
+__all__ = ["Observation", "instrument_options", "prove", "prove_by", "run_pipeline"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -95,15 +95,29 @@ def prove(reference: Model, candidate: Model, console: Console) -> Comparison:
     """
     from graphpass.verify import compare
 
+    hint = "nothing was written; --verify-each names the pass, --no-verify writes it all the same"
+    return prove_by(lambda: compare(reference, candidate), console, hint)
+
+
+def prove_by(comparing: Callable[[], Comparison], console: Console, hint: str) -> Comparison:
+    """Compare a result with its input in some way.
+
+    Args:
+        comparing: Compares them.
+        console: Where to say what is done.
+        hint: What to do where they do not compute the same.
+
+    Raises:
+        VerificationError: GP601, they do not compute the same.
+        UnsupportedError: One of them cannot be run here.
+    """
     with console.activity("verifying"):
         try:
-            comparison = compare(reference, candidate)
+            comparison = comparing()
         except UnsupportedError as error:
             message = f"the result cannot be verified: {error.message}"
             raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
     if not comparison.passed:
-        hint = "nothing was written; --verify-each names the pass, --no-verify writes it all the same"
-        raise VerificationError(
-            "GP601", f"the result does not compute the same as the input\n{comparison.summary()}", hint
-        )
+        reason = f"the result does not compute the same as the input\n{comparison.summary()}"
+        raise VerificationError("GP601", reason, hint)
     return comparison

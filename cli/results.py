@@ -78,14 +78,14 @@ def if_changed_option(command: Function) -> Function:
 
 def is_current(manifest: Path, described: Mapping[str, Any], console: Console) -> bool:
     """Whether the result beside a manifest is what the described work would give; says so, or why not."""
-    from graphpass.storage.manifest import graph_of, stale
+    from graphpass.storage.manifest import graphs_of, stale
 
     if (reason := stale(manifest, described)) is not None:
         console.note(f"not up to date: {reason}")
         return False
-    graph = graph_of(manifest)
     same = "is up to date: the same input, pipeline, options and versions; nothing was done"
-    console.result(str(graph) if console.quiet else f"{graph} {same}")
+    for graph in graphs_of(manifest):
+        console.result(str(graph) if console.quiet else f"{graph} {same}")
     return True
 
 
@@ -121,7 +121,7 @@ def stage_result(
     if companions and source is not None:
         copy_companions(source, folder, result.model.dialect)
     manifest = manifest_of(folder if companions else folder / file_name, is_file=not companions)
-    write_manifest(manifest, described, result.records, file_name)
+    write_manifest(manifest, described, result.records, [file_name])
     return files_told(folder, [written])
 
 

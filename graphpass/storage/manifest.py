@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,16 @@ from graphpass.registry import distributions
 from graphpass.storage.companions import companions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from graphpass.manager import Pass, PassRecord
     from graphpass.model import Model
 
-__all__ = ["describe", "graph_of", "manifest_of", "stale", "write_manifest"]
+__all__ = ["describe", "describe_parts", "graphs_of", "manifest_of", "stale", "write_manifest"]
 
 #: The form of the file, to be raised when an older one cannot be compared any more.
-_FORM = 1
+_FORM = 2
 
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 
@@ -46,38 +47,61 @@ def describe(model: Model, passes: Sequence[Pass[Any]], options: Mapping[str, An
     Raises:
         ReadError: GP111 a file of the input cannot be read; GP110 it changed since the model was read.
     """
-    assert model.path is not None
-    found: dict[str, Any] = {"file": model.path.name, "sha256": _digest(model.path)}
-    if weights:
-        found["weights"] = digest_of_weights(model)
-    found["beside"] = {file.name: _digest(file) for file in companions(model.path, "onnx")}
-    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
-    return {
-        "manifest": _FORM,
-        "input": found,
-        "versions": dict(sorted(versions.items())),
-        "options": dict(options),
-        "pipeline": format_passes(passes),
-    }
+    found = _source(model, weights=weights) | _beside(model)
+    return _work(found, options, format_passes(passes))
 
 
-def write_manifest(path: Path, described: Mapping[str, Any], records: Iterable[PassRecord], graph: str) -> None:
+def describe_parts(
+    models: Mapping[str, Model],
+    pipelines: Mapping[str, Sequence[Pass[Any]]],
+    options: Mapping[str, Any],
+    *,
+    weights: bool,
+) -> dict[str, Any]:
+    """What a result of several models is to be made from, and how; see `describe`.
+
+    Args:
+        models: The inputs by what they are, ``"encoder"``; they lie in one folder.
+        pipelines: The pipeline of each result.
+        options: Whatever else the results depend on.
+        weights: Whether to tell what the weights hold.
+
+    Raises:
+        ReadError: GP110 and GP111, as `describe`.
+    """
+    found = {name: _source(model, weights=weights) for name, model in models.items()}
+    found |= _beside(next(iter(models.values())))
+    return _work(found, options, {name: format_passes(passes) for name, passes in pipelines.items()})
+
+
+def write_manifest(
+    path: Path,
+    described: Mapping[str, Any],
+    records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
+    graphs: Sequence[str],
+) -> None:
     """Write the manifest of the result in a staged folder; no times are in it: the same work gives the same bytes.
 
     Args:
         path: The file to write, beside the result.
-        described: What `describe` said before the work.
-        records: What each pass did.
-        graph: Name of the result's graph file. It is told by digest; weights, which another result may share and add
-            to, by their size.
+        described: What `describe` or `describe_parts` said before the work.
+        records: What each pass did; of each pipeline, where there are several.
+        graphs: Names of the result's graph files. They are told by digest; weights, which another result may share and
+            add to, by their size.
 
     Raises:
         OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
     """
     files = sorted(file for file in path.parent.rglob("*") if file.is_file())
     output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
-    output[graph]["sha256"] = _digest(path.parent / graph)
-    told = {**described, "passes": [_told(record) for record in records], "graph": graph, "output": output}
+    for graph in graphs:
+        output[graph]["sha256"] = _digest(path.parent / graph)
+    passes: Any
+    if isinstance(records, Mapping):
+        passes = {name: [_told(record) for record in each] for name, each in records.items()}
+    else:
+        passes = [_told(record) for record in records]
+    told = {**described, "passes": passes, "graphs": list(graphs), "output": output}
     path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
@@ -106,9 +130,31 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
     return None
 
 
-def graph_of(path: Path) -> Path:
-    """The graph file of the result beside a manifest that is not stale."""
-    return path.parent / str(json.loads(path.read_bytes())["graph"])
+def graphs_of(path: Path) -> tuple[Path, ...]:
+    """The graph files of the result beside a manifest that is not stale."""
+    return tuple(path.parent / str(name) for name in json.loads(path.read_bytes())["graphs"])
+
+
+def _source(model: Model, *, weights: bool) -> dict[str, Any]:
+    assert model.path is not None
+    found = {"file": model.path.name, "sha256": _digest(model.path)}
+    return found | {"weights": digest_of_weights(model)} if weights else found
+
+
+def _beside(model: Model) -> dict[str, Any]:
+    assert model.path is not None
+    return {"beside": {file.name: _digest(file) for file in companions(model.path, "onnx")}}
+
+
+def _work(found: Mapping[str, Any], options: Mapping[str, Any], pipeline: str | Mapping[str, str]) -> dict[str, Any]:
+    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
+    return {
+        "manifest": _FORM,
+        "input": dict(found),
+        "versions": dict(sorted(versions.items())),
+        "options": dict(options),
+        "pipeline": pipeline,
+    }
 
 
 def _first_change(before: Any, after: Any) -> str | None:
@@ -120,7 +166,7 @@ def _first_change(before: Any, after: Any) -> str | None:
         if isinstance(before, dict) and isinstance(after, dict):
             keys = {**before, **after}
             pending[:0] = [(f"{name} {key}".strip(), before.get(key), after.get(key)) for key in keys]
-        elif name == "input weights" and before is None:
+        elif name.startswith("input ") and name.endswith(" weights") and before is None:
             return "what the weights held was not noted; --if-changed notes it"
         elif name.startswith("input "):
             return f"{name} changed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import shutil
 from pathlib import Path
 
@@ -215,7 +216,6 @@ def test_an_encoder_that_fills_the_caches(capfd, tmp_path):
         (["--target", "paged"], "target paged takes no models of an encoder and a decoder"),
         (["--target", "ort"], "target ort takes no models of an encoder and a decoder"),
         (["--target", "cpu{cache=reorder}"], "cache=reorder is not for models of an encoder and a decoder"),
-        (["--target", "cpu", "--if-changed"], "--if-changed is not for models of an encoder and a decoder"),
     ],
 )
 def test_what_is_not_made_of_such_folders(capfd, tmp_path, arguments, reason):
@@ -223,6 +223,74 @@ def test_what_is_not_made_of_such_folders(capfd, tmp_path, arguments, reason):
     assert done.code == 2
     assert done.err.startswith(f"error: GP226: {reason}")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def _cache_folder(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def _convert_if_changed(capfd, source, out, *options):
+    return in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--no-verify", "--if-changed", *options)
+
+
+def _edit(path: Path) -> None:
+    """One bit of a weight."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.usefixtures("_cache_folder")
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("openvino_encoder_model.bin", "input encoder weights changed"),
+        ("openvino_decoder_model.bin", "input first decoder weights changed"),
+        ("openvino_decoder_with_past_model.bin", "input decoder weights changed"),
+        ("tokenizer.json", "input beside tokenizer.json changed"),
+    ],
+)
+def test_the_same_work_is_skipped_and_other_work_is_done(capfd, tmp_path, file, reason):
+    source, out = shutil.copytree(export("t5", "ov-stateless"), tmp_path / "in"), tmp_path / "out"
+    (source / "tokenizer.json").write_bytes(b"{} ")
+    first = _convert_if_changed(capfd, source, out, "--no-tokenizer")
+    assert (first.code, first.err) == (0, "not up to date: there is no earlier result\n")
+    before = contents(out)
+    done = _convert_if_changed(capfd, source, out, "--no-tokenizer", "-q")
+    names = [f"{out}/openvino_{part}_model.xml" for part in ("encoder", "decoder")]
+    assert done == (0, "".join(f"{name}\n" for name in names), "")
+    said = "is up to date: the same input, pipeline, options and versions; nothing was done"
+    done = _convert_if_changed(capfd, source, out, "--no-tokenizer")
+    assert done == (0, "".join(f"{name} {said}\n" for name in names), "")
+    assert contents(out) == before
+    _edit(source / file)
+    done = _convert_if_changed(capfd, source, out, "--no-tokenizer")
+    assert (done.code, done.err) == (0, f"not up to date: {reason}\n")
+
+
+@pytest.mark.usefixtures("_cache_folder")
+def test_the_manifest_of_another_result_does_not_stay(capfd, tmp_path):
+    out = tmp_path / "out"
+    assert _convert_if_changed(capfd, export("llama", "ov-stateless"), out).code == 0
+    done = _convert_if_changed(capfd, export("t5", "onnx"), out)
+    assert (done.code, done.err.startswith("not up to date: ")) == (0, True)
+    told = json.loads((out / "graphpass.json").read_bytes())
+    assert told["input"].keys() == {"encoder", "decoder", "first decoder", "beside"}
+    assert told["input"]["first decoder"]["file"] == "decoder_model.onnx"
+    assert told["pipeline"].keys() == told["passes"].keys() == {"encoder", "decoder"}
+    assert told["graphs"] == ["openvino_encoder_model.xml", "openvino_decoder_model.xml"]
+    assert all("sha256" in told["output"][graph] for graph in told["graphs"])
+    done = _convert_if_changed(capfd, export("llama", "ov-stateless"), out)
+    assert (done.code, done.err.startswith("not up to date: ")) == (0, True)
+
+
+@pytest.mark.usefixtures("_cache_folder")
+def test_one_file_of_both_decoders_is_read_once(capfd, tmp_path):
+    source, out = merged("t5", tmp_path / "in"), tmp_path / "out"
+    assert _convert_if_changed(capfd, source, out).code == 0
+    assert json.loads((out / "graphpass.json").read_bytes())["input"].keys() == {"encoder", "decoder", "beside"}
+    assert "is up to date" in _convert_if_changed(capfd, source, out).out
 
 
 def test_the_input_is_not_overwritten(capfd, tmp_path):
