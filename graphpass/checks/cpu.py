@@ -59,8 +59,12 @@ def _break(graph: Graph, attention: Attention) -> None:
     key, value = trace(graph, attention.key), trace(graph, attention.value)
     for chain in (key, value):
         _check_chain(graph, chain)
-    if key.concat.attributes["axis"] != value.concat.attributes["axis"]:
-        raise PatternBreakError(value.concat, "keys and values are appended along different axes")
+    # The plugin compares the axes as they are written: -2 and 2 are not the same to it.
+    axes = [chain.concat.native.get_attributes()["axis"] for chain in (key, value)]
+    if axes[0] != axes[1]:
+        raise PatternBreakError(
+            value.concat, f"keys and values are appended along different axes: {axes[0]} and {axes[1]}, as written"
+        )
     if key.gather.inputs[1] != value.gather.inputs[1]:
         raise PatternBreakError(value.gather, "keys and values are reordered by different indices")
     _check_orders(graph, attention.query, key, value)

@@ -23,9 +23,13 @@ BROKEN = {
     state_mutants.with_convert: ("not fused", "Convert stands between"),
     state_mutants.with_present: ("not fused", "not only attention reads the cache"),
     state_mutants.with_long_beam_index: ("not fused", "i64, not i32"),
+    state_mutants.with_axes_written_apart: ("not fused", "along different axes"),
     state_mutants.without_initializer: ("refused", "no initial value"),
     reordered: ("not fused", "stands between"),
 }
+
+#: What only the CPU plugin minds.
+ONLY_FOR_THE_CPU = {state_mutants.with_long_beam_index, state_mutants.with_axes_written_apart}
 
 
 def broken(mutate):
@@ -44,7 +48,7 @@ def test_the_cpu_plugin_does_not_fuse_it(mutate):
     assert all(words in finding.reason and finding.node and finding.source for finding in failing)
 
 
-@pytest.mark.parametrize("mutate", [mutate for mutate in BROKEN if mutate is not state_mutants.with_long_beam_index])
+@pytest.mark.parametrize("mutate", [mutate for mutate in BROKEN if mutate not in ONLY_FOR_THE_CPU])
 def test_paged_attention_refuses_it(mutate):
     report = check_model(broken(mutate), "paged")
     assert "refused" in {finding.verdict for finding in report.findings}

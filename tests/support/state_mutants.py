@@ -52,6 +52,18 @@ def with_present(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_axes_written_apart(model: OpenVINOModel) -> OpenVINOModel:
+    """The positions' axis counted from the end in every second Concat, from 0 in the others."""
+
+    def edit(native: Any) -> None:
+        for place, gather in enumerate(_gathers(native)):
+            for port in gather.output(0).get_target_inputs():
+                if port.get_node().get_type_name() == "Concat":
+                    port.get_node().set_attribute("axis", -2 if place % 2 else 2)
+
+    return _edited(model, edit)
+
+
 def without_initializer(stateless: OpenVINOModel) -> OpenVINOModel:
     """Stateful, but no variable has an initial value."""
     from openvino._offline_transformations import apply_make_stateful_transformation
