@@ -48,6 +48,10 @@ class Editor(ABC):
         """A new Split, or VariadicSplit, into parts of these sizes."""
 
     @abstractmethod
+    def reshape(self, source: Handle, shape: Sequence[int], name: str) -> Handle:
+        """A new Reshape; 0 keeps a dimension, -1 is what is left."""
+
+    @abstractmethod
     def insert_axis(self, source: Handle, axis: int, name: str) -> Handle:
         """A new Unsqueeze."""
 
@@ -66,7 +70,8 @@ class Editor(ABC):
         Args:
             like: The Parameter or ReadValue whose type and dimensions it has.
             name: What the input is called, or the variable.
-            sizes: The dimensions: ``None`` as ``like`` has them, -1 for one that goes.
+            sizes: The dimensions: ``None`` as ``like`` has it in this place, -1 for one that goes. They may be more or
+                fewer than those of ``like``.
             initial: What a variable starts with.
         """
 

@@ -355,6 +355,11 @@ CATALOG: dict[str, str] = {
         "Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one "
         "of them, they are not appended to alike, or the size of a head is not known. The message names the cache."
     ),
+    "GP387": (
+        "The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not "
+        "its first axis, its earlier states are kept by insert-snapshot (run pack-linear before it), or they are of "
+        "unlike types or reordered apart. The message names the cache."
+    ),
     "GP390": (
         "A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a "
         "byte. Keep the cache in a type of whole bytes."

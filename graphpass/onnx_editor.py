@@ -68,6 +68,11 @@ class OnnxEditor(Editor):
         self._new.append(helper.make_node("Split", [source, lengths], outputs, self._unused(name), axis=axis))
         return outputs
 
+    def reshape(self, source: Handle, shape: Sequence[int], name: str) -> Handle:
+        """See `Editor`."""
+        check_opset(self._model, "Reshape")
+        return self._add("Reshape", [source, self.integers(shape, f"{name}/shape")], name)
+
     def insert_axis(self, source: Handle, axis: int, name: str) -> Handle:
         """See `Editor`."""
         check_opset(self._model, "Unsqueeze")
@@ -240,9 +245,9 @@ def _resized(info: onnx.ValueInfoProto, name: str, sizes: Sequence[int | None]) 
     made.name = name
     shape = made.type.tensor_type.shape
     del shape.dim[:]
-    for dimension, size in zip(info.type.tensor_type.shape.dim, sizes, strict=True):
+    for place, size in enumerate(sizes):
         if size is None:
-            shape.dim.append(dimension)
+            shape.dim.append(info.type.tensor_type.shape.dim[place])
         elif size != -1:
             shape.dim.append(onnx.TensorShapeProto.Dimension(dim_value=size))
     return made

@@ -62,6 +62,10 @@ class OpenVINOEditor(Editor):
         ).outputs()
         return outputs
 
+    def reshape(self, source: Handle, shape: Sequence[int], name: str) -> Handle:
+        """See `Editor`."""
+        return named(opset13.reshape(source, integers(shape, f"{name}/shape"), True), name).output(0)
+
     def insert_axis(self, source: Handle, axis: int, name: str) -> Handle:
         """See `Editor`."""
         return named(opset13.unsqueeze(source, integers([axis], f"{name}/axis")), name).output(0)
@@ -197,10 +201,10 @@ def _signed(node: Node, axis: int, rank: int) -> int:
 
 
 def _resized(shape: openvino.PartialShape, sizes: Sequence[int | None]) -> openvino.PartialShape:
-    kept = zip(shape, sizes, strict=True)
-    return openvino.PartialShape(
-        [old if size is None else openvino.Dimension(size) for old, size in kept if size != -1]
-    )
+    made = [
+        shape[place] if size is None else openvino.Dimension(size) for place, size in enumerate(sizes) if size != -1
+    ]
+    return openvino.PartialShape(made)
 
 
 def _transposed(shape: openvino.PartialShape, order: Sequence[int]) -> openvino.PartialShape:

@@ -1,4 +1,4 @@
-"""What it takes to find key and value in a tensor that holds both, and to put them into one."""
+"""What it takes to find several caches, such as key and value, in one tensor, and to put them into one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,36 @@ from graphpass.analysis.pairs import is_stateful
 from graphpass.analysis.values import is_scalar
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import openvino
 
     from graphpass.caches import Cache
+    from graphpass.declarations import Declaration
     from graphpass.editor import Editor, Handle
     from graphpass.graph import Graph, Node, Value
     from graphpass.model import Model
 
 __all__ = [
     "Range",
+    "carriers",
+    "finish",
     "input_of",
+    "joined_name",
+    "name_of_all",
     "name_of_both",
     "names_of_parts",
+    "names_of_states",
     "packed_name",
     "part_names",
     "resized_start",
     "size_of",
+    "split_name",
     "taken",
 ]
+
+#: Words that `joined_name` put together.
+_JOINED = re.compile(r"\w+(?:\+\w+)+")
 
 _BOTH = re.compile(r"(?<![A-Za-z])key_value(?![A-Za-z])")
 
@@ -70,6 +82,44 @@ def name_of_both(model: Model, key: Cache, value: Cache) -> tuple[str, str]:
     """What to call past and present of a tensor that holds ``key`` and ``value``; of a variable twice its id."""
     keys, values = _past_and_present(model, key), _past_and_present(model, value)
     return _called(model, key, packed_name(keys[0], values[0]), packed_name(keys[1], values[1]))
+
+
+def joined_name(names: Sequence[str]) -> str:
+    """What to call a tensor that holds several: ``past.conv.0`` and ``past.ssm.0`` give ``past.conv+ssm.0``."""
+    words = [re.findall(r"\w+|\W", name) for name in names]
+    start = _shared(words)
+    end = _shared([one[start:][::-1] for one in words])
+    stops = [len(one) - end for one in words]
+    middle = "+".join("".join(one[start:stop]) for one, stop in zip(words, stops, strict=True))
+    return "".join([*words[0][:start], middle, *words[0][stops[0] :]])
+
+
+def _shared(words: Sequence[Sequence[str]]) -> int:
+    """How many words at the start are the same in all."""
+    columns = enumerate(zip(*words, strict=False))
+    return next((place for place, column in columns if len(set(column)) > 1), min(map(len, words)))
+
+
+def split_name(name: str, count: int) -> list[str]:
+    """What to call ``count`` tensors that one called ``name`` held; the inverse of `joined_name`, or numbered."""
+    for match in _JOINED.finditer(name):
+        words = match[0].split("+")
+        if len(set(words)) == len(words) == count:
+            return [name[: match.start()] + word + name[match.end() :] for word in words]
+    return [f"{name}.{place}" for place in range(count)]
+
+
+def name_of_all(model: Model, caches: Sequence[Cache]) -> tuple[str, str]:
+    """What to call past and present of a tensor that holds ``caches``; of a variable twice its id."""
+    pasts, presents = zip(*(_past_and_present(model, cache) for cache in caches), strict=True)
+    return _called(model, caches[0], joined_name(pasts), joined_name(presents))
+
+
+def names_of_states(model: Model, cache: Cache, count: int) -> list[tuple[str, str]]:
+    """What to call past and present of each of ``count`` states that ``cache`` holds; of a variable twice its id."""
+    past, present = _past_and_present(model, cache)
+    pairs = zip(split_name(past, count), split_name(present, count), strict=True)
+    return [_called(model, cache, *pair) for pair in pairs]
 
 
 def _past_and_present(model: Model, cache: Cache) -> tuple[str, str]:
@@ -142,8 +192,8 @@ def size_of(value: Value | None, axis: int) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def resized_start(graph: Graph, editor: Editor, start: Value, axis: int, size: int, name: str) -> Handle | None:
-    """What a variable starts with that is as ``start``, but of another size; -1 for an axis that goes.
+def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[int | None], name: str) -> Handle | None:
+    """What a variable starts with that is as ``start``, but of other sizes, as `Editor.add_past` takes them.
 
     Returns:
         The tensor; ``None`` where ``start`` is no Broadcast of a number to a shape of parts.
@@ -153,15 +203,37 @@ def resized_start(graph: Graph, editor: Editor, start: Value, axis: int, size: i
         return None
     shape = input_of(node, 1)
     known, maker = graph.constant(shape), graph.producer(shape)
+    kept = [(place, size) for place, size in enumerate(sizes) if size != -1]
     if known is not None:
-        sizes = [int(entry) for entry in known]
-        sizes[axis : axis + 1] = [size] if size != -1 else []
-        return editor.again(node, {1: editor.integers(sizes, f"{name}/shape")}, name)
+        made = editor.integers([int(known[place]) if size is None else size for place, size in kept], f"{name}/shape")
+        return editor.again(node, {1: made}, name)
     if maker.op != "Concat" or any(value is None or value.shape != (1,) for value in maker.inputs):
         return None
-    parts = [editor.handle(value) for value in maker.inputs if value is not None]
-    parts[axis : axis + 1] = [editor.integers([size], f"{name}/size")] if size != -1 else []
+    parts = [
+        editor.handle(input_of(maker, place)) if size is None else editor.integers([size], f"{name}/size_{place}")
+        for place, size in kept
+    ]
     return editor.again(node, {1: editor.join(parts, 0, f"{name}/shape")}, name)
+
+
+def carriers(graph: Graph) -> tuple[dict[str, Node], dict[str, Node]]:
+    """What caches are read by, Parameters or ReadValues, and what writes them, Results or Assigns; by name."""
+    reads = {node.name: node for node in graph.of_op("Parameter", "ReadValue")}
+    return reads, {node.name: node for node in graph.of_op("Result", "Assign")}
+
+
+def finish(model: Model, editor: Editor, made: Mapping[str, Sequence[Declaration]]) -> None:
+    """End the edits of ``model``.
+
+    Args:
+        model: What was edited.
+        editor: What edited it.
+        made: Of each cache that is no more, what of that which was declared of it holds for those instead.
+    """
+    said = model.declarations
+    editor.finish()
+    if any(one.name in made for one in said):
+        model.declare([new for one in said for new in made.get(one.name, [one])])
 
 
 def input_of(node: Node, port: int = 0) -> Value:

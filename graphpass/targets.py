@@ -152,6 +152,7 @@ class _StatefulIR(Target):
         if self.cache == "reorder" and self.no_reorder is not None:
             raise UsageError("GP224", *self.no_reorder)
         from graphpass.analysis.caches import analyze_caches
+        from graphpass.analysis.flat import flat_caches
         from graphpass.analysis.padding import absorbs_padding
         from graphpass.openvino_model import check_trim
         from graphpass.pipeline import parse
@@ -162,6 +163,7 @@ class _StatefulIR(Target):
 
         inventory = analyze_caches(model)
         unpacking = ["unpack-kv"] if packed_caches(inventory) else []
+        unpacking += ["unpack-linear"] if flat_caches(model, inventory) else []
         before = [*_experts(model), *self.beforehand, *unpacking]
         names = [*_to_openvino(model), "compute-in-f32", *before, "fuse-attention"]
         from_mask = "lower-group-query-attention" in names

@@ -187,9 +187,8 @@ class _Unpack:
     def _start(self, read: Node, place: int, name: str) -> Handle | None:
         if not read.inputs:
             return None
-        part = self._ranges[place]
-        size = -1 if self._drops else part.stop - part.start
-        made = resized_start(self._graph, self._editor, input_of(read), self._axis, size, f"{name}/initial")
+        sizes = self._sizes(read.outputs[0], self._ranges[place])
+        made = resized_start(self._graph, self._editor, input_of(read), sizes, f"{name}/initial")
         return self._parts(input_of(read), self._axis)[place] if made is None else made
 
     def _handle(self, value: Value) -> Handle:

@@ -10,7 +10,7 @@ from graphpass.caches import Cache, Inventory
 from graphpass.editor import Editor, Handle, editor_of
 from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Skipped
-from graphpass.packing import input_of, name_of_both, resized_start, size_of
+from graphpass.packing import carriers, finish, input_of, name_of_both, resized_start, size_of
 
 if TYPE_CHECKING:
     from graphpass.graph import Graph, Node, Use
@@ -49,17 +49,12 @@ class PackKV(Pass["Model"]):
         if not pairs:
             return Skipped("no layer has a key cache and a value cache")
         graph, editor = model.graph, editor_of(model)
-        reads = {node.name: node for node in graph.of_op("Parameter", "ReadValue")}
-        writes = {node.name: node for node in graph.of_op("Result", "Assign")}
+        reads, writes = carriers(graph)
         for pair in pairs:
             key, value = (_Chain(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in pair)
             _pack(graph, editor, key, value, name_of_both(model, *pair))
-        packed = {cache.name for pair in pairs for cache in pair}
-        said = model.declarations
-        editor.finish()
-        if any(one.name in packed for one in said):
-            model.declare([one for one in said if one.name not in packed])
-        return Changed(model, {"caches packed": len(packed), "caches made": len(pairs)})
+        finish(model, editor, {cache.name: () for pair in pairs for cache in pair})
+        return Changed(model, {"caches packed": 2 * len(pairs), "caches made": len(pairs)})
 
 
 def _pairs(inventory: Inventory) -> list[tuple[Cache, Cache]]:
@@ -149,7 +144,7 @@ def _pack(graph: Graph, editor: Editor, key: _Chain, value: _Chain, names: tuple
     (past, present), axis = names, key.axis
     sizes: list[int | None] = [None] * (key.read.outputs[0].rank or 0)
     sizes[axis] = key.size + value.size
-    handle = editor.add_past(key.read, past, sizes, _start(graph, editor, key, value, f"{past}/initial"))
+    handle = editor.add_past(key.read, past, sizes, _start(graph, editor, key, value, sizes, f"{past}/initial"))
     made = {(key.read.index, 0): handle, (value.read.index, 0): handle}
     for one, other in zip(key.ops, value.ops, strict=True):
         sources = {0: handle}
@@ -171,11 +166,13 @@ def _pack(graph: Graph, editor: Editor, key: _Chain, value: _Chain, names: tuple
     editor.drop([key.write, value.write, key.read, value.read])
 
 
-def _start(graph: Graph, editor: Editor, key: _Chain, value: _Chain, name: str) -> Handle | None:
+def _start(
+    graph: Graph, editor: Editor, key: _Chain, value: _Chain, sizes: list[int | None], name: str
+) -> Handle | None:
     if not key.read.inputs or not value.read.inputs:
         return None
     starts = [input_of(chain.read) for chain in (key, value)]
-    made = resized_start(graph, editor, starts[0], key.axis, key.size + value.size, name)
+    made = resized_start(graph, editor, starts[0], sizes, name)
     return made or editor.join([editor.handle(start) for start in starts], key.axis, name)
 
 

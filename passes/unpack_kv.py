@@ -12,7 +12,7 @@ from graphpass.caches import Axes, Cache
 from graphpass.declarations import Declaration
 from graphpass.editor import editor_of
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
-from graphpass.packing import names_of_parts
+from graphpass.packing import carriers, finish, names_of_parts
 from graphpass.unpacking import Parts, find_parts, packed_caches, unpack
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class UnpackKV(Pass["Model"]):
         if not caches:
             return Skipped("no cache holds key and value")
         graph, editor = model.graph, editor_of(model)
-        reads = {node.name: node for node in graph.of_op("Parameter", "ReadValue")}
-        writes = {node.name: node for node in graph.of_op("Result", "Assign")}
+        reads, writes = carriers(graph)
         made: dict[str, list[Declaration]] = {}
         notes = []
         for cache in caches:
@@ -68,10 +67,7 @@ class UnpackKV(Pass["Model"]):
             made[cache.name] = _declared(cache, parts, [past for past, _ in names])
         if not made:
             return Unchanged(tuple(notes))
-        said = model.declarations
-        editor.finish()
-        if any(one.name in made for one in said):
-            model.declare([new for one in said for new in made.get(one.name, [one])])
+        finish(model, editor, made)
         return Changed(model, {"caches unpacked": len(made), "caches made": 2 * len(made)}, tuple(notes))
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from graphpass.analysis.axes import Labels
 from graphpass.analysis.carried import adapter, counter
 from graphpass.analysis.evidence import names, notes, read_by, update_text
+from graphpass.analysis.flat import Flat, find_flat
 from graphpass.analysis.growth import growth_of, state_batch_axis
 from graphpass.analysis.inner import entered_state, inside_operator
 from graphpass.analysis.loops import sliced_axes, takes_part_in_turn, updated_in_loop
 from graphpass.analysis.pairs import Pair, appended, same_tensor
 from graphpass.analysis.reads import Read
+from graphpass.analysis.shifts import shifted_in
 from graphpass.analysis.updates import Update, find_updates
 from graphpass.caches import Axes, Cache, CacheKind, CacheRole
 from graphpass.graph import Graph, Node, Value
@@ -242,7 +244,8 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     producer = graph.producer(pair.present)
     depth = graph.depths[producer.index]
     evidence = f"replaced each step by the result of {producer.called}"
-    evidence = updated_in_loop(graph, pair) or evidence
+    flat = find_flat(graph, pair.read, pair.write) if pair.write is not None else None
+    evidence = (updated_in_loop(graph, pair) if flat is None else None) or evidence
     entered = entered_state(graph, cache, pair)
     if entered is not None:
         return Found(entered, depth)
@@ -257,30 +260,18 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
         where = f"axis {free[0]}" if free else "any axis"
         missing = f"nothing fixes its size along {where}, which may depend on the sequence"
         return Found(replace(cache, evidence=(evidence, missing)), depth)
-    window = _window(graph, pair.past)
-    role: CacheRole = "conv" if window is not None else "recurrent"
-    use = (
-        f"a window: {window.op} {window.name} shifts new columns in" if window is not None else "updated by arithmetic"
-    )
+    role, use = _use(graph, pair.past, flat)
     spanned = (f"several layers in one tensor: {names(layers.values())} takes each layer's part",) if layers else ()
     facts = (evidence, use, "its size depends on the batch alone", *spanned)
     cache = replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
     return Found(cache, depth, spans_layers=bool(layers))
 
 
-def _window(graph: Graph, past: Value) -> Node | None:
-    """The Concat or Roll that shifts new columns into a convolution's window."""
-    pending, seen = [past], set()
-    while pending:
-        for use in graph.uses(pending.pop()):
-            if use.node.index in seen:
-                continue
-            seen.add(use.node.index)
-            if use.node.op in {"Concat", "Roll", "CausalConvWithState"}:
-                return use.node
-            if (
-                use.node.op in {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Carried", "Sliced"}
-                and use.port == 0
-            ):
-                pending.extend(use.node.outputs)
-    return None
+def _use(graph: Graph, past: Value, flat: Flat | None) -> tuple[CacheRole, str]:
+    """What a state is used for, and why that is said."""
+    if flat is not None:
+        return "unknown", f"{len(flat.states)} states in one tensor: {names(flat.takers)} takes them apart"
+    window = shifted_in(graph, past)
+    if window is not None:
+        return "conv", f"a window: {window.op} {window.name} shifts new columns in"
+    return "recurrent", "updated by arithmetic"

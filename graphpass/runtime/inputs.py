@@ -98,19 +98,20 @@ class InputPlan:
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
     """
 
-    def __init__(self, ports: Iterable[Port], inventory: Inventory) -> None:
+    def __init__(self, ports: Iterable[Port], inventory: Inventory, packed_windows: Iterable[int] = ()) -> None:
         """Plan the feeds.
 
         Args:
             ports: The model's inputs.
             inventory: The model's caches; those that are inputs are the session's business, not this plan's.
+            packed_windows: How many columns the windows of convolutions have that lie in flat caches.
 
         Raises:
             UnsupportedError: GP320, an input that nothing here knows how to feed, or none that takes token ids.
         """
         reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
         fed = {port.name: port for port in ports if port.name not in reads}
-        makers = _makers(inventory)
+        makers = _makers(inventory, packed_windows)
         self._feeds = [
             (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
             for port in fed.values()
@@ -158,7 +159,7 @@ def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
+def _makers(inventory: Inventory, packed_windows: Iterable[int]) -> dict[str, Callable[[Step], Array]]:
     linear = inventory.kind == "linear"
     makers: dict[str, Callable[[Step], Array]] = {
         **dict.fromkeys(_TOKENS, lambda step: step.input_ids),
@@ -174,7 +175,7 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
     }
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
-    elif (window := _convolution_window(inventory)) is not None:
+    elif (window := _convolution_window(inventory, packed_windows)) is not None:
         # Transformers' convolution caches read this input as slots of the window: all of them say that this is a
         # prefill, whatever the prompt's length; the last one is where a decode step puts its token.
         slots = np.arange(window)
@@ -182,8 +183,8 @@ def _makers(inventory: Inventory) -> dict[str, Callable[[Step], Array]]:
     return makers
 
 
-def _convolution_window(inventory: Inventory) -> int | None:
-    windows = {cache.shape[-1] for cache in inventory.caches if cache.role == "conv" and cache.shape}
+def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | None:
+    windows = {*packed, *(cache.shape[-1] for cache in inventory.caches if cache.role == "conv" and cache.shape)}
     size = windows.pop() if len(windows) == 1 else None
     return size if isinstance(size, int) else None
 

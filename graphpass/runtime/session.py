@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.shifts import packed_windows
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.checkpoints import Checkpoint
 from graphpass.runtime.editing import EditableCaches
@@ -52,7 +53,7 @@ class DecodeSession(EditableCaches):
         Raises:
             UnsupportedError: GP320, an input that nothing here knows how to feed.
         """
-        super().__init__(model, inventory, InputPlan(model.inputs, inventory))
+        super().__init__(model, inventory, InputPlan(model.inputs, inventory, packed_windows(model, inventory)))
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
         self.fixed_batch = self._inputs.batch
