@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.checks.finding import Observation
+from graphpass.checks.confirm_npuw import observed, worker
 from graphpass.checks.subprocesses import run_worker
 
 if TYPE_CHECKING:
+    from graphpass.checks.finding import Observation
     from graphpass.openvino_model import OpenVINOModel
 
 __all__ = ["observe"]
@@ -15,16 +16,9 @@ __all__ = ["observe"]
 #: Largest difference of logits, relative to the largest logit: caches are kept in f16.
 _TOLERANCE = 1e-2
 
-_WORKER = """
-import json, sys, numpy, openvino
-path, where = sys.argv[1:]
-core = openvino.Core()
+_WORKER = worker("""
 exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-npuw = {
-    "NPU_USE_NPUW": "YES", "NPUW_DEVICES": "CPU", "NPUW_LLM": "YES", "NPUW_LLM_MAX_PROMPT_LEN": "64",
-    "NPUW_LLM_MIN_RESPONSE_LEN": "64", "NPUW_ONLINE_PIPELINE": "NONE", "INFERENCE_PRECISION_HINT": "f32",
-}
-found = {"version": openvino.__version__.split("-")[0]}
+npuw |= {"NPUW_LLM": "YES", "NPUW_LLM_MAX_PROMPT_LEN": "64", "NPUW_LLM_MIN_RESPONSE_LEN": "64"}
 
 def generate(compiled, forced):
     request = compiled.create_infer_request()
@@ -46,12 +40,7 @@ def generate(compiled, forced):
         tokens = [chosen[-1] if forced is None else forced[step]]
     return chosen, numpy.stack(logits)
 
-def words(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith("Exception from ")), lines[-1])
-
-model = core.read_model(path)
-try:
+def compared(model):
     compiled = core.compile_model(model, "NPU", npuw)
     forced, expected = None, None
     try:
@@ -59,29 +48,13 @@ try:
     except RuntimeError as error:
         found["unknown"] = words(error)
     _, actual = generate(compiled, forced)
-    if expected is not None:
-        difference = numpy.abs(actual - expected).max() / numpy.abs(expected).max()
-        found["difference"] = float(difference) if numpy.isfinite(difference) else None
-except RuntimeError as error:
-    found["refused"] = words(error)
-with open(where, "w") as file:
-    json.dump(found, file)
-"""
+    return None if expected is None else numpy.abs(actual - expected).max() / numpy.abs(expected).max()
+""")
 
 
 def observe(model: OpenVINOModel) -> Observation | str:
     """Compile ``model`` with NPUW and compare the logits of 8 steps, in f32 with caches in f16."""
     done = run_worker(_WORKER, model)
-    tried = "compiled with NPUW on the CPU, and ran 8 steps"
-    if (refusal := done.refusal(tried)) is not None:
-        return refusal
-    found, tried = done.found, done.with_version(tried)
-    if "unknown" in found:
-        return f"the CPU plugin, which it would be compared with, fails: {found['unknown']}"
-    difference = found["difference"]
-    if difference is None:
-        return Observation(tried, wrong="its logits are NaN", ran=True)
-    told = f"{tried}: logits differ by {difference:.1e} of the largest"
-    if difference > _TOLERANCE:
-        return Observation(told, wrong=f"its logits differ by {difference:.1e} of the largest", ran=True)
-    return Observation(told, ran=True)
+    if "unknown" in done.found and "refused" not in done.found:
+        return f"the CPU plugin, which it would be compared with, fails: {done.found['unknown']}"
+    return observed(done, "compiled with NPUW on the CPU, and ran 8 steps", "logits", _TOLERANCE)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphpass.caches import Cache
     from graphpass.model import Port
 
-__all__ = ["FixedCapacitySession", "cache_memory"]
+__all__ = ["FixedCapacitySession", "cache_memory", "check_room"]
 
 
 class FixedCapacitySession(ABC):
@@ -91,12 +91,7 @@ class FixedCapacitySession(ABC):
             UnsupportedError: GP322, the runtime failed.
         """
         tokens = _checked(np.atleast_2d(np.asarray(ids, np.int64)))
-        if tokens.shape[1] > self.prompt:
-            raise UsageError(
-                "GP267",
-                f"a prompt of {tokens.shape[1]} tokens does not fit: there is room for {self.prompt}",
-                "make the model again with more room, or shorten the prompt",
-            )
+        check_room(tokens.shape[1], 0, self.prompt)
         mask = np.ones_like(tokens)
         if attention_mask is not None:
             mask = np.asarray(attention_mask, np.int64)
@@ -124,12 +119,7 @@ class FixedCapacitySession(ABC):
         tokens = _checked(tokens[:, None] if tokens.ndim == 1 else tokens)
         if self._mask is not None and len(tokens) != self.batch:
             raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(tokens)}", "reset first")
-        if self.length + tokens.shape[1] > self.capacity:
-            raise UsageError(
-                "GP267",
-                f"{tokens.shape[1]} more tokens do not fit: {self.length} of {self.capacity} positions are taken",
-                "rewind or reset, or make the model again with more room",
-            )
+        check_room(tokens.shape[1], self.length, self.capacity)
         self._logits = self._feed(tokens, np.ones_like(tokens))
         return self._logits
 
@@ -172,6 +162,27 @@ class FixedCapacitySession(ABC):
         logits = self._run(Step(tokens, mask, positions, past))
         self._mask = mask
         return logits
+
+
+def check_room(count: int, held: int, room: int) -> None:
+    """That ``count`` more tokens fit behind those that are ``held``.
+
+    Raises:
+        UsageError: GP267.
+    """
+    if held + count <= room:
+        return
+    if not held:
+        raise UsageError(
+            "GP267",
+            f"a prompt of {count} tokens does not fit: there is room for {room}",
+            "make the model again with more room, or shorten the prompt",
+        )
+    raise UsageError(
+        "GP267",
+        f"{count} more tokens do not fit: {held} of {room} positions are taken",
+        "rewind or reset, or make the model again with more room",
+    )
 
 
 def cache_memory(cache: Cache, batch: int) -> Array:

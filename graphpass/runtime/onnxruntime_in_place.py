@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.errors import UnsupportedError, UsageError
+from graphpass.errors import UnsupportedError
 from graphpass.onnx_rewrite import attributes
 from graphpass.onnx_walk import captured
 from graphpass.runtime.arrangement import Arrangement
 from graphpass.runtime.editable import check_editable, windowed
-from graphpass.runtime.fixed_capacity import cache_memory
+from graphpass.runtime.fixed_capacity import cache_memory, check_room
 from graphpass.runtime.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.session import DecodeSession
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from graphpass.caches import Cache, Inventory
     from graphpass.onnx_model import OnnxModel
@@ -94,42 +94,8 @@ class OnnxRuntimeInPlaceSession(DecodeSession):
             cache_memory(cache, 0)
         self._request = OnnxRuntimeRequest(model, exact)
 
-    def prefill(self, ids: ArrayLike, attention_mask: ArrayLike | None = None) -> Array:
-        """As `DecodeSession.prefill`.
-
-        Raises:
-            UsageError: Also GP267, the prompt is too long. Nothing is forgotten then.
-        """
-        length = np.shape(ids)[-1]
-        if length > self.capacity:
-            raise UsageError(
-                "GP267",
-                f"a prompt of {length} tokens does not fit: there is room for {self.capacity}",
-                "make the model again with more room, or shorten the prompt",
-            )
-        return super().prefill(ids, attention_mask)
-
-    def forward(
-        self,
-        input_ids: ArrayLike,
-        attention_mask: ArrayLike | None = None,
-        position_ids: ArrayLike | None = None,
-        *,
-        parents: ArrayLike | None = None,
-    ) -> dict[str, Array]:
-        """As `DecodeSession.forward`.
-
-        Raises:
-            UsageError: Also GP267, there is no room left. The caches are as they were then.
-        """
-        count = self._checked_ids(input_ids).shape[1]
-        if self.length + count > self.capacity:
-            raise UsageError(
-                "GP267",
-                f"{count} more tokens do not fit: {self.length} of {self.capacity} positions are taken",
-                "rewind or reset, or make the model again with more room",
-            )
-        return super().forward(input_ids, attention_mask, position_ids, parents=parents)
+    def _check_room(self, count: int, held: int) -> None:
+        check_room(count, held, self.capacity)
 
     def _run(self, step: Step) -> dict[str, Array]:
         caches = self._inventory.caches

@@ -103,8 +103,10 @@ class DecodeSession(EditableCaches):
             UsageError: As `forward`.
             UnsupportedError: As `forward`.
         """
+        tokens = np.atleast_2d(np.asarray(ids))
+        self._check_room(tokens.shape[-1], 0)
         self.reset()
-        self.forward(np.atleast_2d(np.asarray(ids)), attention_mask)
+        self.forward(tokens, attention_mask)
         return self.logits
 
     def step(self, ids: ArrayLike, *, parents: ArrayLike | None = None) -> Array:
@@ -150,11 +152,12 @@ class DecodeSession(EditableCaches):
 
         Raises:
             UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP247
-                ``parents`` is no tree.
+                ``parents`` is no tree; GP267 the caches are of a fixed capacity, and are as they were.
             UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
                 hold a tree.
         """
         ids = self._checked_ids(input_ids)
+        self._check_room(ids.shape[1], self.length)
         tree = None if parents is None else self._tree(parents, ids.shape[1])
         new = self._new_tokens(ids, attention_mask, position_ids, tree)
         if self._slots is None:
@@ -176,6 +179,9 @@ class DecodeSession(EditableCaches):
     @abstractmethod
     def _run(self, step: Step) -> dict[str, Array]:
         """Run the model once, keep its caches, and return the outputs that are none."""
+
+    def _check_room(self, count: int, held: int) -> None:
+        """Refuse ``count`` tokens that do not fit behind so many others; any do where caches grow."""
 
     def _checked_ids(self, input_ids: ArrayLike) -> NDArray[np.int64]:
         ids = np.asarray(input_ids, np.int64)
