@@ -21,7 +21,8 @@ __all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
 #: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
 #: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized, MultiHeadAttention, ONNX's
-#: RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer heads than queries.
+#: RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer heads than queries
+#: and the frontend does not know both numbers.
 _LOWERINGS = {
     "lower-causal-conv": {"CausalConvWithState"},
     "lower-group-query-attention": {"GroupQueryAttention"},
@@ -30,6 +31,7 @@ _LOWERINGS = {
     "lower-mixture-of-experts": {"MoE", "QMoE"},
     "lower-rotary-embedding": {"RotaryEmbedding"},
     "lower-tensor-scatter": {"TensorScatter"},
+    "repeat-shared-heads": {"Attention"},
 }
 
 

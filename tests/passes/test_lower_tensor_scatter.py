@@ -21,6 +21,7 @@ from graphpass.model import load
 from graphpass.onnx_model import OnnxModel
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.lower_tensor_scatter import LowerTensorScatter
+from graphpass.passes.repeat_shared_heads import RepeatSharedHeads
 from graphpass.passes.static_cache import StaticCache
 from graphpass.passes.to_openvino import ToOpenVINO
 from graphpass.registry import get_target
@@ -146,5 +147,5 @@ def test_a_decoder_of_fixed_capacity_runs_on_openvino():
     llama = version_converter.convert_version(load(export("llama", "onnx")).proto, 24)
     fixed = PassManager([StaticCache(32)]).run(OnnxModel(llama)).model
     assert any(True for _ in fixed.graph.of_op("TensorScatter"))
-    result = PassManager([LowerTensorScatter(), ToOpenVINO()]).run(fixed).model
+    result = PassManager([LowerTensorScatter(), RepeatSharedHeads(), ToOpenVINO()]).run(fixed).model
     assert compare(fixed, result, steps=4).passed
