@@ -16,7 +16,7 @@ from graphpass.packing import carriers, finish, input_of, name_of_all, resized_s
 
 if TYPE_CHECKING:
     from graphpass.caches import Cache, Inventory
-    from graphpass.graph import Graph, Node
+    from graphpass.graph import Graph, Node, Value
     from graphpass.model import Model
 
 __all__ = ["PackLinear"]
@@ -59,8 +59,11 @@ class PackLinear(Pass["Model"]):
             _check(states, kept)
             packed.append((states, name_of_all(model, caches)))
         editor = editor_of(model)
-        for states, names in packed:
-            _pack(graph, editor, states, names)
+        made: dict[Value, Handle] = {}
+        for states, (past, _) in packed:
+            made |= _take_apart(graph, editor, states, past)
+        for states, (_, present) in packed:
+            _put_together(editor, states, present, made)
         gone = [cache.name for caches in layers for cache in caches]
         finish(model, editor, dict.fromkeys(gone, ()))
         return Changed(model, {"caches packed": len(gone), "caches made": len(layers)})
@@ -117,25 +120,33 @@ def _check(states: list[_State], kept: set[str]) -> None:
             raise UnsupportedError("GP387", f"caches {first.name} and {state.name} cannot be packed: {why}")
 
 
-def _pack(graph: Graph, editor: Editor, states: list[_State], names: tuple[str, str]) -> None:
-    first, (past, present) = states[0], names
-    counts = [state.count for state in states]
+def _take_apart(graph: Graph, editor: Editor, states: list[_State], past: str) -> dict[Value, Handle]:
+    """What stands for the past of each state, as it was and as it was reordered."""
+    first, counts = states[0], [state.count for state in states]
     shape = (None, 1, sum(counts))
     whole = editor.add_past(first.read, past, shape, _start(graph, editor, states, shape, f"{past}/initial"))
     if first.gather is not None:
         whole = editor.again(first.gather, {0: whole}, f"{past}/by_beam")
-    presents = []
+    made = {}
     for place, (state, part) in enumerate(zip(states, editor.split(whole, 2, counts, f"{past}/parts"), strict=True)):
         own = editor.reshape(part, (0, *state.sizes), f"{past}/state_{place}")
-        values = [node.outputs[0] for node in (state.read, state.gather) if node is not None]
-        for use in [use for value in values for use in graph.uses(value)]:
-            if use.node != state.gather:
-                editor.redirect(use.node, use.port, own)
-        # A state that is written back as it was read is `own` by now.
+        for value in [node.outputs[0] for node in (state.read, state.gather) if node is not None]:
+            made[value] = own
+            for use in graph.uses(value):
+                if use.node != state.gather:
+                    editor.redirect(use.node, use.port, own)
+    return made
+
+
+def _put_together(editor: Editor, states: list[_State], present: str, made: dict[Value, Handle]) -> None:
+    presents = []
+    for place, state in enumerate(states):
         new = input_of(state.write)
-        new = own if new in values else editor.handle(new)
-        presents.append(editor.reshape(new, (0, 1, state.count), f"{present}/state_{place}"))
-    editor.add_present(first.write, present, shape, editor.join(presents, 2, f"{present}/parts"))
+        # A state may be written as another one was.
+        handle = made[new] if new in made else editor.handle(new)
+        presents.append(editor.reshape(handle, (0, 1, state.count), f"{present}/state_{place}"))
+    shape = (None, 1, sum(state.count for state in states))
+    editor.add_present(states[0].write, present, shape, editor.join(presents, 2, f"{present}/parts"))
     editor.drop(node for state in states for node in (state.write, state.read))
 
 

@@ -9,10 +9,10 @@ from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.flat import Flat, flat_caches
 from graphpass.editor import Editor, Handle, editor_of
 from graphpass.manager import Changed, Pass, PassResult, Skipped
-from graphpass.packing import carriers, finish, input_of, names_of_states, resized_start
+from graphpass.packing import carriers, finish, input_of, names_of_states, resized_start, size_of
 
 if TYPE_CHECKING:
-    from graphpass.graph import Graph, Node
+    from graphpass.graph import Graph, Node, Value
     from graphpass.model import Model
 
 __all__ = ["UnpackLinear"]
@@ -25,6 +25,9 @@ class UnpackLinear(Pass["Model"]):
     The graph says how the tensor is taken apart: by a Split, or Slices that leave nothing out, each part reshaped to
     its state; and a Concat of the new states, flattened, is written back. ``past.conv+ssm.0`` becomes ``past.conv.0``
     and ``past.ssm.0``; other names get a number behind them.
+
+    A variable that starts neither as one number throughout nor as a Concat of its parts makes states that start as
+    parts of the same tensor. OpenVINO's CPU plugin (2026.4.1) does not compile that.
 
     Shapes:
         ``[batch, 1, size]`` to ``[batch, ...]`` for each state, as it is reshaped.
@@ -45,30 +48,46 @@ class UnpackLinear(Pass["Model"]):
         if not packed:
             return Skipped("no flat tensor holds several states")
         editor = editor_of(model)
+        names = {cache: names_of_states(model, cache, len(flat.states)) for cache, flat in packed.items()}
+        made: dict[Value, Handle] = {}
         for cache, flat in packed.items():
-            names = names_of_states(model, cache, len(flat.states))
-            _unpack(graph, editor, reads[cache.read], writes[str(cache.write)], flat, names)
+            made |= _take_apart(graph, editor, reads[cache.read], flat, names[cache])
+        for cache, flat in packed.items():
+            _write_apart(graph, editor, writes[str(cache.write)], flat, names[cache], made)
+        editor.drop(node for cache in packed for node in (writes[str(cache.write)], reads[cache.read]))
         finish(model, editor, {cache.name: () for cache in packed})
-        made = sum(len(flat.states) for flat in packed.values())
-        return Changed(model, {"caches unpacked": len(packed), "caches made": made})
+        count = sum(len(flat.states) for flat in packed.values())
+        return Changed(model, {"caches unpacked": len(packed), "caches made": count})
 
 
-def _unpack(graph: Graph, editor: Editor, read: Node, write: Node, flat: Flat, names: list[tuple[str, str]]) -> None:
-    for place, (state, (past, present)) in enumerate(zip(flat.states, names, strict=True)):
-        shape = (None, *state.sizes)
-        own = editor.add_past(read, past, shape, _start(graph, editor, read, flat, place, f"{past}/initial"))
+def _take_apart(
+    graph: Graph, editor: Editor, read: Node, flat: Flat, names: list[tuple[str, str]]
+) -> dict[Value, Handle]:
+    """What stands for the past of each state."""
+    made = {}
+    for place, (state, (past, _)) in enumerate(zip(flat.states, names, strict=True)):
+        start = _start(graph, editor, read, flat, place, f"{past}/initial")
+        own = editor.add_past(read, past, (None, *state.sizes), start)
         if flat.gather is not None:
             own = editor.again(flat.gather, {0: own}, f"{past}/by_beam")
         for value in state.pasts:
+            made[value] = own
             for use in graph.uses(value):
                 editor.redirect(use.node, use.port, own)
+    return made
+
+
+def _write_apart(
+    graph: Graph, editor: Editor, write: Node, flat: Flat, names: list[tuple[str, str]], made: dict[Value, Handle]
+) -> None:
+    for state, (_, present) in zip(flat.states, names, strict=True):
         new = input_of(graph.producer(state.flattened))
-        kept = new.shape is not None and new.shape[1:] == state.sizes
-        handle = editor.handle(new if kept else state.flattened)
-        if not kept:
-            handle = editor.reshape(handle, (0, *state.sizes), f"{present}/state")
-        editor.add_present(write, present, shape, handle)
-    editor.drop([write, read])
+        if new.shape is not None and new.shape[1:] == state.sizes:
+            # It may be written as another one was.
+            handle = made[new] if new in made else editor.handle(new)
+        else:
+            handle = editor.reshape(editor.handle(state.flattened), (0, *state.sizes), f"{present}/state")
+        editor.add_present(write, present, (None, *state.sizes), handle)
 
 
 def _start(graph: Graph, editor: Editor, read: Node, flat: Flat, place: int, name: str) -> Handle | None:
@@ -78,7 +97,12 @@ def _start(graph: Graph, editor: Editor, read: Node, flat: Flat, place: int, nam
     made = resized_start(graph, editor, input_of(read), (None, *sizes), name)
     if made is not None:
         return made
-    parts = editor.split(
-        editor.handle(input_of(read)), flat.axis, [state.size for state in flat.states], f"{name}/parts"
-    )
-    return editor.reshape(parts[place], (0, *sizes), name)
+    joined = graph.producer(input_of(read))
+    counts = [state.size for state in flat.states]
+    values = [value for value in joined.inputs if value is not None]
+    if joined.op == "Concat" and [size_of(value, flat.axis) for value in values] == counts:
+        part = editor.handle(values[place])
+    else:
+        begin = sum(counts[:place])
+        part = editor.cut(editor.handle(input_of(read)), flat.axis, begin, begin + counts[place], f"{name}/part")
+    return editor.reshape(part, (0, *sizes), name)

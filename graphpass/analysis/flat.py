@@ -111,6 +111,8 @@ def _state(graph: Graph, parts: list[Value], flattened: Value, size: int) -> Fla
         return None
     if any(use.node.op != "Reshape" or use.port != 0 for use in readers):
         return None
+    if any(use.node.outputs[0] == flattened for use in readers):
+        return None
     pasts = tuple(use.node.outputs[0] for use in readers)
     shapes = {_fixed(value) for value in pasts}
     wanted = _fixed(parts[0])

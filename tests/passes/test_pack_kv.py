@@ -38,8 +38,9 @@ ALL = [
 ]
 
 
-#: What the CPU plugin does not run when packed ("Can not clone with new dims"). Why is not verified; a guess is that it
-#: moves the initializer of a lone cache into the ReadValue and keeps to the length of 0 that this has.
+#: What the CPU plugin (2026.4.1) does not run when packed: at the first step the Assign expects the initializer's
+#: length of 0 ("Can not clone with new dims"). Why is not verified; a guess is that it moves the initializer of a lone
+#: cache into the ReadValue.
 NOT_RUN = {("qwen3_next", "ov-stateful")}
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy
 import onnx
+import openvino
 import pytest
+from openvino import opset6, opset8, opset13
+from openvino.op.util import Variable, VariableInfo
 from support.cache_forms import BATCH, started, step
+from support.decode import compiled
 from support.generated import generates
 from support.loaded import onnx_model, openvino_model
 from support.models import export
@@ -13,6 +17,7 @@ from support.models import export
 import graphpass
 from graphpass.errors import UnsupportedError
 from graphpass.manager import PassManager, Skipped
+from graphpass.openvino_model import OpenVINOModel
 from graphpass.packing import joined_name, split_name
 from graphpass.pipeline import parse
 from graphpass.registry import get_target
@@ -106,6 +111,68 @@ def test_beams_move_the_whole():
         session.select([1, 0])
         found.append(session.step([5, 9]))
     numpy.testing.assert_allclose(found[1], found[0], atol=1e-5)
+
+
+def steps(model, count=4):
+    """Logits over several steps of a stateful model."""
+    request = compiled(model.ov_model).create_infer_request()
+    found = []
+    for number in range(count):
+        request.infer({"input_ids": numpy.array([number, 3]), "beam_idx": numpy.array([1, 0], numpy.int32)})
+        found.append(request.get_output_tensor(0).data.copy())
+    return found
+
+
+def delayed(start):
+    """A window, and what that was a step before; they start as 0 and as 2, or as other numbers."""
+    ids = opset13.parameter([-1], openvino.Type.i64, name="input_ids")
+    beams = opset13.parameter([-1], openvino.Type.i32, name="beam_idx")
+    for parameter, name in ((ids, "input_ids"), (beams, "beam_idx")):
+        parameter.output(0).set_names({name})
+    batch = opset13.gather(opset13.shape_of(ids), numpy.array([0]), numpy.array(0))
+    shape = opset13.concat([batch, opset13.constant([2, 3])], 0)
+    starts = [opset13.broadcast(numpy.float32(number), shape) for number in (0, 2)]
+    if start == "numbers":
+        starts[1] = opset13.multiply(starts[1], opset13.constant(numpy.float32([1, 2, 3])))
+    variables = []
+    for name in ("window", "before"):
+        info = VariableInfo()
+        info.variable_id, info.data_type, info.data_shape = name, openvino.Type.f32, openvino.PartialShape([-1, 2, 3])
+        variables.append(Variable(info))
+    reads = [opset6.read_value(start, variable) for start, variable in zip(starts, variables, strict=True)]
+    pasts = [opset13.gather(read, beams, numpy.array(0)) for read in reads]
+    token = opset13.reshape(opset13.convert(ids, "f32"), [-1, 1, 1], False)
+    column = opset13.multiply(token, opset13.constant(numpy.float32([[1], [2]])))
+    joined = opset13.concat([pasts[0], column], 2)
+    new = opset8.slice(joined, [1], [1 << 30], [1], [2])
+    writes = [opset6.assign(new, variables[0]), opset6.assign(pasts[0], variables[1])]
+    result = opset13.result(opset13.add(new, opset13.multiply(pasts[0], pasts[1])))
+    return OpenVINOModel(openvino.Model([result], writes, [ids, beams], "delayed"))
+
+
+@pytest.mark.parametrize("start", ["number", "numbers"])
+def test_states_that_start_apart_and_are_written_as_others_were(start):
+    model = delayed(start)
+    wanted = steps(model)
+    packed, (result,) = run(model, "pack-linear")
+    assert result.statistics == {"caches packed": 2, "caches made": 1}
+    numpy.testing.assert_allclose(steps(packed), wanted, rtol=1e-6)
+    back, _ = run(packed, "unpack-linear")
+    assert len(linear(back)) == 2
+    numpy.testing.assert_allclose(steps(back), wanted, rtol=1e-6)
+
+
+def test_the_cpu_plugin_takes_no_parts_of_one_start():
+    packed, _ = run(delayed("numbers"), "pack-linear")
+    (read,) = [op for op in packed.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
+    start = opset13.add(read.input_value(0), opset13.constant(numpy.float32(1)))
+    read.input(0).replace_source_output(start.output(0))
+    packed.mark_edited()
+    steps(packed, 1)
+    back, _ = run(packed, "unpack-linear")
+    assert len(linear(back)) == 2
+    with pytest.raises(RuntimeError, match="MoveReadValueInputsToSubgraph"):
+        steps(back, 1)
 
 
 def test_targets_take_what_is_packed():
