@@ -144,7 +144,8 @@ def test_a_model_without_caches_is_refused(capfd, tmp_path):
 def test_an_unknown_target(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpuu")
     assert done.code == 2
-    assert done.err.startswith("error: GP215: unknown target 'cpuu'\nhint: did you mean cpu?")
+    assert done.err.startswith("error: GP215: unknown target 'cpuu'")
+    assert "hint: did you mean cpu?" in done.err
 
 
 def test_reorder(capfd, tmp_path):

@@ -8,7 +8,7 @@ from support import loop_forms as forms
 from support.commands import in_process
 
 import graphpass
-from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.errors import PreconditionError
 from graphpass.manager import PassManager
 from graphpass.passes.fuse_attention import FuseAttention
 from graphpass.passes.insert_reorder import InsertReorder
@@ -70,9 +70,11 @@ def test_the_inventory_calls_it_not_fusable():
 
 
 @pytest.mark.parametrize("form", [forms.appended, forms.over_layers])
-def test_slots_that_cannot_be_counted_are_refused(form):
-    with pytest.raises(UnsupportedError, match="length does not follow from the inputs"):
-        PassManager([ToOpenVINO(), MakeStateful(beam_index=False), InsertReorder(form="gpu")]).run(form())
+def test_slots_can_be_moved_where_the_past_s_length_is_an_input(form):
+    model = form()
+    movable = PassManager([ToOpenVINO(), MakeStateful(beam_index=False), InsertReorder(form="gpu")]).run(model).model
+    assert {"past_len", "src_idx", "dst_idx"} < {port.name for port in movable.inputs}
+    assert compare(model, movable, steps=3, edits=True).passed
 
 
 @pytest.mark.parametrize("step", [MakeStateless(), InsertReorder(form="gpu")])

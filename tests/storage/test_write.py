@@ -60,10 +60,8 @@ def rich_model() -> onnx.ModelProto:
     graph.sparse_initializer.append(
         helper.make_sparse_tensor(values, helper.make_tensor("", TensorProto.INT64, [1], [2]), [9])
     )
-    for code in (TensorProto.INT4, TensorProto.FLOAT8E4M3FNUZ, TensorProto.BFLOAT16):
-        graph.initializer.append(
-            TensorProto(name=f"odd {code}", data_type=code, dims=[2], raw_data=bytes([1, 2, 3, 4]))
-        )
+    for code, size in ((TensorProto.INT4, 1), (TensorProto.FLOAT8E4M3FNUZ, 2), (TensorProto.BFLOAT16, 4)):
+        graph.initializer.append(TensorProto(name=f"odd {code}", data_type=code, dims=[2], raw_data=bytes(range(size))))
     graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [2], [b"a", b"b"]))
     return proto
 
