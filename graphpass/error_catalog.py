@@ -320,7 +320,7 @@ CATALOG: dict[str, str] = {
     "GP369": (
         "The model has an input that edits caches or hides tokens of a draft tree, and NPUW fails on inputs that it "
         "does not know. Take the model as it was before that pass; on NPUs a caller goes back by feeding position_ids "
-        "from the earlier position on."
+        "from the earlier position on, with 0 in attention_mask for what was dropped."
     ),
     "GP370": (
         "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "

@@ -41,8 +41,14 @@ _SEQ2SEQ_HINT = "targets cpu and gpu take them"
 _SWITCH = "use_cache_branch"
 
 
+#: What to do on NPUs instead of editing caches. NPUW leaves its mask as it was where the one that is fed is shorter.
+GO_BACK = "to go back, feed position_ids from the earlier position on, and 0 in attention_mask for what was dropped"
+
+#: What to do there where states would have to go back, which positions do not move.
+START_AGAIN = "to go back, start again: NPUW keeps no earlier states"
+
 #: Inputs by which passes let a caller edit caches, and see or take back steps.
-_EDITS = frozenset({"src_idx", "dst_idx", "past_len", "tree_mask", "steps_back"})
+EDITING_INPUTS = frozenset({"src_idx", "dst_idx", "past_len", "tree_mask", "steps_back"})
 
 
 @dataclass(frozen=True)
@@ -269,14 +275,15 @@ class NPU(_StatefulIR):
     It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
 
     Options:
-        cache: ``beam`` alone; to go back, feed ``position_ids`` from the earlier position on.
+        cache: ``beam`` alone; to go back, feed ``position_ids`` from the earlier position on, and 0 in
+            ``attention_mask`` for each position that was dropped.
     """
 
     name: ClassVar[str] = "npu"
     description: ClassVar[str] = "OpenVINO on NPU: what NPUW takes and computes rightly"
     no_reorder: ClassVar[tuple[str, str] | None] = (
         "NPUW takes no inputs that move slots of caches",
-        "leave out cache=reorder; to go back, feed position_ids from the earlier position on",
+        f"leave out cache=reorder; {GO_BACK}",
     )
     beforehand: ClassVar[tuple[str, ...]] = ("mask-padding", "compute-all-experts")
     afterwards: ClassVar[tuple[str, ...]] = ("lower-boolean-masks", "insert-position-ids", "rename-variables")
@@ -288,11 +295,11 @@ class NPU(_StatefulIR):
             UsageError: GP224, slots are to be movable.
             UnsupportedError: GP367 as of other targets; GP369 the model has inputs that edit caches.
         """
-        if edits := sorted({port.name for port in model.inputs} & _EDITS):
+        if edits := sorted({port.name for port in model.inputs} & EDITING_INPUTS):
             raise UnsupportedError(
                 "GP369",
                 f"NPUW takes {edits[0]} for a cache, as all inputs that it does not know",
-                "take the model without it; to go back, feed position_ids from the earlier position on",
+                f"take the model without it; {START_AGAIN if 'steps_back' in edits else GO_BACK}",
             )
         return super().pipeline(model)
 

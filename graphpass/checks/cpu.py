@@ -88,6 +88,7 @@ def _check_chain(graph: Graph, chain: Chain) -> None:
         raise PatternBreakError(chain.concat, f"not only attention reads the cache: {others}")
     for node in chain.layout:
         _one_reader(graph, node)
+        _check_shape_reads(graph, node, chain)
 
 
 def _assigned(graph: Graph, node: Node) -> str | None:
@@ -100,6 +101,31 @@ def _one_reader(graph: Graph, node: Node) -> None:
     readers = data_uses(graph, node.outputs[0])
     if len(readers) > 1:
         raise PatternBreakError(node, f"{len(readers)} operators read it, where one may")
+
+
+def _check_shape_reads(graph: Graph, node: Node, chain: Chain) -> None:
+    """The size of what lies between cache and attention may not say how large copies of heads are, nor be an output.
+
+    The plugin drops a ShapeOf where it can derive the same from the symbols of dimensions, as in the target of a
+    Reshape, or the Slice of a mask that cuts nothing; any that stays is one more reader, where it looks for one.
+    """
+    copies = {inner.index for inner in chain.layout if inner.op == "Broadcast"}
+    pending = [use.node for use in graph.uses(node.outputs[0]) if use.node.op == "ShapeOf"]
+    seen = {reader.index for reader in pending}
+    while pending:
+        sizes = pending.pop()
+        for value in sizes.outputs:
+            for use in graph.uses(value):
+                if use.node.op == "Result" or (use.node.index in copies and use.port == 1):
+                    what = "an output" if use.node.op == "Result" else f"that of {use.node.op} {use.node.name}"
+                    raise PatternBreakError(node, f"its size is computed, and becomes {what}")
+                if use.node.index not in seen and all(_is_size(output) for output in use.node.outputs):
+                    seen.add(use.node.index)
+                    pending.append(use.node)
+
+
+def _is_size(value: Value) -> bool:
+    return value.element_type in {"i32", "i64"} and value.rank in {0, 1}
 
 
 def _check_orders(graph: Graph, query: Value, key: Chain, value: Chain) -> None:

@@ -14,6 +14,8 @@ from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
 from graphpass.checks.masks import constant_window, positions_of_angles
 from graphpass.checks.npu_numbers import data_dependent, unpatched_window, whole_rows_masked
+from graphpass.checks.npu_weights import not_widened
+from graphpass.targets import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
 from graphpass.views.view import names_of
 
@@ -33,6 +35,7 @@ _EMPTY = f"{_NPUW}/embedding/remove_empty_kv_inputs.cpp"
 _POSITIONS = f"{_NPUW}/npuw_transformations/add_position_ids_param.cpp"
 _REQUEST = f"{_NPUW}/llm_infer_request.cpp"
 _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
+_WEIGHTS = f"{_NPUW}/util_xarch.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
@@ -41,12 +44,15 @@ _TOKENS = frozenset({"input_ids", "inputs_embeds"})
 
 _BETWEEN = frozenset({"Concat", "ShapeOf"})
 
+_CUTS = frozenset({"Slice", "StridedSlice"})
+
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """What the NPU plugin with ``NPUW_LLM`` will do with ``model``, an OpenVINO IR."""
     reads = {node.attributes["variable"]: node for node in model.graph.of_op("ReadValue")}
-    caches = [_cache(model.graph, cache, reads.get(cache.name)) for cache in inventory.caches]
-    return (*_whole(model, inventory), *_ports(model), *caches, *_numbers(model, inventory))
+    instead = START_AGAIN if inventory.of_kind("linear") else GO_BACK
+    caches = [_cache(model.graph, cache, reads.get(cache.name), instead) for cache in inventory.caches]
+    return (*_whole(model, inventory), *_ports(model, instead), *caches, *_numbers(model, inventory))
 
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
@@ -61,9 +67,12 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if node is not None:
         reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
         yield Finding("model", name, "refused", node=node.name, reason=reason, source=_RESHAPE)
+    weight, reason = next(not_widened(model.graph), (None, None))
+    if weight is not None:
+        yield Finding("model", name, "refused", node=weight.name, reason=reason, source=_WEIGHTS)
 
 
-def _ports(model: Model) -> Iterator[Finding]:
+def _ports(model: Model, instead: str) -> Iterator[Finding]:
     ports = names_of(model, model.inputs)
     found = {name for _, names in ports for name in names}
     if "beam_idx" not in found:
@@ -82,13 +91,15 @@ def _ports(model: Model) -> Iterator[Finding]:
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         if not names & KNOWN_INPUTS:
             reason = "every input of another name is taken for a cache and shaped as one"
+            if names & EDITING_INPUTS:
+                reason += f": take the model as it was before; {instead}"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         elif port.element_type != ("i32" if "beam_idx" in names else "i64") and "inputs_embeds" not in names:
             reason = f"it is {port.element_type}, not i64"
             yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
 
 
-def _cache(graph: Graph, cache: Cache, read: Node | None) -> Finding:
+def _cache(graph: Graph, cache: Cache, read: Node | None, instead: str) -> Finding:
     def found(verdict: Verdict, node: Node | None, reason: str | None, source: str | None) -> Finding:
         return Finding("cache", cache.name, verdict, cache.layer, node.name if node else None, reason, source)
 
@@ -110,6 +121,8 @@ def _cache(graph: Graph, cache: Cache, read: Node | None) -> Finding:
     for use in graph.uses(gather.outputs[0]):
         if use.node.op not in _BETWEEN:
             reason = f"{use.node.op} stands between the Gather and the Concat of past and new positions"
+            if use.node.op in _CUTS:
+                reason += f": take the model as it was before; {instead}"
             return found("refused", use.node, reason, _EMPTY)
     return found("taken", None, None, None)
 

@@ -64,6 +64,23 @@ def test_npuw_refuses_it(mutate):
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "subject", "words"),
+    [
+        ("llama", "insert-trim", "cache", "Slice stands between"),
+        ("llama", "insert-reorder{form=compact}", "input", "taken for a cache"),
+        ("lfm2", "insert-snapshot", "input", "taken for a cache"),
+    ],
+)
+def test_npuw_refuses_what_edits_caches_and_is_told_what_to_do_instead(name, text, subject, words):
+    report = check_model(graphpass.PassManager(graphpass.parse(text)).run(openvino_model(name)).model, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    reasons = [finding.reason for finding in report.findings if (finding.subject, finding.holds) == (subject, False)]
+    assert reasons
+    instead = "to go back, start again" if name == "lfm2" else "to go back, feed position_ids"
+    assert all(words in reason and instead in reason for reason in reasons)
+
+
 def failing(model, variant, target):
     report = check_model(openvino_model(model, variant), target)
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions

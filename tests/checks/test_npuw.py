@@ -83,3 +83,20 @@ def test_prompts_in_chunks(name, variant):
     prompt = [int(token) for token in numpy.random.default_rng(0).integers(3, 300, 21)]
     found, expected = (logits(one, prompt, [9, 17, 33]) for one in (on_npuw(model, **CHUNKS), compiled(model.ov_model)))
     numpy.testing.assert_allclose(found, expected, atol=TOLERANCE * numpy.abs(expected).max())
+
+
+@pytest.mark.parametrize(("mask", "is_right"), [([1] * 6 + [0, 0, 1], True), ([1] * 7, False)])
+def test_going_back_by_positions(mask, is_right):
+    """Two of eight positions are dropped. Those beyond the end of a shorter mask would still be seen."""
+    model = converted("llama", "ov-stateful")
+    prompt, kept, dropped, token = [5, 9, 17, 33, 21], 7, [8, 11], 12
+    decoder = Decoder(on_npuw(model).create_infer_request())
+    for ids in (prompt, [kept], *([one] for one in dropped)):
+        decoder.step(numpy.array([ids]))
+    feeds = {"input_ids": [[token]], "attention_mask": [mask], "position_ids": [[6]]}
+    decoder.request.infer(
+        {name: numpy.array(value) for name, value in feeds.items()} | {"beam_idx": numpy.zeros(1, numpy.int32)}
+    )
+    found = decoder.request.get_tensor("logits").data[0, -1]
+    (*_, expected) = logits(compiled(model.ov_model), prompt, [kept, token, 0])
+    assert bool(numpy.abs(found - expected).max() <= TOLERANCE * numpy.abs(expected).max()) is is_right

@@ -40,6 +40,7 @@ def rounded(weight: numpy.ndarray, bits: int, zero: int) -> tuple[numpy.ndarray,
 def packed(numbers: numpy.ndarray, bits: int) -> bytes:
     """Whole numbers as they are stored, the first of two in the low half of a byte."""
     flat = numbers.ravel().astype(numpy.int16) & (2**bits - 1)
+    flat = numpy.pad(flat, (0, flat.size % 2 if bits == 4 else 0))
     return (flat if bits == 8 else flat[::2] | flat[1::2] << 4).astype(numpy.uint8).tobytes()
 
 
@@ -120,9 +121,9 @@ def with_compressed_constants(source: Path, folder: Path, stored: str) -> Path:
         constant = op.input_value(1).get_node()
         weight = constant.data
         numbers, scale, zeros = rounded(weight.reshape(len(weight), -1, GROUP), bits, zero)
-        wide = ops.convert(_constant(numbers, stored), openvino.Type.f16)
+        wide = ops.convert(whole_numbers(numbers, stored), openvino.Type.f16)
         if zero:
-            wide = ops.subtract(wide, ops.convert(_constant(zeros, stored), openvino.Type.f16))
+            wide = ops.subtract(wide, ops.convert(whole_numbers(zeros, stored), openvino.Type.f16))
         wide = ops.multiply(wide, ops.constant(scale.astype(numpy.float16)))
         wide = ops.reshape(wide, numpy.array(weight.shape), special_zero=False)
         wide = ops.convert(wide, openvino.Type.f32)
@@ -132,7 +133,8 @@ def with_compressed_constants(source: Path, folder: Path, stored: str) -> Path:
     return folder / "openvino_model.xml"
 
 
-def _constant(numbers: numpy.ndarray, stored: str) -> openvino.op.Constant:
+def whole_numbers(numbers: numpy.ndarray, stored: str) -> openvino.op.Constant:
+    """A constant of 4 or 8 bits."""
     raw = numpy.frombuffer(packed(numbers, int(stored[1])), numpy.uint8).copy()
     return openvino.op.Constant(openvino.Tensor(raw, numbers.shape, getattr(openvino.Type, stored)))
 
