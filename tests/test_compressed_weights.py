@@ -17,6 +17,7 @@ from support.decode import EXACT, fused_attention
 from support.models import export
 
 import graphpass
+from graphpass.checks import check_model
 from graphpass.verify import compare
 
 #: The plugin rounds activations to 8 bits by default where weights are compressed.
@@ -65,6 +66,26 @@ def test_for_other_targets(tmp_path, case, target):
     result = graphpass.PassManager(graphpass.get_target(target).pipeline(source)).run(source).model
     graphpass.save(result, tmp_path / "out" / "openvino_model.xml")
     assert stored(graphpass.load(tmp_path / "out")) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("nbits-4", None),
+        ("nbits-f16", "not a multiple of 64"),
+        ("linear-int4", "its scales are [1, 64]"),
+        ("linear-int4-blocks", None),
+        ("linear-int8", "its scales are [1, 64]"),
+    ],
+)
+def test_npuw_refuses_what_was_predicted(tmp_path, case, words):
+    source = graphpass.load(made(case, tmp_path / "in"))
+    report = check_model(graphpass.PassManager(graphpass.get_target("npu").pipeline(source)).run(source).model, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    reasons = [finding.reason for finding in report.findings if not finding.holds]
+    assert len(reasons) == (words is not None)
+    assert all(words in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("where", ["in the model", "by default"])

@@ -7,6 +7,7 @@ which models they let through was measured on 2026.4.1.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.padding import absorbs_padding
@@ -67,8 +68,7 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if node is not None:
         reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
         yield Finding("model", name, "refused", node=node.name, reason=reason, source=_RESHAPE)
-    weight, reason = next(not_widened(model.graph), (None, None))
-    if weight is not None:
+    for weight, reason in islice(not_widened(model.graph), 1):
         yield Finding("model", name, "refused", node=weight.name, reason=reason, source=_WEIGHTS)
 
 

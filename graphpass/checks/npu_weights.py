@@ -43,7 +43,7 @@ def not_widened(graph: Graph) -> Iterator[tuple[Node, str]]:
 def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
     """Of what is multiplied alone: i8 where a product reads that directly, i4 behind a Reshape or Convert, too."""
     scale = multiply.inputs[1]
-    if scale is None or graph.producer(scale).op != "Constant" or stored.element_type == "u4":
+    if scale is None or not _is_stored(graph, scale) or stored.element_type == "u4":
         return None
     product = multiply.outputs[0]
     direct = _readers(graph, product, "MatMul", port=1) or _readers(graph, product, "Gather")
@@ -94,6 +94,14 @@ def _in_steps(stored: Value) -> str | None:
 
 def _shared(stored: Value) -> tuple[object, ...] | None:
     return (stored.shape[0], 1, stored.shape[2]) if stored.shape is not None and len(stored.shape) == 3 else None
+
+
+def _is_stored(graph: Graph, value: Value) -> bool:
+    """Whether ``value`` is a constant, perhaps moved, which runtimes fold."""
+    node = graph.producer(value)
+    while node.op in {"Convert", "Reshape", "Squeeze", "Unsqueeze"} and node.inputs[0] is not None:
+        node = graph.producer(node.inputs[0])
+    return node.op == "Constant"
 
 
 def _is_gathered(graph: Graph, moved: list[Node]) -> bool:

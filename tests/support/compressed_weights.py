@@ -134,9 +134,11 @@ def with_compressed_constants(source: Path, folder: Path, stored: str) -> Path:
 
 
 def whole_numbers(numbers: numpy.ndarray, stored: str) -> openvino.op.Constant:
-    """A constant of 4 or 8 bits."""
-    raw = numpy.frombuffer(packed(numbers, int(stored[1])), numpy.uint8).copy()
-    return openvino.op.Constant(openvino.Tensor(raw, numbers.shape, getattr(openvino.Type, stored)))
+    """A constant of 4 or 8 bits, which owns its memory: one made over an array would not keep that alive."""
+    tensor = openvino.Tensor(getattr(openvino.Type, stored), openvino.Shape(numbers.shape))
+    raw = tensor.data.view(numpy.uint8).reshape(-1)
+    raw[:] = numpy.frombuffer(packed(numbers, int(stored[1])), numpy.uint8)
+    return openvino.op.Constant(tensor)
 
 
 def stored_bytes(model: onnx.ModelProto | openvino.Model) -> Counter[bytes]:
