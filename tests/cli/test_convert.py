@@ -249,3 +249,14 @@ def test_what_an_npu_would_refuse_is_not_written(capfd, tmp_path):
     assert done.code == 4
     assert "every input of another name is taken for a cache" in done.err
     assert not out.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["npu", "paged"])
+@pytest.mark.parametrize(("name", "variant"), [("llama", "ov-stateless"), ("qwen3", "onnx")])
+def test_another_layout_reaches_targets_that_hold_their_contract(capfd, tmp_path, name, variant, target):
+    other = tmp_path / "other"
+    assert in_process(capfd, "run", export(name, variant), "-o", other, "-p", "standardize-layout{to=BSHD}").code == 0
+    done = in_process(capfd, "convert", other, "-o", tmp_path / "out", "--target", target)
+    assert done.code == 0
+    assert "contract  holds; confirmed" in done.out
