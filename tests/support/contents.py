@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import openvino
 
+from graphpass.manager import PassManager
+from graphpass.model import load
+from graphpass.openvino_model import OpenVINOModel
+from graphpass.passes.make_stateless import MakeStateless
 from support.decode import EXACT, Decoder
-from support.models import fixtures
+from support.models import export, fixtures
 
 #: Where optimum's exports have the sequence in a cache.
 _SEQUENCE = 2
@@ -45,9 +48,14 @@ class Contents:
 
 def compiled(name: str) -> openvino.CompiledModel:
     """The stateless form of a fixture on the CPU plugin, in f32."""
-    return openvino.Core().compile_model(str(_file(name)), "CPU", EXACT)
+    return openvino.Core().compile_model(_stateless(name), "CPU", EXACT)
 
 
-def _file(name: str) -> Path:
+def _stateless(name: str) -> openvino.Model:
     files = [fixtures() / name / "ov-stateless" / "openvino_model.xml", fixtures() / name / "onnx" / "model.onnx"]
-    return next(file for file in files if file.exists())
+    for file in files:
+        if file.exists():
+            return openvino.Core().read_model(str(file))
+    model = PassManager([MakeStateless()]).run(load(export(name, "ov-stateful"))).model
+    assert isinstance(model, OpenVINOModel)
+    return model.ov_model
