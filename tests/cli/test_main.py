@@ -136,6 +136,7 @@ def test_an_interrupt_in_a_command(capfd, monkeypatch):
 #: Runs the command line and interrupts it right after its n-th change of a file.
 _INTERRUPTING = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 left = int(sys.argv[1])
 def interrupting(change):
     def wrapper(*arguments, **options):
