@@ -104,7 +104,9 @@ def _change(message: Any, field: Any, random: Random) -> None:
 
 def _value(field: Any, random: Random) -> Any:
     number = random.choice(_NUMBERS)
-    if field.cpp_type in {field.CPPTYPE_INT32, field.CPPTYPE_ENUM}:
+    if field.cpp_type == field.CPPTYPE_ENUM:  # protobuf keeps others than those out of some
+        return random.choice(sorted(field.enum_type.values_by_number))
+    if field.cpp_type == field.CPPTYPE_INT32:
         return max(-(2**31), min(number, 2**31 - 1))
     if field.cpp_type in {field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE}:
         return random.choice([0.0, -1e30, float("nan"), float("inf")])
