@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from graphpass.errors import GraphpassError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
 __all__ = ["compiling", "running"]
 
 
-@contextmanager
-def compiling(runtime: str) -> Iterator[None]:
+def compiling(runtime: str) -> AbstractContextManager[None]:
     """Turn what a runtime raises while it takes a model into `UnsupportedError` GP321."""
-    with _telling("GP321", f"{runtime} cannot compile the model"):
-        yield
+    return _Telling("GP321", f"{runtime} cannot compile the model")
 
 
-@contextmanager
-def running(runtime: str) -> Iterator[None]:
+def running(runtime: str) -> AbstractContextManager[None]:
     """Turn what a runtime raises while it executes a model into `UnsupportedError` GP322."""
-    with _telling("GP322", f"{runtime} failed to run the model"):
-        yield
+    return _Telling("GP322", f"{runtime} failed to run the model")
 
 
-@contextmanager
-def _telling(id: str, what: str) -> Iterator[None]:  # noqa: A002 - as in GraphpassError
-    try:
-        yield
-    except GraphpassError:
-        raise
-    except Exception as error:
-        raise UnsupportedError(id, f"{what}: {_first_meaningful_line(error)}") from error
+class _Telling(AbstractContextManager[None]):
+    """A class, not a generator: it is entered at every step, and takes a fifth of the time."""
+
+    __slots__ = ("_id", "_what")
+
+    def __init__(self, id: str, what: str) -> None:  # noqa: A002 - as in GraphpassError
+        self._id, self._what = id, what
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, GraphpassError):
+            raise UnsupportedError(self._id, f"{self._what}: {_first_meaningful_line(error)}") from error
 
 
 def _first_meaningful_line(error: Exception) -> str:

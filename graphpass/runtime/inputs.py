@@ -167,7 +167,7 @@ def _makers(inventory: Inventory, packed_windows: Iterable[int]) -> dict[str, Ca
         "attention_mask": lambda step: step.attention_mask[:, step.past if linear else 0 :],
         "position_ids": lambda step: step.position_ids,
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
-        "beam_idx": lambda step: np.arange(step.batch) if step.rows is None else step.rows,
+        "beam_idx": lambda step: np.arange(step.batch, dtype=np.int32) if step.rows is None else step.rows,
         "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
         "src_idx": lambda step: step.moves[0],
         "steps_back": lambda step: np.array([step.steps_back]),

@@ -198,18 +198,21 @@ class DecodeSession(EditableCaches):
         position_ids: ArrayLike | None,
         tree: NDArray[np.int64] | None,
     ) -> Tokens:
-        slots = self._slots
-        mask = np.ones_like(ids)
+        mask = np.ones(ids.shape, np.int64)
         if attention_mask is not None:
             whole = _shaped("attention_mask", attention_mask, (len(ids), self.length + ids.shape[1]))
             mask = whole[:, self.length :]
             self._mask_past(whole[:, : self.length])
         if position_ids is not None:
             return Tokens(ids, mask, _shaped("position_ids", position_ids, ids.shape))
-        counted = 0 if slots is None else slots.counted[:, None]
-        counted = counted if self._owed is None else counted + self._owed.mask.sum(axis=1, keepdims=True)
-        before = mask.cumsum(axis=1) - 1 if tree is None else depths(tree)[None]
-        return Tokens(ids, mask, np.maximum(counted + before, 0) + np.zeros_like(ids))
+        counted = np.zeros(len(ids), np.int64) if self._slots is None else self._slots.counted
+        if self._owed is not None:
+            counted = counted + self._owed.mask.sum(axis=1)
+        if tree is not None:
+            return Tokens(ids, mask, counted[:, None] + depths(tree))
+        if attention_mask is not None:
+            return Tokens(ids, mask, np.maximum(counted[:, None] + mask.cumsum(axis=1) - 1, 0))
+        return Tokens(ids, mask, counted[:, None] + np.arange(ids.shape[1]))
 
     def _mask_past(self, mask: NDArray[np.int64]) -> None:
         """Take what the caller says of the positions so far."""
@@ -251,12 +254,12 @@ class DecodeSession(EditableCaches):
             if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
                 self._checkpoints.add(Checkpoint(slots.length, self._read_fixed()))
             moves = self._arrange(slots)
-            part = fed.part(start, start + size)
-            mask = np.concatenate([slots.visible, part.mask], axis=1)
-            rows, self._rows = self._rows, None
-            results.append(self._run(Step(part.ids, mask, part.positions, slots.size, rows, tree, moves, back)))
-            self._ring.step(slots.length)
+            part = fed if size == fed.length else fed.part(start, start + size)
+            past, behind = slots.size, slots.length
             slots.append(part)
+            rows, self._rows = self._rows, None
+            results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, tree, moves, back)))
+            self._ring.step(behind)
         self._last = results[0] if len(results) == 1 else _joined(results)
 
     def _must_keep_state(self) -> bool:

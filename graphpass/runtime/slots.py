@@ -87,9 +87,10 @@ class Slots:
         self.batch = batch
         self.size = 0
         self.length = 0
-        self._entries = np.zeros(_ROOM, np.int64)
-        self._uses = np.zeros(_ROOM, np.int64)
-        # Ids, mask, positions and visibility of each entry, [4, batch, room].
+        # Beyond what is held they say what the next entries are when nothing was edited: one a slot, in order.
+        self._entries = np.arange(_ROOM)
+        self._uses = np.ones(_ROOM, np.int64)
+        # Ids, positions, mask and visibility of each entry, [4, batch, room].
         self._table = np.zeros((4, batch, _ROOM), np.int64)
         self._counted = np.zeros(batch, np.int64)
         self._used = 0
@@ -127,7 +128,7 @@ class Slots:
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
         """What stands in the slots from ``start`` up to ``stop``, or to the last one."""
-        ids, mask, positions = self._table[:3, :, self.entries[start:stop]]
+        ids, positions, mask = self._table[:3, :, self.entries[start:stop]]
         return Tokens(ids, mask, positions)
 
     def append(self, tokens: Tokens) -> None:
@@ -135,10 +136,11 @@ class Slots:
         count = tokens.length
         self._make_room(count)
         new = slice(self.size, self.size + count)
-        for row, values in enumerate((tokens.ids, tokens.mask, tokens.positions, tokens.mask)):
-            self._table[row, :, new] = values
-        self._uses[new] = 1
-        self._entries[self.length : self.length + count] = np.arange(new.start, new.stop)
+        self._table[0, :, new] = tokens.ids
+        self._table[1, :, new] = tokens.positions
+        self._table[2:, :, new] = tokens.mask
+        if not self.in_place:
+            self._entries[self.length : self.length + count] = np.arange(new.start, new.stop)
         self._counted = self._counted + tokens.mask.sum(axis=1)
         self.size += count
         self.length += count
@@ -147,7 +149,7 @@ class Slots:
     def keep(self, length: int) -> None:
         """Drop the slots from ``length`` on."""
         dropped = self._entries[length : self.length]
-        self._counted = self._counted - self._table[1][:, dropped].sum(axis=1)
+        self._counted = self._counted - self._table[2][:, dropped].sum(axis=1)
         np.subtract.at(self._uses, dropped, 1)
         unused = np.unique(dropped[self._uses[dropped] == 0])
         self._table[3][:, unused] = 0
@@ -163,13 +165,13 @@ class Slots:
 
     def mask_as(self, mask: NDArray[np.int64]) -> None:
         """Take ``mask``, int64 [batch, length], for what is padding."""
-        self._table[1][:, self.entries] = mask
+        self._table[2][:, self.entries] = mask
         self._table[3][:, self.entries] = mask
         self._counted = mask.sum(axis=1)
 
     def held(self) -> Held:
         """How slots stand now, to come back to by `back_to`."""
-        return Held(self.entries.copy(), self._table[1][:, self.entries])
+        return Held(self.entries.copy(), self._table[2][:, self.entries])
 
     def back_to(self, held: Held) -> None:
         """Be as `held` said, if nothing was compacted since and the rows are the same."""
@@ -180,13 +182,13 @@ class Slots:
         """Let ``entries`` stand for the slots."""
         self.length = len(entries)
         self._entries[: self.length] = entries
-        self._uses[:] = 0
+        self._uses[: self.size] = 0
         np.add.at(self._uses, entries, 1)
         used = self._uses[: self.size] > 0
         self._used = int(used.sum())
         self.in_order = self._is_in_order()
-        self._table[3, :, : self.size] = np.where(used, self._table[1, :, : self.size], 0)
-        self._counted = self._table[1][:, entries].sum(axis=1)
+        self._table[3, :, : self.size] = np.where(used, self._table[2, :, : self.size], 0)
+        self._counted = self._table[2][:, entries].sum(axis=1)
 
     def select(self, rows: NDArray[np.int64]) -> None:
         """Row i goes on with what row ``rows[i]`` held."""
@@ -219,11 +221,10 @@ class Slots:
         """
         entries = self.entries.copy()
         self._table[:, :, : self.length] = self._table[:, :, entries]
-        self._table[3, :, : self.length] = self._table[1, :, : self.length]
+        self._table[3, :, : self.length] = self._table[2, :, : self.length]
         self.size = self.length
-        self._entries[: self.length] = np.arange(self.length)
-        self._uses[:] = 0
-        self._uses[: self.length] = 1
+        self._entries = np.arange(len(self._entries))
+        self._uses[:] = 1
         self._used = self.length
         self.in_order = True
         return entries
@@ -237,8 +238,8 @@ class Slots:
             room *= 2
         more = room - len(self._entries)
         if more:
-            self._entries = np.pad(self._entries, (0, more))
-            self._uses = np.pad(self._uses, (0, more))
+            self._entries = np.concatenate([self._entries, np.arange(room - more, room)])
+            self._uses = np.pad(self._uses, (0, more), constant_values=1)
             self._table = np.pad(self._table, ((0, 0), (0, 0), (0, more)))
 
 

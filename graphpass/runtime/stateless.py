@@ -12,7 +12,7 @@ from graphpass.runtime.buffers import CacheBuffer
 from graphpass.runtime.editable import does_not_grow, windowed
 from graphpass.runtime.inputs import Array, Step, numpy_type, shape_text
 from graphpass.runtime.session import DecodeSession
-from graphpass.runtime.slots import Tokens, newest
+from graphpass.runtime.slots import newest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,9 +95,7 @@ class StatelessSession(DecodeSession):
 
     def _replay(self, step: Step) -> dict[str, Array]:
         assert self._slots is not None
-        whole = self._slots.tokens().then(
-            Tokens(step.input_ids, step.attention_mask[:, step.past :], step.position_ids)
-        )
+        whole = self._slots.tokens()
         feeds = self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask))
         results = self._infer(feeds, {})
         return {name: newest(results[name], whole, step.length) for name in self.outputs}
