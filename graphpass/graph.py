@@ -95,11 +95,15 @@ class Graph:
         """
         self.nodes = nodes
         self._read_constant = read_constant
-        self._uses: dict[tuple[int, int], list[Use]] = {}
-        for node in nodes:
+
+    @cached_property
+    def _uses(self) -> dict[tuple[int, int], list[Use]]:
+        found: dict[tuple[int, int], list[Use]] = {}
+        for node in self.nodes:
             for port, value in enumerate(node.inputs):
                 if value is not None:
-                    self._uses.setdefault((value.node, value.port), []).append(Use(node, port))
+                    found.setdefault((value.node, value.port), []).append(Use(node, port))
+        return found
 
     def producer(self, value: Value) -> Node:
         """The node that makes ``value``."""

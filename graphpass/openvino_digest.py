@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 import numpy
@@ -44,35 +43,33 @@ def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = Tr
 def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: MappedWeights, *, shapes: bool) -> str:
     found: dict[str, str] = {}
     for op in graph.get_ordered_ops():
+        name, kind = op.get_name(), op.get_type_info()
         inputs = [(found[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
         outputs = [
             (
-                str(output.get_element_type()),
-                str(output.get_partial_shape()) if shapes else "",
+                output.get_element_type().to_string(),
+                output.get_partial_shape().to_string() if shapes else "",
                 sorted(output.get_names()),
             )
             for output in op.outputs()
         ]
-        kind = op.get_type_info()
-        found[op.get_name()] = _hash(
+        found[name] = _hash(
             kind.name,
             kind.version_id,
             op.get_friendly_name(),
-            _plain(op.get_attributes()),
+            sorted(op.get_attributes().items()),
             inputs,
             outputs,
-            _content(op, mapped),
-            within.get(op.get_name(), []),
-            _ports_of_bodies(op),
+            _content(op, outputs[0][0], mapped) if kind.name == "Constant" else "",
+            within.get(name, ()),
+            _ports_of_bodies(op, kind.name),
         )
     ports = [[found[op.get_name()] for op in ops] for ops in (graph.get_parameters(), graph.get_results())]
     return _hash(ports, sorted(found.values()))
 
 
-def _content(op: openvino.Node, mapped: MappedWeights) -> str:
-    if op.get_type_name() != "Constant":
-        return ""
-    if op.get_element_type() == openvino.Type.string:
+def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str:
+    if element_type == "string":
         return repr(op.get_tensor_view().str_data.tolist())
     data = numpy.ravel(op.data).view(numpy.uint8)
     if data.size <= _SMALL:
@@ -82,9 +79,8 @@ def _content(op: openvino.Node, mapped: MappedWeights) -> str:
     return sample.hex()
 
 
-def _ports_of_bodies(op: openvino.Node) -> list[Any]:
+def _ports_of_bodies(op: openvino.Node, kind: str) -> list[Any]:
     """How the ports of an If, Loop or TensorIterator connect to their bodies."""
-    kind = op.get_type_name()
     if kind == "If":
         described = [op.get_input_descriptions(0), op.get_input_descriptions(1)]
         described += [op.get_output_descriptions(0), op.get_output_descriptions(1)]
@@ -108,4 +104,4 @@ def _plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Any:
 
 
 def _hash(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -170,19 +170,18 @@ def _add_port(
 
 
 def _add(op: openvino.Node, values: _Values, nodes: list[Node]) -> None:
-    index = len(nodes)
-    inputs = tuple(values[source.get_node().get_name(), source.get_index()] for source in op.input_values())
-    outputs = tuple(_value(index, output) for output in op.outputs())
-    for output, value in zip(op.outputs(), outputs, strict=True):
-        values[op.get_name(), output.get_index()] = value
-    kind = op.get_type_name()
+    index, own, kind = len(nodes), op.get_name(), op.get_type_name()
+    inputs = tuple([values[source.get_node().get_name(), source.get_index()] for source in op.input_values()])
+    outputs = tuple([_value(index, output) for output in op.outputs()])
+    for value in outputs:
+        values[own, value.port] = value
     name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
     nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
 
 
 def _value(node: int, output: openvino.Output) -> Value:
-    names = sorted(output.get_names())
-    name = names[0] if names else output.get_node().get_friendly_name()
+    names = output.get_names()
+    name = min(names) if names else output.get_node().get_friendly_name()
     shape = shape_of(output.get_partial_shape())
     return Value(node, output.get_index(), name, shape, output.get_element_type().to_string())
 

@@ -19,6 +19,9 @@ _OLDEST_VERSION = 10
 #: Bodies nest three elements deep each. OpenVINO 2026.4.1 reads 50 000, and overflows its stack at 200 000.
 _DEEPEST = 1000
 
+#: Bytes of XML read at a time.
+_CHUNK = 2**20
+
 _COPY_AGAIN = "export or copy the model again, both .xml and .bin"
 
 
@@ -97,17 +100,19 @@ class _Reader:
         parser.StartDoctypeDeclHandler = self._refuse_dtd
         try:
             with self.path.open("rb") as stream:
-                parser.ParseFile(stream)
+                while chunk := stream.read(_CHUNK):  # `ParseFile` takes 2 KiB at a time
+                    parser.Parse(chunk, False)
+                parser.Parse(b"", True)
         except OSError as error:
             raise ReadError("GP106", f"{self.path} cannot be read: {error.strerror}") from error
         except expat.ExpatError as error:
             raise ReadError("GP106", f"{self.path} is no XML, or damaged: {error}", _COPY_AGAIN) from error
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if self._depth == 0:
-            self._check_root(tag, attributes)
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth == 1:
+            self._check_root(tag, attributes)
+        elif self._depth > _DEEPEST:
             raise ReadError("GP106", f"{self.path} nests elements more than {_DEEPEST} deep, which no exporter does")
         if tag == "layer":
             self._stateful = attributes.get("name", "") if attributes.get("type") in {"ReadValue", "Assign"} else None

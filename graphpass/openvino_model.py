@@ -65,8 +65,9 @@ class OpenVINOModel(Model):
         super().__init__(path)
         self.ov_model = ov_model
         self.given_names = frozenset(given_names)
-        names = ((op.get_friendly_name(), op.get_name()) for op in all_ops(ov_model)) if given_names else ()
-        self._given_nodes = frozenset(own for name, own in names if name == own and name in self.given_names)
+        names = ((op.get_friendly_name(), op) for op in all_ops(ov_model)) if given_names else ()
+        made_up = ((name, op.get_name()) for name, op in names if name[-1:].isdecimal())
+        self._given_nodes = frozenset(own for name, own in made_up if name == own and name in self.given_names)
 
     @classmethod
     def load(cls, path: Path) -> OpenVINOModel:
@@ -78,6 +79,17 @@ class OpenVINOModel(Model):
         """
         graph = WeightFile.of(path)
         check_ir(path)
+        model = cls.reopen(path)
+        check_unchanged((graph, *model.weight_files))
+        return model
+
+    @classmethod
+    def reopen(cls, path: Path) -> OpenVINOModel:
+        """Read an IR that graphpass wrote; OpenVINO checks that all constants lie inside the ``.bin`` file.
+
+        Raises:
+            ReadError: GP106, OpenVINO does not read it.
+        """
         weights = path.with_suffix(".bin")
         files = (WeightFile.of(weights),) if weights.is_file() else ()
         try:
@@ -87,7 +99,6 @@ class OpenVINOModel(Model):
             raise ReadError("GP106", f"{path} is damaged or not supported: {openvino_words(error)}", hint) from error
         if not (ov_model.get_results() or ov_model.get_sinks() or ov_model.get_parameters()):
             raise ReadError("GP106", f"{path} is an IR without outputs", "export the model again")
-        check_unchanged((graph, *files))
         names = {op.get_friendly_name() for op in all_ops(ov_model)}
         model = cls(ov_model, path, names | {ov_model.get_friendly_name()})
         model.weight_files = files
@@ -170,8 +181,13 @@ def _port(port: openvino.Output) -> Port:
 
 def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
     """A partial shape as plain data; ``None`` for an unknown rank."""
-    # Its words are one call into OpenVINO, each dimension would be two: "[?,2,1..8]", "[...]" where nothing is known.
-    words = shape.to_string()
+    # Its words are one call into OpenVINO, each dimension would be two.
+    return _dimensions(shape.to_string())
+
+
+@functools.lru_cache(maxsize=4096)
+def _dimensions(words: str) -> tuple[Dimension, ...] | None:
+    """What the words of a shape mean: ``"[?,2,1..8]"``, or ``"[...]"`` where nothing is known."""
     if words == "[...]":
         return None
     return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)

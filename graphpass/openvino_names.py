@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["all_ops", "bodies", "looks_made_up", "stabilise_names"]
 
 _MADE_UP_MODEL = re.compile(r"Model\d+")
+_WITH_BODIES = frozenset({"If", "Loop", "TensorIterator"})
 _MADE_UP = re.compile(r"([A-Za-z]\w*?)(_\d+)+")
 
 
 def bodies(op: openvino.Node) -> tuple[openvino.Model, ...]:
     """The graphs inside an If, Loop or TensorIterator; none for any other operator."""
     kind = op.get_type_name()
-    if kind == "If":
-        return op.get_then_body(), op.get_else_body()
-    return (op.get_function(),) if kind in {"Loop", "TensorIterator"} else ()
+    if kind not in _WITH_BODIES:
+        return ()
+    return (op.get_then_body(), op.get_else_body()) if kind == "If" else (op.get_function(),)
 
 
 def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
@@ -69,7 +70,7 @@ def stabilise_names(
     taken = set(given)
     for op in ops:
         name = op.get_friendly_name()
-        own = name == op.get_name() and op.get_name() not in given_nodes
+        own = name[-1:].isdecimal() and name == op.get_name() and op.get_name() not in given_nodes
         if own or (name not in given and looks_made_up(op, types)):
             nameless.append(op)
         else:

@@ -107,9 +107,13 @@ class Place:
         Raises:
             OSError: The file is gone.
         """
-        with self.file.path.open("rb", buffering=0) as stream:
-            head = os.pread(stream.fileno(), count, self.offset)
-            return head + os.pread(stream.fileno(), count, self.offset + self.length - count)
+        descriptor = os.open(self.file.path, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, count, self.offset) + os.pread(
+                descriptor, count, self.offset + self.length - count
+            )
+        finally:
+            os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

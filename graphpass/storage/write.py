@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from graphpass.errors import GraphpassError, UsageError, WriteError
 from graphpass.model import Dialect, Dimension, Model, Port, load
 from graphpass.storage.staging import staging
-from graphpass.storage.weight_file import WeightFile, check_unchanged
+from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +124,7 @@ def stage_model(
 
 def _check_written(model: Model, folder: Path, file_name: str) -> None:
     try:
-        written = load(folder / file_name)
+        written = _reopened(model.dialect, folder / file_name)
     except GraphpassError as error:
         reason = error.message.replace(str(folder), "").lstrip("/")
         raise WriteError("GP502", f"{file_name} was written, but does not read back: {reason}") from error
@@ -135,14 +135,24 @@ def _check_written(model: Model, folder: Path, file_name: str) -> None:
         raise WriteError("GP502", f"{file_name} was written, but reads back as another graph")
 
 
+def _reopened(dialect: Dialect, path: Path) -> Model:
+    """A written model; of an ONNX model with external data checked once more, which OpenVINO does itself of an IR's."""
+    if dialect == "onnx":
+        return load(path)
+    from graphpass.openvino_model import OpenVINOModel
+
+    return OpenVINOModel.reopen(path)
+
+
 def _structure(model: Model) -> str:
     """A hash of what writing must keep; see `Model.digest`."""
     if model.dialect == "onnx":
         return model.digest()
+    from graphpass.openvino_digest import digest
     from graphpass.openvino_model import OpenVINOModel
 
-    assert isinstance(model, OpenVINOModel)
-    return model.digest(shapes=False)
+    assert isinstance(model, OpenVINOModel)  # its names are settled
+    return digest(model.ov_model, MappedWeights(file for file in model.weight_files if file.unchanged), shapes=False)
 
 
 def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *, share: bool) -> Written:
