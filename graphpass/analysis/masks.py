@@ -16,7 +16,16 @@ from graphpass.graph import Graph, Node, Value
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["MASKED_BELOW", "MASK_PARTS", "MaskFacts", "alibi_operands", "band_of", "is_exposed_alibi", "mask_facts"]
+__all__ = [
+    "MASKED_BELOW",
+    "MASK_PARTS",
+    "WRITES",
+    "MaskFacts",
+    "alibi_operands",
+    "band_of",
+    "is_exposed_alibi",
+    "mask_facts",
+]
 
 #: In the order in which they are told.
 MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
@@ -35,7 +44,7 @@ _JOINS = frozenset(
 )
 
 #: Operators that write one tensor into another: the ports of both.
-_WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUpdate": (0, 2)}
+WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUpdate": (0, 2)}
 
 #: Operators whose results hold no positions: sizes, and tensors filled with one number.
 _PLAIN = frozenset({"ConstantOfShape", "ShapeOf"})
@@ -105,8 +114,8 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
         elif node.op in _JOINS:
             sources = node.inputs[1:] if node.op == "If" else node.inputs
             pending.extend(source for source in sources if source is not None)
-        elif node.op in _WRITES:
-            pending.extend(source for port in _WRITES[node.op] if (source := node.inputs[port]) is not None)
+        elif node.op in WRITES:
+            pending.extend(source for port in WRITES[node.op] if (source := node.inputs[port]) is not None)
         elif node.op not in _PLAIN:
             facts.unknown = facts.unknown or node.name
     return facts

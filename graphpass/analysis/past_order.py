@@ -11,32 +11,20 @@ Whatever is not known to do no harm counts as harm.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from graphpass.analysis.attention import Attention, find_attention
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.decomposed import read_scores
-from graphpass.analysis.masks import alibi_operands, mask_facts
+from graphpass.analysis.mask_order import FIRST_ONLY, SLICES, PastOrder, order_of_mask, starts_at_first
 from graphpass.analysis.parts import NoMatchError
-from graphpass.analysis.windows import bound_of_positions, compared_positions, is_comparison, one_number
+from graphpass.analysis.past_reach import reached, uses_length
+from graphpass.analysis.windows import one_number
 from graphpass.caches import Inventory
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
 __all__ = ["PastOrder", "past_order"]
-
-PastOrder = Literal["any", "order", "index"]
-"""``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
-a mask that counts what it does not hide needs. ``index``: entry i must be position i."""
-
-#: Operators that give their first input another form, told by others.
-_FIRST_ONLY = frozenset(
-    {"Broadcast", "ConvertLike", "CumSum", "Pad", "Reshape", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-    | {"VariadicSplit"}
-)
-
-_SLICES = frozenset({"Slice", "StridedSlice"})
 
 #: What may happen to all entries of a cache before attention reads them: entry by entry, or beyond the new ones.
 _EACH_ENTRY = frozenset(
@@ -71,13 +59,13 @@ def _past_order(model: Model) -> PastOrder:
         return "index"
     caches = {node.index for node in graph.of_op("Parameter", "ReadValue") if _grows(inventory, node)}
     masks = {node.index for node in graph.of_op("Parameter") if node.name == "attention_mask"}
-    entries = _reached(graph, caches, found.results)
-    lengths = _reached(graph, caches | masks, found.results)
+    entries = reached(graph, caches, found.results)
+    lengths = reached(graph, caches | masks, found.results)
     if not _keeps_entries_apart(graph, entries, found) or _counts_past(graph, lengths, entries, found):
         return "index"
     if not all(_hides_entries(graph, masks) for masks in found.masks_of_each):
         return "index"
-    orders = {_order_of_mask(graph, mask) for mask in found.masks}
+    orders = {order_of_mask(graph, mask, lengths, found.results) for mask in found.masks}
     return "index" if "index" in orders else "order" if "order" in orders else "any"
 
 
@@ -159,15 +147,6 @@ def _grows(inventory: Inventory, node: Node) -> bool:
     return any(node.name == cache.read for cache in inventory.of_kind("kv"))
 
 
-def _reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
-    """The nodes that ``sources`` reach by data or by mask, up to the results of attention."""
-    reached = set(sources)
-    for node in graph.nodes:
-        if any(value is not None and value.node in reached and value.node not in stops for value in node.inputs):
-            reached.add(node.index)
-    return reached - stops
-
-
 def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
     """Whether nothing but attention joins entries of a cache, or takes some of them."""
     shapes = _behind_shapes(graph, entries)
@@ -175,8 +154,8 @@ def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) ->
         node = graph.nodes[index]
         if node.op in {"Parameter", "ReadValue"} or index in found.inside or _is_before_softmax(graph, node, found):
             continue
-        if node.op in _SLICES:
-            if not (_slices_last_axis(node) or _starts_at_first(graph, node)):
+        if node.op in SLICES:
+            if not (_slices_last_axis(node) or starts_at_first(graph, node)):
                 return False
         elif node.op not in _EACH_ENTRY:
             return False
@@ -217,10 +196,6 @@ def _slices_last_axis(node: Node) -> bool:
     return node.op == "Slice" and node.outputs[0].rank == 4 and axes is not None and tuple(axes) in {(3,), (-1,)}
 
 
-def _starts_at_first(graph: Graph, node: Node) -> bool:
-    return node.op == "Slice" and one_number(graph, node.inputs[1]) == 0
-
-
 def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
     """Whether numbers that are neither masks nor shapes are computed from how many entries there are."""
     masks = {(mask.node, mask.port) for mask in found.masks}
@@ -240,8 +215,8 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
             continue
         elif node.op == "Parameter" and node.name == "cache_position":
             return True
-        elif node.op in _SLICES:
-            if not _slices_alike(graph, node, lengths, entries):
+        elif node.op in SLICES:
+            if not _slices_alike(graph, node, lengths, entries, found):
                 return True
             pending.append(node.inputs[0])
         elif node.op == "ConstantOfShape":
@@ -249,7 +224,7 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
         elif node.op == "ScaledDotProductAttention":
             pending += node.inputs[:3]
         else:
-            pending += node.inputs[:1] if node.op in _FIRST_ONLY else node.inputs
+            pending += node.inputs[:1] if node.op in FIRST_ONLY else node.inputs
     return False
 
 
@@ -264,7 +239,7 @@ def _is_known_dimension(graph: Graph, node: Node) -> bool:
     return isinstance(source.shape[int(index)], int)
 
 
-def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]) -> bool:
+def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
     """Whether a slice takes the same, however many hidden entries there are.
 
     Of what holds something for each position it may take the new ones, which stand last; of anything else, what does
@@ -274,9 +249,9 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
     assert source is not None
     start = node.inputs[1] if len(node.inputs) > 1 else None
     if source.node not in lengths:
-        return start is None or not _uses_length(graph, start, lengths)
+        return start is None or not uses_length(graph, start, lengths, found.results)
     if source.node in entries:
-        return _slices_last_axis(node) or _starts_at_first(graph, node)
+        return _slices_last_axis(node) or starts_at_first(graph, node)
     number = one_number(graph, start)
     if number is not None:
         return number in {0, -1}
@@ -291,57 +266,3 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
 
 def _arithmetic(node: Node) -> tuple[Value | None, ...]:
     return () if node.op in {"ShapeOf", "Gather"} else node.inputs
-
-
-def _uses_length(graph: Graph, value: Value, lengths: set[int]) -> bool:
-    for node in graph.behind([value], lambda node: () if node.op == "ShapeOf" else node.inputs):
-        if node.op == "ShapeOf" and node.inputs[0] is not None and node.inputs[0].node in lengths:
-            return True
-    return False
-
-
-def _order_of_mask(graph: Graph, mask: Value) -> PastOrder:
-    """What a mask of known parts sees of the order of entries."""
-    orders: set[PastOrder] = {"any"}
-    for node in graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
-        if is_comparison(node):
-            orders.add(_order_of_comparison(graph, node))
-        alibi = alibi_operands(graph, node)
-        if alibi is not None:
-            orders.add("order" if _counts(graph, alibi[1]) <= {"counted", "given"} else "index")
-    if "index" in orders or ("order" not in orders and mask_facts(graph, mask).windows):
-        # A window that no comparison counts is cut out of a constant, entry by entry.
-        return "index"
-    return "order" if "order" in orders else "any"
-
-
-def _order_of_comparison(graph: Graph, node: Node) -> PastOrder:
-    compared = compared_positions(graph, node.outputs[0])
-    if compared is None:
-        sides = set().union(*(_counts(graph, value) for value in node.inputs if value is not None))
-        return "index" if sides else "any"
-    keys, queries = _counts(graph, compared.keys), _counts(graph, compared.queries)
-    if keys | queries <= {"counted", "given"}:
-        return "order"
-    # New entries lie behind all others, and in their order: whether a key comes before its query does not change.
-    causal = keys | queries == {"index"} and bound_of_positions(graph, compared) == 0
-    return "any" if causal else "index"
-
-
-def _counts(graph: Graph, value: Value) -> set[str]:
-    """What numbers come from: ``index`` a range or a length, ``counted`` what is not hidden, ``given`` an input."""
-    found = set()
-    for node in graph.behind([value], _numbers):
-        if node.op in {"Range", "ShapeOf"} or (node.op == "Parameter" and node.name == "cache_position"):
-            found.add("index")
-        elif node.op == "CumSum":
-            found.add("counted")
-        elif node.op == "Parameter" and node.name == "position_ids":
-            found.add("given")
-    return found
-
-
-def _numbers(node: Node) -> tuple[Value | None, ...]:
-    if node.op in {"CumSum", "Range", "ShapeOf"}:
-        return ()
-    return node.inputs[:1] if node.op in _FIRST_ONLY | _SLICES else node.inputs

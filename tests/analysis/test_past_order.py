@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import mutants
+from support import edited, mutants
 from support.loaded import onnx_model
 from support.models import export
 
@@ -27,8 +27,8 @@ ANY = [
     ("xglm", "ov-stateful"),
 ]
 #: The mask counts what it does not hide: ALiBi.
-ORDER = [("bloom", "onnx")]
-#: Windows of entries; ALiBi of entries; positions counted by the cache's length; an operator that is told a length.
+ORDER = [("bloom", "onnx"), ("falcon_alibi", "onnx")]
+#: Windows of entries; positions counted by the cache's length; an operator that is told a length.
 INDEX = [
     ("gemma2", "onnx"),
     ("gemma3_text", "ov-stateful"),
@@ -36,12 +36,21 @@ INDEX = [
     ("gpt_neo", "onnx"),
     ("gpt_oss", "onnx"),
     ("mistral_sw8", "onnx"),
-    ("falcon_alibi", "onnx"),
     ("granitemoehybrid", "ov-stateful"),
     ("lfm2", "ov-stateful"),
     ("qwen3_next", "ov-stateful"),
     ("llama", "onnx-genai"),
 ]
+#: What graphpass makes of models, and what that sees.
+CONVERTED: list[tuple[str, str, PastOrder]] = [
+    ("bloom", "converted", "order"),
+    ("falcon_alibi", "converted", "order"),
+    ("phi3", "converted", "any"),
+    ("qwen3", "converted", "any"),
+    ("gemma2", "converted", "index"),
+]
+#: Hybrids that are told positions; one of them chooses experts.
+HYBRIDS = ["granitemoehybrid", "lfm2", "qwen3_next"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +59,31 @@ INDEX = [
 )
 def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
     assert past_order(load(export(name, variant))) == expected
+
+
+@pytest.mark.parametrize(("name", "variant", "expected"), CONVERTED)
+def test_what_a_converted_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
+    assert past_order(edited.model(name, variant)) == expected
+
+
+@pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_hybrids_that_are_told_positions_see_no_order(name: str, passes: str) -> None:
+    assert past_order(edited.model(name, "ov-stateful", passes)) == "any"
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_the_rollback_of_a_hybrid_that_is_told_positions_moves_no_entry(name: str) -> None:
+    session = open_session(edited.model(name, "ov-stateful", "expose-position-ids"))
+    tokens = np.random.default_rng(0).integers(1, 300, 24).tolist()
+    session.prefill([tokens[:12]])
+    for _ in range(4):
+        session.step([tokens[12:21]])
+        session.trim(8)
+        got = session.step([tokens[21:]])
+        session.trim(4)
+    assert session.stats.compactions == 0
+    np.testing.assert_allclose(got, session.prefill([tokens[:13] + tokens[21:]])[:, -3:], atol=1e-4)
 
 
 def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
@@ -64,13 +98,15 @@ def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
     np.testing.assert_allclose(got, session.prefill([[3, 1, 4, 9, 2]])[:, -2:], atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "variant"), ANY + ORDER)
+@pytest.mark.parametrize(
+    ("name", "variant"), ANY + ORDER + [(name, variant) for name, variant, order in CONVERTED if order != "index"]
+)
 def test_hidden_entries_between_the_others_change_nothing(
     name: str, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Stateless sessions take them out at once, which costs them little.
     monkeypatch.setattr(StatelessSession, "_steps_per_copy", 50.0)
-    session = open_session(load(export(name, variant)))
+    session = open_session(edited.model(name, variant))
     tokens = np.random.default_rng(0).integers(1, 300, 18).tolist()
     session.forward([tokens])
     session.trim(2)

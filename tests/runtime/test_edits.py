@@ -32,6 +32,10 @@ def test_edits(name: str, variant: str) -> None:
     run_edits(subject(name, variant), 12)
 
 
+def test_edits_of_a_hybrid_that_is_told_positions() -> None:
+    run_edits(subject("lfm2", "ov-stateful", "expose-position-ids"), 12)
+
+
 @pytest.mark.parametrize(
     ("name", "variant"),
     [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("qwen3", "ov-stateless"), ("gpt2", "onnx")],
@@ -55,6 +59,12 @@ def test_random_edits_of_every_form_with_trees(name: str, variant: str, capsys: 
     except UnsupportedError as error:
         pytest.skip(f"holds no tree: {error.message}")
     run_many(f"{name} {variant} with trees", tested, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["granitemoehybrid", "lfm2", "qwen3_next"])
+def test_random_edits_of_hybrids_that_are_told_positions(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run_many(f"{name} told positions", subject(name, "ov-stateful", "expose-position-ids"), capsys)
 
 
 def run_many(name: str, tested: Subject, capsys: pytest.CaptureFixture[str]) -> None:
