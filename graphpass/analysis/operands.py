@@ -147,10 +147,10 @@ def _labels_before(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] |
     if node.op in {"Multiply", "Divide"}:
         return labels if is_scalar_operand(node, 1) or is_scalar_operand(node, 0) else None
     if node.op == "Transpose" and "order" in node.attributes:
-        before: list[Label] = [None] * len(labels)
-        for position, axis in enumerate(node.attributes["order"]):
-            before[axis] = labels[position]
-        return tuple(before)
+        order = node.attributes["order"]
+        if sorted(order) != list(range(len(labels))):  # ONNX's checker takes an order of another rank
+            return None
+        return tuple(labels[order.index(axis)] for axis in range(len(labels)))
     if node.op == "Unsqueeze" and "axes" in node.attributes:
         return tuple(label for axis, label in enumerate(labels) if axis not in node.attributes["axes"])
     if node.op == "Reshape":

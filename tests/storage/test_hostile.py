@@ -178,3 +178,22 @@ def test_nodes_that_lack_what_they_need(tmp_path, node):
     small(tmp_path, node)
     with pytest.raises(UnsupportedError, match=r"GP310: .* is not valid ONNX"):
         analyze_caches(load(tmp_path))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 3, 2], [0, 1], [0, 0, 0]])
+def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
+    def value(name, rank):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"] * rank)
+
+    nodes = [
+        helper.make_node("Transpose", ["key"], ["turned"], perm=order),
+        helper.make_node("MatMul", ["query", "turned"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"]),
+        helper.make_node("MatMul", ["shares", "value"], ["out"]),
+    ]
+    inputs = [value("query", 3), value("key", 4), value("value", 3)]
+    told = [value(name, 3) for name in ("turned", "scores", "shares")]
+    graph = helper.make_graph(nodes, "g", inputs, [value("out", 3)], value_info=told)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    assert not analyze_caches(load(tmp_path)).of_kind("kv")
