@@ -2,16 +2,19 @@
 
 Models of random weights (6 GB: sparse zeros, share alone) are made below FOLDER, which needs about five times the
 largest size below that. Each way runs in a process of its own: wall time from reading to the last file, and until the
-disk has it (graphpass waits for that by itself, the others do not); bytes the process wrote; peak memory above what the
-imports take, mapped files included. Ways take turns, and of each the least of several runs is told, since whatever else
-the machine does adds to it. In the end share is run on models of the same depth and of different sizes. The goals at
-1.5 GB: share at least 15 times faster than save_model, copy 1.5 times; 6 GB within 1.3 times of 0.2 GB; under 150 MB.
+disk has it (graphpass waits for that by itself, the others do not); CPU time; bytes written; peak memory above
+what the imports take, mapped files included. Imports are done before, but by ovc, which is run as the program that it
+is. Ways take turns, and of each the least of several runs is told, since whatever else the machine does adds to it. In
+the end share is run on models of the same depth and of different sizes. The goals at 1.5 GB: share at least 15 times
+faster than save_model, copy 1.5 times; 6 GB within 1.3 times of 0.2 GB; under 150 MB.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -129,6 +132,7 @@ def _pipeline(source: Path, text: str):
 
 
 STATEFUL = "fuse-attention,make-stateful"
+REORDER = "insert-reorder"
 
 
 def graphpass_way(text: str, weights: str, file: str) -> Way:
@@ -150,13 +154,6 @@ def save_model_way(text: str) -> Way:
     return run
 
 
-def ovc(source: Path, target: Path) -> None:
-    import openvino
-
-    target.mkdir()
-    openvino.save_model(openvino.convert_model(source), target / "model.xml", compress_to_fp16=False)
-
-
 def onnx_way(source: Path, target: Path) -> None:
     import onnx
 
@@ -171,39 +168,34 @@ def graphsurgeon(source: Path, target: Path) -> None:
     target.mkdir()
     os.chdir(source.parent)  # where it looks for external data
     exported = onnx_graphsurgeon.export_onnx(onnx_graphsurgeon.import_onnx(onnx.load(source)))
+    os.chdir(target)  # where onnx looks whether the data file is there already
     onnx.save(exported, target / "model.onnx", save_as_external_data=True, location="model.onnx.data")
-
-
-def rename_way(weights: str) -> Way:
-    def run(source: Path, target: Path) -> None:
-        import graphpass
-
-        model = graphpass.load(source)
-        model.proto.producer_name = "benchmark"
-        model.mark_edited()
-        graphpass.save(model, target / "model.onnx", weights=weights)
-
-    return run
 
 
 #: task -> way -> what runs; the first is what others are compared with.
 WAYS: dict[str, dict[str, Way]] = {
-    "IR -> IR stateful": {
-        "save_model": save_model_way(STATEFUL),
-        "copy": graphpass_way(STATEFUL, "copy", "m.xml"),
-        "share": graphpass_way(STATEFUL, "share", "m.xml"),
+    "IR -> IR stateful, reorder": {
+        "save_model": save_model_way(f"{STATEFUL},{REORDER}"),
+        "copy": graphpass_way(f"{STATEFUL},{REORDER}", "copy", "m.xml"),
+        "share": graphpass_way(f"{STATEFUL},{REORDER}", "share", "m.xml"),
     },
     "ONNX -> IR stateful": {
         "save_model": save_model_way("to-openvino," + STATEFUL),
-        "ovc (stateless)": ovc,
         "copy": graphpass_way("to-openvino," + STATEFUL, "copy", "m.xml"),
         "share": graphpass_way("to-openvino," + STATEFUL, "share", "m.xml"),
     },
-    "ONNX -> ONNX": {
+    "ONNX -> ONNX, reorder": {
         "onnx.load/save": onnx_way,
         "graphsurgeon": graphsurgeon,
-        "copy": rename_way("copy"),
-        "share": rename_way("share"),
+        "copy": graphpass_way(REORDER + "{form=onnx}", "copy", "model.onnx"),
+        "share": graphpass_way(REORDER + "{form=onnx}", "share", "model.onnx"),
+    },
+}
+
+#: Programs of other tools: task -> way -> module and arguments; what they make is stateless.
+PROGRAMS = {
+    "ONNX -> IR stateful": {
+        "ovc": ["openvino.tools.ovc", "{source}", "--output_model={target}/model.xml", "--compress_to_fp16=False"],
     },
 }
 
@@ -214,20 +206,45 @@ def measure(task: str, way: str, source: Path, target: Path) -> None:
     import openvino
 
     import graphpass
+    from graphpass import onnx_graph, openvino_graph  # noqa: F401
     from graphpass.pipeline import parse
+    from graphpass.storage import openvino_files, write  # noqa: F401
 
-    parse("to-openvino," + STATEFUL)
+    parse(f"to-openvino,{STATEFUL},{REORDER}")
     graphpass.analyze_caches  # noqa: B018 - imports
     openvino.Core()
+    gc.collect()  # what imports left is no matter of what follows
+    gc.freeze()
     Path("/proc/self/clear_refs").write_text("5")
-    base, written = _status("VmRSS"), _written()
+    base = _status("VmRSS")
+    _tell(lambda: WAYS[task][way](source, target), resource.RUSAGE_SELF, lambda: _status("VmHWM") - base)
+
+
+def measure_program(task: str, way: str, source: Path, target: Path) -> None:
+    """Run one program, and print what it took as JSON; this process stays small, since a child's peak begins at it."""
+    module, *arguments = PROGRAMS[task][way]
+    program = [sys.executable, "-m", module]
+    target.mkdir()
+    subprocess.run([*program, "--version"], check=True, capture_output=True)
+    base = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    program += [argument.format(source=source, target=target) for argument in arguments]
+    _tell(
+        lambda: subprocess.run(program, check=True, capture_output=True),
+        resource.RUSAGE_CHILDREN,
+        lambda: (resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - base) * 1024,
+    )
+
+
+def _tell(run: Callable[[], object], who: int, peak: Callable[[], int]) -> None:
+    written, used = _written(), resource.getrusage(who)
     start = time.perf_counter()
-    WAYS[task][way](source, target)
+    run()
     seconds = time.perf_counter() - start
+    after = resource.getrusage(who)
     os.sync()
     flushed = time.perf_counter() - start
-    found = [seconds, flushed, _written() - written, _status("VmHWM") - base]
-    sys.stdout.write(json.dumps(found) + "\n")
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    sys.stdout.write(json.dumps([seconds, flushed, cpu, _written() - written, peak()]) + "\n")
 
 
 def _status(field: str) -> int:
@@ -236,7 +253,7 @@ def _status(field: str) -> int:
 
 
 def _written() -> int:
-    """Bytes given to write calls, copies in the kernel included."""
+    """Bytes given to write calls, copies in the kernel and finished children included."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
 
@@ -246,7 +263,8 @@ def runs(task: str, sources: dict[str, tuple[str, Path]], target: Path) -> dict[
     rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in sources}
     for _ in range(REPEATS):
         for name, (way, source) in sources.items():
-            program = [sys.executable, __file__, "--measure", task, way, str(source), str(target)]
+            kind = "--program" if way in PROGRAMS.get(task, {}) else "--measure"
+            program = [sys.executable, __file__, kind, task, way, str(source), str(target)]
             done = subprocess.run(program, check=True, capture_output=True, text=True)
             rows[name].append(tuple(json.loads(done.stdout.splitlines()[-1])))
             shutil.rmtree(target)
@@ -255,14 +273,15 @@ def runs(task: str, sources: dict[str, tuple[str, Path]], target: Path) -> dict[
 
 def show(size: str, task: str, taken: dict[str, list[float]]) -> None:
     first = next(iter(taken.values()))
-    for way, (seconds, flushed, written, peak) in taken.items():
-        times = f"{seconds:8.2f} {first[0] / seconds:6.1f}x {flushed:8.2f} {first[1] / flushed:6.1f}x"
-        print(f"{size:>5}  {task:20} {way:16} {times} {written / 1e6:11.2f} {peak / 1e6:8.1f}", flush=True)
+    for way, (seconds, flushed, cpu, written, peak) in taken.items():
+        pairs = zip((seconds, flushed, cpu), first, strict=False)
+        times = " ".join(f"{value:8.2f} {of / value:6.1f}x" for value, of in pairs)
+        print(f"{size:>5}  {task:26} {way:14} {times} {written / 1e6:11.2f} {peak / 1e6:8.1f}", flush=True)
 
 
 def main(folder: Path, sizes: list[float]) -> None:
-    heads = f"{'seconds':>8} {'ratio':>7} {'on disk':>8} {'ratio':>7} {'MB written':>11} {'peak MB':>8}"
-    print(f"{'GB':>5}  {'task':20} {'way':16} {heads}", flush=True)
+    times = " ".join(f"{name:>8} {'ratio':>7}" for name in ("seconds", "on disk", "CPU"))
+    print(f"{'GB':>5}  {'task':26} {'way':14} {times} {'MB written':>11} {'peak MB':>8}", flush=True)
     for size in sizes:
         work = folder / f"{size:g}"
         make(work / "onnx", size, sparse=size >= SPARSE)
@@ -270,7 +289,7 @@ def main(folder: Path, sizes: list[float]) -> None:
         os.sync()
         for task, ways in WAYS.items():
             source = work / "ir" / "openvino_model.xml" if task.startswith("IR") else work / "onnx" / "model.onnx"
-            names = [way for way in ways if size < SPARSE or way == "share"]
+            names = [way for way in (*ways, *PROGRAMS.get(task, {})) if size < SPARSE or way == "share"]
             show(f"{size:g}", task, runs(task, {way: (way, source) for way in names}, work / "out"))
         shutil.rmtree(work)
     flat(folder)
@@ -282,14 +301,16 @@ def flat(folder: Path) -> None:
         make(folder / f"{size:g}" / "onnx", size, FLAT_LAYERS, sparse=True)
         to_ir(folder / f"{size:g}" / "onnx" / "model.onnx", folder / f"{size:g}" / "ir", "share")
         sources[f"share {size:g} GB"] = ("share", folder / f"{size:g}" / "ir" / "openvino_model.xml")
-    show("flat", "IR -> IR stateful", runs("IR -> IR stateful", sources, folder / "out"))
+    task = "IR -> IR stateful, reorder"
+    show("flat", task, runs(task, sources, folder / "out"))
     for size in (0.2, 1.5, 6.0):
         shutil.rmtree(folder / f"{size:g}")
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--measure":
-        measure(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))
+    if sys.argv[1] in {"--measure", "--program"}:
+        run = measure if sys.argv[1] == "--measure" else measure_program
+        run(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))
     elif sys.argv[2:] == ["flat"]:
         flat(Path(sys.argv[1]))
     else:
