@@ -312,6 +312,6 @@ if __name__ == "__main__":
         run = measure if sys.argv[1] == "--measure" else measure_program
         run(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))
     elif sys.argv[2:] == ["flat"]:
-        flat(Path(sys.argv[1]))
+        flat(Path(sys.argv[1]).resolve())
     else:
-        main(Path(sys.argv[1]), [float(size) for size in sys.argv[2:]] or [0.2, 1.5, 6.0])
+        main(Path(sys.argv[1]).resolve(), [float(size) for size in sys.argv[2:]] or [0.2, 1.5, 6.0])
