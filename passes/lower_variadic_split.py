@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.checks.gpu import scales_activations
+from graphpass.checks.gpu_scaling import scales_activations
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
@@ -21,9 +21,10 @@ __all__ = ["LowerVariadicSplit"]
 class LowerVariadicSplit(Pass[OpenVINOModel]):
     """Write a VariadicSplit whose parts are multiplied with each other as Slices, where activations are scaled.
 
-    Optimum notes ACTIVATIONS_SCALE_FACTOR in nearly every IR. The GPU plugin of 2026.4.1 then moves factors through the
-    graph, and takes the outputs of a VariadicSplit for one, so that it refuses gated convolutions (LFM2's), or does
-    not, as the order of the nodes will have it.
+    Optimum notes ACTIVATIONS_SCALE_FACTOR in nearly every IR. GPU plugins then move factors through the graph, and
+    take the outputs of a VariadicSplit for one, so that they refuse gated convolutions (LFM2's). That of 2026.4.1
+    leaves models alone one of whose caches is only read, ordered by beams and appended to: it refuses stateless ones,
+    and those whose caches are all moved or cut.
 
     Shapes:
         any; the lengths of the parts are known.

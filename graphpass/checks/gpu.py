@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING
 from graphpass.checks.chain import PatternBreakError, appending
 from graphpass.checks.common import failing_branches
 from graphpass.checks.finding import Finding
+from graphpass.checks.gpu_scaling import scaled_products
 
 if TYPE_CHECKING:
     from graphpass.caches import Cache, Inventory
     from graphpass.graph import Graph, Node
     from graphpass.model import Model
 
-__all__ = ["predict", "scales_activations"]
+__all__ = ["predict"]
 
 _TRANSFORMATIONS = "src/plugins/intel_gpu/src/plugin/transformations"
 _FUSION = f"{_TRANSFORMATIONS}/kv_cache_fusion.cpp"
 _INDIRECT = f"{_TRANSFORMATIONS}/indirect_kv_cache.cpp"
 _SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
-
-_SCALING = "src/common/transformations/src/transformations/common_optimizations/activations_scaling.cpp"
 
 #: Of a trim that begins at 1.
 _ONE_VERSION = "by 2026.4.1 alone: later versions do not fuse it and, like all other devices, drop the first position"
@@ -42,55 +41,20 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """What OpenVINO's GPU plugin will do with ``model``, an OpenVINO IR."""
     graph = model.graph
     writes = {node.attributes["variable"]: node for node in graph.of_op("Assign")}
-    found = list(failing_branches(model, _SHAPE))
+    found = [*failing_branches(model, _SHAPE), *scaled_products(model)]
     for cache in inventory.caches:
         if cache.kind == "kv":
             found.append(_growing(graph, cache, writes.get(cache.name)))
         elif cache.kind == "linear":
-            found.append(_linear(model, inventory, cache))
+            found.append(_linear(inventory, cache))
     return tuple(found)
 
 
-def _linear(model: Model, inventory: Inventory, cache: Cache) -> Finding:
+def _linear(inventory: Inventory, cache: Cache) -> Finding:
     if inventory.stateful:
         return Finding("cache", cache.name, "taken", cache.layer)
-    if (product := _scaled_product(model, cache)) is not None:
-        reason = (
-            "it multiplies two outputs of one VariadicSplit and joins the past, an input: scaling of activations, for "
-            "which the model asks (ACTIVATIONS_SCALE_FACTOR), fails on that in 2026.4.1; run make-stateful"
-        )
-        return Finding("cache", cache.name, "refused", cache.layer, product.name, reason, _SCALING)
     reason = "the state is an input of the model, not a variable: run make-stateful"
     return Finding("cache", cache.name, "not fused", cache.layer, cache.read, reason, _FUSION)
-
-
-def _scaled_product(model: Model, cache: Cache) -> Node | None:
-    """The product of two parts of one tensor that is appended to a past, where activations are scaled.
-
-    Scaling of the past, an input, is moved through the Concat and the product to the VariadicSplit, whose outputs the
-    transformation takes for one (measured: models without a scale factor compile, and so do those whose states are
-    variables as they are exported; once edited it depends on the order of the nodes, see `lower-variadic-split`).
-    """
-    graph = model.graph
-    past = next((node for node in graph.of_op("Parameter") if node.name == cache.read), None)
-    if past is None or not scales_activations(model):
-        return None
-    for use in graph.uses(past.outputs[0]):
-        joined = use.node.inputs if use.node.op == "Concat" else ()
-        for product in (graph.producer(value) for value in joined if value is not None):
-            sources = [graph.producer(value) for value in product.inputs if value is not None]
-            if product.op == "Multiply" and sources[0] == sources[1] and sources[0].op == "VariadicSplit":
-                return product
-    return None
-
-
-def scales_activations(model: Model) -> bool:
-    """Whether ``model``, an OpenVINO IR, asks plugins that compute in f16 to scale its activations."""
-    from graphpass.openvino_model import OpenVINOModel
-
-    path = ["runtime_options", "ACTIVATIONS_SCALE_FACTOR"]
-    assert isinstance(model, OpenVINOModel)
-    return bool(model.ov_model.has_rt_info(path) and model.ov_model.get_rt_info(path).astype(float) > 0)
 
 
 def _growing(graph: Graph, cache: Cache, write: Node | None) -> Finding:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-from pathlib import Path
 
 import pytest
 from support.files import model_files
@@ -12,7 +10,6 @@ from support.models import fixtures
 
 import graphpass
 from graphpass.checks import check_model
-from graphpass.checks.confirm_gpu import ENVIRONMENT
 from graphpass.errors import UnsupportedError
 
 FILES = model_files()
@@ -21,9 +18,6 @@ IRS = [file for file in FILES if file.endswith(".xml")]
 
 #: Models whose conversion is checked as well.
 CONVERTED = [file for file in FILES if "encoder_model" not in file and "nocache" not in file]
-
-#: An environment in which the GPU plugin runs; /work/shared/gpu-on-cpu says how to make one.
-GPU_ENVIRONMENT = Path(os.environ.get(ENVIRONMENT, "/tmp/gpu-on-cpu"))
 
 
 @functools.cache
@@ -73,13 +67,6 @@ def test_predictions_of_npuw_come_true(file):
 @pytest.mark.parametrize("file", CONVERTED)
 def test_predictions_of_npuw_of_converted_models_come_true(file):
     assert_not_contradicted(converted(file, "npu"), "npu")
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    if not (GPU_ENVIRONMENT / "env.sh").exists():
-        pytest.skip(f"{GPU_ENVIRONMENT} is no environment with a GPU plugin")
-    monkeypatch.setenv(ENVIRONMENT, str(GPU_ENVIRONMENT))
 
 
 @pytest.mark.slow

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy
 import pytest
 from support.decode import Decoder, compiled
@@ -12,13 +9,9 @@ from support.loaded import openvino_model
 from support.models import reference
 
 from graphpass.checks import check_model
-from graphpass.checks.confirm_gpu import ENVIRONMENT
 from graphpass.checks.subprocesses import run_worker
 from graphpass.manager import PassManager
 from graphpass.pipeline import parse_target
-
-#: An environment in which the GPU plugin runs; /work/shared/gpu-on-cpu says how to make one.
-GPU_ENVIRONMENT = Path(os.environ.get(ENVIRONMENT, "/tmp/gpu-on-cpu"))
 
 #: Feeds a prompt and two tokens.
 _WORKER = """
@@ -40,14 +33,6 @@ for ids in %r:
 with open(where, "w") as file:
     json.dump({"logits": found}, file)
 """
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    if not (GPU_ENVIRONMENT / "env.sh").exists():
-        pytest.skip(f"{GPU_ENVIRONMENT} is no environment with a GPU plugin")
-    monkeypatch.setenv(ENVIRONMENT, str(GPU_ENVIRONMENT))
-    return GPU_ENVIRONMENT
 
 
 def fused(model):
