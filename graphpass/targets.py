@@ -363,8 +363,8 @@ def _to_openvino(model: Model) -> list[str]:
 
 
 def _experts(model: Model) -> list[str]:
-    """The pass that joins experts, where something looks for the tokens of one."""
-    return ["join-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
+    """The pass that joins experts, where something chooses them."""
+    return ["join-experts"] if any(True for _ in model.graph.of_op("TopK")) else []
 
 
 def _lowerings(model: Model) -> list[str]:

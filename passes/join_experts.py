@@ -6,18 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from graphpass.expert_layers import stored_weight
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import integers, named, redirect, scalar
-from graphpass.separate_experts import find_experts, stored_weight
+from graphpass.separate_experts import find_experts
+from graphpass.sorted_experts import find_sorted_experts
 
 if TYPE_CHECKING:
     import openvino
 
-    from graphpass.separate_experts import ExpertLayer, Step
+    from graphpass.expert_layers import ExpertLayer, Step
 
 __all__ = ["JoinExperts"]
+
+#: What finds a layer, by the operator that it starts at.
+_FINDERS = {"OneHot": find_experts, "TopK": find_sorted_experts}
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,9 @@ class JoinExperts(Pass[OpenVINOModel]):
     """Make one product of all experts of a layer that are computed one by one.
 
     Exporters that trace a loop over experts write for each of them the search for its tokens, its products, and the sum
-    into what came before. Written as one product, with a weight for each pair of token and expert, the CPU
-    plugin makes a kernel of it that computes only the experts that were chosen. Weights stay where they are:
-    plugins join them when they compile a model.
+    into what came before. Others sort the tokens by expert, and cut them into a piece for each. Written as one product,
+    with a weight for each pair of token and expert, the CPU plugin makes a kernel of it that computes only the experts
+    that were chosen. Weights stay where they are: plugins join them when they compile a model.
 
     Shapes:
         tokens ``[tokens, hidden]``, chosen experts and their weights ``[tokens, k]``; the weights of all experts are
@@ -35,7 +40,9 @@ class JoinExperts(Pass[OpenVINOModel]):
 
     Before:
         for each expert: NonZero(OneHot(chosen)[expert]) -> Gather(tokens) -> MatMul, .. -> Multiply(., weights) ->
-        ScatterElementsUpdate -> Add
+        ScatterElementsUpdate -> Add; or
+        Gather(tokens, TopK(chosen) / k) -> for each expert: Slice(as many as chose it) -> MatMul -> Concat, .. ->
+        Multiply(., weights) -> ScatterElementsUpdate
     After:
         Tile(tokens) -> MatMul(., Concat(weights of all experts)), .. -> Multiply(., weights by expert) -> ReduceSum
     """
@@ -47,7 +54,8 @@ class JoinExperts(Pass[OpenVINOModel]):
         """See `Pass.run`."""
         layers = experts = 0
         for op in model.ov_model.get_ordered_ops():
-            layer = find_experts(op) if op.get_type_name() == "OneHot" else None
+            find = _FINDERS.get(op.get_type_name())
+            layer = None if find is None else find(op)
             if layer is not None:
                 redirect(layer.total, _joined(layer, op.get_friendly_name()))
                 layers += 1

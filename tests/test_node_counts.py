@@ -27,6 +27,8 @@ OWN = {
     # Each expert gathers its tokens and scatters what it makes of them. ONNX's NonZero gives [axes, found], which the
     # export transposes and splits for each expert where optimum's has one Split.
     ("deepseek_v3", "onnx"): {"Gather": 1, "Eltwise": 2, "Transpose": 4},
+    # Experts become one product, whose weights are turned from by token to by expert, once a layer.
+    ("granitemoehybrid", "ov-stateless"): {"Transpose": 4},
 }
 
 

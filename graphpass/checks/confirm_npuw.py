@@ -8,12 +8,13 @@ from graphpass.checks.subprocesses import Finished
 __all__ = ["observed", "worker"]
 
 # Left to itself NPUW cuts the model into f16 parts, to which it hands f32 tensors, and fails (2026.4.1): so no
-# partitioning, and f32.
+# partitioning, and f32, also of what it would hand on in f16 (F16IC).
 _BEFORE = """
 import json, sys, numpy, openvino
 path, where = sys.argv[1:]
 core = openvino.Core()
-npuw = {"NPU_USE_NPUW": "YES", "NPUW_DEVICES": "CPU", "NPUW_ONLINE_PIPELINE": "NONE", "INFERENCE_PRECISION_HINT": "f32"}
+npuw = {"NPU_USE_NPUW": "YES", "NPUW_DEVICES": "CPU", "NPUW_ONLINE_PIPELINE": "NONE"}
+npuw |= {"INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
 found = {"version": openvino.__version__.split("-")[0]}
 
 def words(error):

@@ -38,6 +38,7 @@ MODELS = [
     ("deepseek_v3", "ov-stateless"),  # experts of computed sizes
     ("gemma2", "onnx"),  # a window in attention that stays decomposed
     ("gpt_neo", "onnx"),  # a window kept as a constant
+    ("granitemoehybrid", "ov-stateful"),  # experts that compute pieces of computed sizes
     ("lfm2", "onnx-genai"),  # names of another exporter, convolutions
     ("lfm2", "ov-stateful"),  # convolutions that absorb padding
     ("olmo2", "ov-stateless"),  # boolean masks
