@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.padding import absorbs_padding
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -21,7 +24,9 @@ _COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
 
 def misreads_left_padding(model: Model) -> bool:
     """Whether ``model`` takes padding in front for tokens, although it has an attention mask."""
-    return any(True for _ in model.graph.of_op(*_COUNT_FROM_THE_FRONT))
+    linear = model.analysis(analyze_caches).of_kind("linear")
+    counts = any(True for _ in model.graph.of_op(*_COUNT_FROM_THE_FRONT))
+    return counts or any(absorbs_padding(model, cache) for cache in linear)
 
 
 class RowByRow:

@@ -8,6 +8,7 @@ from support.models import export
 import graphpass
 from graphpass.manager import PassManager
 from graphpass.model import Model, load
+from graphpass.passes.mask_padding import MaskPadding
 from graphpass.verify import compare
 from graphpass.verify.rows import misreads_left_padding
 
@@ -44,3 +45,14 @@ def test_a_candidate_that_misreads_it_is_found(builder_s):
 
 def test_a_model_is_the_same_as_itself(builder_s):
     assert compare(builder_s, builder_s, steps=3).passed
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_next"])
+def test_a_candidate_whose_states_keep_padding_out_is_right(name):
+    """Those of the reference absorb it: each row alone tells what is right."""
+    absorbing = load(export(name, "ov-stateless"))
+    masked = PassManager([MaskPadding()]).run(absorbing).model
+    assert (misreads_left_padding(absorbing), misreads_left_padding(masked)) == (True, False)
+    comparison = compare(absorbing, masked, steps=3)
+    assert comparison.passed, comparison.summary()
+    assert not compare(masked, absorbing, steps=0).passed
