@@ -207,7 +207,12 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
 
 
 def _names(proto: onnx.ModelProto) -> Iterator[str]:
+    """Whatever of the model is text and may be looked at, or copied one by one."""
+    yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
+    yield from (entry.domain for entry in proto.opset_import)
+    yield from (text for entry in proto.metadata_props for text in (entry.key, entry.value))
     for graph in graphs(proto):
+        yield from (graph.name, graph.doc_string)
         for node in graph.node:
             yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
             yield from (attribute.name for attribute in node.attribute)
@@ -215,8 +220,10 @@ def _names(proto: onnx.ModelProto) -> Iterator[str]:
             for info in (*graph.input, *graph.output, *graph.value_info):
                 yield info.name
                 yield from (dimension.dim_param for dimension in info.type.tensor_type.shape.dim)
+        else:
+            yield from (graph.domain, *graph.input, *graph.output, *graph.attribute)
     for tensor in tensors(proto):
-        yield tensor.name
+        yield from (tensor.name, tensor.doc_string)
         yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
 
 

@@ -197,3 +197,19 @@ def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     assert not analyze_caches(load(tmp_path)).of_kind("kv")
+
+
+@pytest.mark.parametrize("place", ["producer_name", "doc_string", "graph.name", "graph.doc_string", "property", "tensor"])
+def test_text_that_is_no_text(tmp_path, place):
+    small(tmp_path)
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    if place == "property":
+        proto.metadata_props.add(key="any", value="damaged")
+    elif place == "tensor":
+        proto.graph.initializer[0].doc_string = "damaged"
+    else:
+        holder, _, field = place.rpartition(".")
+        setattr(getattr(proto, holder) if holder else proto, field, "damaged")
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString().replace(b"damaged", b"\xe7amaged"))
+    with pytest.raises(ReadError, match=r"GP104: .*model\.onnx is damaged: a name in it is no text"):
+        load(tmp_path)
