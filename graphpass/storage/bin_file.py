@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy
 
 from graphpass.errors import UsageError
 from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
+from graphpass.storage.locking import lock
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ _PAGE = 4096
 
 #: Bytes that nothing refers to are taken along where they are fewer; many small gaps would cost more than they save.
 _GAP = 64 * 1024
+
+#: How far before the end of a shared file what is new is looked for: places, and those that are compared as a whole.
+_LOOK_BACK, _COMPARED = 2**18, 8
 
 _SAMPLE = 32
 
@@ -101,13 +106,38 @@ class BinFile:
         key = data.size.to_bytes(8, "little") + data[:_SAMPLE].tobytes() + data[-_SAMPLE:].tobytes()
         alike = self._known.setdefault(key, [])
         for offset, known in alike:
-            if numpy.array_equal(known, data):
+            if known is data or numpy.array_equal(known, data):
                 return offset
         offset = -(-self._size // _ALIGNMENT) * _ALIGNMENT
         alike.append((offset, data))
         self._chunks.append((offset, data))
         self._size = offset + data.size
         return offset
+
+    def reuse_appended(self) -> None:
+        """Take what is new from the end of a shared file, where the same work done before left it.
+
+        Raises:
+            OSError: The file is gone.
+        """
+        if not (self._share and self._chunks):
+            return
+        first = self._chunks[0][0]
+        last = (self._start - (self._size - first)) // _ALIGNMENT * _ALIGNMENT
+        if last < 0:
+            return
+        held = numpy.memmap(self._extents[0].file.path, numpy.uint8, "r", shape=(self._start,))
+        places = numpy.arange(last, max(-1, last - _LOOK_BACK * _ALIGNMENT), -_ALIGNMENT) - first
+        for offset, data in self._chunks:
+            for index in (0, data.size - 1):
+                places = places[held[places + offset + index] == data[index]]
+        for moved in map(int, places[:_COMPARED]):
+            if all(numpy.array_equal(held[offset + moved :][: data.size], data) for offset, data in self._chunks):
+                self._known = {
+                    key: [(offset + moved, data) for offset, data in alike] for key, alike in self._known.items()
+                }
+                self._chunks, self._size = [], self._start
+                return
 
     def write(self, path: Path) -> None:
         """Write the file.
@@ -120,10 +150,13 @@ class BinFile:
             ReadError: GP110, the file to be shared was replaced.
         """
         if self._share:
-            self._link(path)
-            if not self._chunks:
-                return
-        elif len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start:
+            with contextlib.ExitStack() as stack:
+                if self._chunks:  # of two that append to one file the other finds it changed
+                    lock(self._extents[0].file.path, stack, wait=True)
+                self._link(path)
+                self._append_chunks(path)
+            return
+        if len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start:
             copy_file(self._extents[0].file.path, path)
         else:
             with path.open("xb", buffering=0) as stream:
@@ -132,6 +165,11 @@ class BinFile:
                     stream.seek(extent.target)
                     with extent.file.path.open("rb") as source:
                         copy_range(source.fileno(), extent.start, extent.end - extent.start, stream.fileno())
+        self._append_chunks(path)
+
+    def _append_chunks(self, path: Path) -> None:
+        if not self._chunks:
+            return
         with path.open("r+b", buffering=0) as stream:
             try:
                 for offset, data in self._chunks:

@@ -100,25 +100,14 @@ def stage_openvino(
     xml, kept = _serialized(stub, folder / file_name)
     if files and source is not None and source.suffix == ".xml" and b'element_type="string"' in xml:
         small.update(_strings(source, files[0]))
-    contents = [_content(match, kept) for match in _LAYER.finditer(xml)]
-    used = [weight.place for weight in weights if weight.place is not None]
-    used += [small[content] for content in contents if content in small]
-    bin_file = BinFile(used, share=share)
-
-    def placed(match: re.Match[bytes]) -> bytes:
-        if match["stub"] is None:
-            content = _content(match, kept)
-            described, size = match["kept"].decode().rstrip(), len(content)
-            place, data = small.get(content), numpy.frombuffer(content, numpy.uint8)
-        else:
-            weight = weights[int(match["stub"])]
-            described, size, place, data = weight.described, weight.data.size, weight.place, weight.data
-        offset = bin_file.append(data) if place is None else bin_file.offset_of(place)
-        gap = match["gap"] if match["gap"] is not None else match[0].split(b">")[1].split(b"<")[0]
-        layer = b'%sConst" version="opset1">%s<data ' % (match[1], gap)
-        return layer + f'{described} offset="{offset}" size="{size}" />'.encode()
-
-    (folder / file_name).write_bytes(_LAYER.sub(placed, xml))
+    constants = [_constant(match, weights, kept, small) for match in _LAYER.finditer(xml)]
+    bin_file = BinFile([constant.place for constant in constants if constant.place is not None], share=share)
+    for constant in constants:
+        if constant.place is None:
+            bin_file.append(constant.data)
+    bin_file.reuse_appended()
+    following = iter(constants)
+    (folder / file_name).write_bytes(_LAYER.sub(lambda match: _layer(match, next(following), bin_file), xml))
     bin_file.write((folder / file_name).with_suffix(".bin"))
     if not share:
         check_unchanged(files)
@@ -186,9 +175,19 @@ def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
     return written
 
 
-def _content(match: re.Match[bytes], kept: bytes) -> bytes:
-    """The bytes of a Constant that stayed in the stub; none for one that did not."""
+def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small: dict[bytes, Place]) -> _Weight:
+    """The Constant that a layer stands for, or is."""
     if match["stub"] is not None:
-        return b""
+        return weights[int(match["stub"])]
     offset = int(match["offset"])
-    return kept[offset : offset + int(match["size"])]
+    content = kept[offset : offset + int(match["size"])]
+    return _Weight(match["kept"].decode().rstrip(), numpy.frombuffer(content, numpy.uint8), small.get(content))
+
+
+def _layer(match: re.Match[bytes], constant: _Weight, bin_file: BinFile) -> bytes:
+    """The beginning of a Constant's layer, up to the end of its data."""
+    place, data = constant.place, constant.data
+    offset = bin_file.append(data) if place is None else bin_file.offset_of(place)
+    gap = match["gap"] if match["gap"] is not None else match[0].split(b">")[1].split(b"<")[0]
+    layer = b'%sConst" version="opset1">%s<data ' % (match[1], gap)
+    return layer + f'{constant.described} offset="{offset}" size="{data.size}" />'.encode()

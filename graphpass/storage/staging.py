@@ -6,12 +6,12 @@ import contextlib
 import errno
 import os
 import shutil
-import sys
 import uuid
 from typing import TYPE_CHECKING
 
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import flush
+from graphpass.storage.locking import lock
 from graphpass.storage.replacing import finish, replace
 from graphpass.storage.switching import settle, switch
 
@@ -25,9 +25,6 @@ _PREFIX = ".graphpass-"
 
 #: The folder in which files are written.
 _WRITING = "new"
-
-#: What file systems say that lock no folders, some network ones among them.
-_NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 
 
 @contextlib.contextmanager
@@ -70,7 +67,7 @@ def staging(destination: Path) -> Iterator[Path]:
             if found is None:
                 _appear(staged, destination)
             else:
-                _lock(destination, stack, wait=True)
+                lock(destination, stack, wait=True)
                 _refuse_changes(staged, destination, found)
                 names = [file.relative_to(staged) for file in sorted(staged.rglob("*")) if file.is_file()]
                 if not switch(staged, scratch, destination, names):
@@ -88,7 +85,7 @@ def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
         stack.callback(_leave, scratch, base)  # first: an interrupt right after the folder is made finds it known
         scratch.mkdir()
         try:
-            if _lock(scratch, stack) and scratch.exists():
+            if lock(scratch, stack) and scratch.exists():
                 return scratch
         except FileNotFoundError:  # somebody cleaned up between the two
             continue
@@ -98,7 +95,7 @@ def _clean_up(base: Path) -> None:
     """Finish, undo or remove what writers left in ``base`` that are no more."""
     for scratch in sorted(base.glob(f"{_PREFIX}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
-            if scratch.is_dir() and not scratch.is_symlink() and _lock(scratch, stack):
+            if scratch.is_dir() and not scratch.is_symlink() and lock(scratch, stack):
                 _leave(scratch, base)
 
 
@@ -148,24 +145,6 @@ def _appear(staged: Path, destination: Path) -> None:
         else:
             break
     flush(missing.parent)
-
-
-def _lock(folder: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
-    """Lock a folder until ``stack`` ends or the process does; whether nobody else has."""
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-    return True
 
 
 def _overtaken(path: Path) -> WriteError:

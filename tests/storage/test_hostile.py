@@ -199,7 +199,9 @@ def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
     assert not analyze_caches(load(tmp_path)).of_kind("kv")
 
 
-@pytest.mark.parametrize("place", ["producer_name", "doc_string", "graph.name", "graph.doc_string", "property", "tensor"])
+@pytest.mark.parametrize(
+    "place", ["producer_name", "doc_string", "graph.name", "graph.doc_string", "property", "tensor"]
+)
 def test_text_that_is_no_text(tmp_path, place):
     small(tmp_path)
     proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)

@@ -15,7 +15,7 @@ from graphpass.manager import PassManager
 from graphpass.model import find_model, load
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.pipeline import parse
-from graphpass.storage import onnx_files, openvino_files
+from graphpass.storage import bin_file, onnx_files, openvino_files
 from graphpass.storage.write import write_model
 
 TYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "i4", "u4", "u1", "nf4", "f8e4m3", "f8e5m2", "f4e2m1"]
@@ -93,7 +93,10 @@ def test_only_what_changed_is_new(tmp_path, weights):
         target.replace_source_output(made.output(0))
     for number in ("1", "2"):
         written = write_model(model, tmp_path / number / "m.xml", weights=weights)
-        assert old.get_byte_size() <= written.appended < old.get_byte_size() + 64
+        if (weights, number) == ("share", "2"):  # it stands there already
+            assert written.appended == 0
+        else:
+            assert old.get_byte_size() <= written.appended < old.get_byte_size() + 64
         assert load(tmp_path / number / "m.xml").digest() == model.digest()
     if weights == "share":
         assert (tmp_path / "2" / "m.bin").samefile(tmp_path / "in" / "openvino_model.bin")
@@ -105,6 +108,52 @@ def test_only_what_changed_is_new(tmp_path, weights):
     again = write_model(load(tmp_path / "2" / "m.xml"), tmp_path / "3" / "m.xml")
     assert again.appended == 0
     assert load(tmp_path / "3" / "m.xml").digest() == model.digest()
+
+
+def with_scaled_weights(file: Path, *factors: float) -> OpenVINOModel:
+    """A model whose first large weights are other ones."""
+    model = load(file)
+    large = (op for op in model.ov_model.get_ordered_ops() if op.get_type_name() == "Constant")
+    for op, factor in zip((op for op in large if op.get_byte_size() > 9999), factors, strict=False):
+        made = openvino.op.Constant(op.data * numpy.float32(factor))
+        made.set_friendly_name(op.get_friendly_name())
+        for target in op.output(0).get_target_inputs():
+            target.replace_source_output(made.output(0))
+    model.mark_edited()
+    return model
+
+
+def test_what_the_same_work_appended_before_is_not_appended_again(tmp_path):
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    source = tmp_path / "in" / "openvino_model.xml"
+    sizes = []
+    for name, factors in [("a", (2, 3)), ("b", (4,)), ("a", (2, 3)), ("b", (4,)), ("c", (0, 3)), ("c", (0, 3))]:
+        model = with_scaled_weights(source, *factors)
+        write_model(model, tmp_path / name / "m.xml", weights="share")
+        assert load(tmp_path / name / "m.xml").digest() == model.digest()
+        sizes.append(source.with_suffix(".bin").stat().st_size)
+    assert sizes[0] < sizes[1] == sizes[2] == sizes[3] < sizes[4] == sizes[5]
+    for name, factors in [("a", (2, 3)), ("b", (4,)), ("c", (0, 3))]:
+        write_model(with_scaled_weights(source, *factors), tmp_path / "copy" / "m.xml")
+        assert held(tmp_path / name / "m.xml") == held(tmp_path / "copy" / "m.xml")
+
+
+def test_one_of_two_that_append_to_one_file_finds_it_changed(tmp_path, monkeypatch):
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    source = tmp_path / "in" / "openvino_model.xml"
+    first, second = with_scaled_weights(source, 2), with_scaled_weights(source, 3)
+    lock = bin_file.lock
+
+    def overtaken(path, stack, *, wait=False):
+        monkeypatch.undo()
+        write_model(first, tmp_path / "1" / "m.xml", weights="share")
+        return lock(path, stack, wait=wait)
+
+    monkeypatch.setattr(bin_file, "lock", overtaken)
+    with pytest.raises(ReadError, match="GP110"):
+        write_model(second, tmp_path / "2" / "m.xml", weights="share")
+    assert not (tmp_path / "2").exists()
+    assert load(tmp_path / "1" / "m.xml").digest() == first.digest()
 
 
 def test_what_nobody_uses_any_more_is_left_out(tmp_path):
