@@ -147,7 +147,8 @@ CATALOG: dict[str, str] = {
         "positions so far."
     ),
     "GP242": (
-        "A step was given another batch than the one before, but the caches hold that batch. Reset the session first."
+        "A step was given another batch than the one before, but the caches hold that batch: reset the session first. "
+        "Or the model fixes its batch, and was given another."
     ),
     "GP243": "Logits were asked for before the first forward pass.",
     "GP244": (
@@ -155,7 +156,10 @@ CATALOG: dict[str, str] = {
         "into one. Slots count from 0 to the session's length, less 1."
     ),
     "GP245": "A session was told to drop more positions than it holds, or to rewind to a length that it does not have.",
-    "GP246": "A session was told to go on with rows that it does not have, or with none. Rows count from 0.",
+    "GP246": (
+        "A session was told to go on with rows that it does not have, with none, or with another number of them than "
+        "the model fixes. Rows count from 0."
+    ),
     "GP247": (
         "The parents given with a step do not make a tree: there must be one for each new token, the index of another "
         "new token that stands before it, or -1 for the history."

@@ -180,11 +180,13 @@ class EditableCaches(ABC):
         """Row i goes on with what row ``beam_idx[i]`` held; there may be more or fewer rows than before.
 
         Raises:
-            UsageError: GP246, a row that there is not, or none at all.
+            UsageError: GP246, a row that there is not, none at all, or another number than the model fixes.
         """
         rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
         if not rows.size:
             raise UsageError("GP246", "select: beam_idx names no row")
+        if self._inputs.batch not in (None, len(rows)):
+            raise UsageError("GP246", f"select: the model takes a batch of {self._inputs.batch}, not of {len(rows)}")
         slots = self._slots
         assert slots is not None
         if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():

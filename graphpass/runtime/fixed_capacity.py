@@ -2,187 +2,133 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.caches import Inventory
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.inputs import Array, InputPlan, Step, numpy_type
+from graphpass.runtime.arrangement import Arrangement
+from graphpass.runtime.editable import check_editable
+from graphpass.runtime.inputs import Array, numpy_type
+from graphpass.runtime.session import DecodeSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from numpy.typing import NDArray
 
-    from numpy.typing import ArrayLike, NDArray
+    from graphpass.caches import Cache, Inventory
+    from graphpass.model import Model
+    from graphpass.runtime.slots import Slots
 
-    from graphpass.caches import Cache
-    from graphpass.model import Port
-
-__all__ = ["FixedCapacitySession", "cache_memory", "check_room"]
+__all__ = ["FixedCapacitySession", "cache_memory", "part"]
 
 
-class FixedCapacitySession(ABC):
-    """Tokens in, logits out; slot i of each growing cache holds position i.
+class FixedCapacitySession(DecodeSession):
+    """A session that owns one memory a cache; slot i of each growing cache holds position i.
 
     What would not fit is refused before anything is overwritten.
 
     Attributes:
         capacity: How many positions fit.
-        prompt: How many tokens `prefill` takes.
-        caches: Those of the model that takes one step after another.
-        buffers: The memory of each cache, by the name of its past; it never moves while the session lives.
+        prompt: How many of them `prefill` takes.
+        buffers: The memory of each cache, by the name of its past.
     """
 
-    def __init__(self, ports: Iterable[Port], caches: tuple[Cache, ...], capacity: int, prompt: int) -> None:
-        """Plan what to feed.
+    #: A step writes behind the entries that there are, so none are ever hidden; trimming them costs nothing.
+    _steps_per_copy = 0.0
+
+    def __init__(self, model: Model, inventory: Inventory, capacity: int, prompt: int) -> None:
+        """Without memory; subclasses make it.
 
         Args:
-            ports: The inputs of what takes one step after another.
-            caches: Its caches.
+            model: What takes one step after another.
+            inventory: Its caches.
             capacity: How many positions fit.
             prompt: How many of them a prompt may take.
 
         Raises:
-            UnsupportedError: GP320, an input that nothing here knows how to feed.
+            UnsupportedError: GP320, an input that nothing here knows how to feed, or a cache that another model makes.
         """
+        super().__init__(model, inventory)
+        self._arrangement = Arrangement(lambda: "index", self._steps_per_copy)
         self.capacity, self.prompt = capacity, prompt
         self.buffers: dict[str, Array] = {}
-        self.caches = caches
-        self._inputs = InputPlan(ports, Inventory(stateful=False, caches=caches))
-        self._mask: NDArray[np.int64] | None = None
-        self._logits: Array | None = None
-
-    @property
-    def batch(self) -> int:
-        """How many sequences run side by side; 0 before the first forward pass."""
-        return 0 if self._mask is None else int(self._mask.shape[0])
-
-    @property
-    def length(self) -> int:
-        """How many positions the caches hold, padding included."""
-        return 0 if self._mask is None else int(self._mask.shape[1])
-
-    @property
-    def logits(self) -> Array:
-        """The logits of the last forward pass, [batch, length, vocabulary].
-
-        Of a prompt they may be those of the last position alone.
-
-        Raises:
-            UsageError: GP243, there was no forward pass yet.
-        """
-        if self._logits is None:
-            raise UsageError("GP243", "there are no logits before the first forward pass")
-        return self._logits
-
-    def prefill(self, ids: ArrayLike, attention_mask: ArrayLike | None = None) -> Array:
-        """Forget everything, then feed a prompt.
-
-        Args:
-            ids: Token ids [batch, length], or [length] for one sequence.
-            attention_mask: [batch, length], 0 where a position is padding; all ones where not given.
-
-        Returns:
-            The prompt's logits, as `logits`.
-
-        Raises:
-            UsageError: GP241 a shape does not fit; GP267 the prompt is too long. Nothing is forgotten then.
-            UnsupportedError: GP322, the runtime failed.
-        """
-        tokens = _checked(np.atleast_2d(np.asarray(ids, np.int64)))
-        check_room(tokens.shape[1], 0, self.prompt)
-        mask = np.ones_like(tokens)
-        if attention_mask is not None:
-            mask = np.asarray(attention_mask, np.int64)
-            if mask.shape != tokens.shape:
-                raise UsageError("GP241", f"attention_mask must be {list(tokens.shape)}, but is {list(mask.shape)}")
-        self.reset()
-        self._logits = self._feed(tokens, mask)
-        return self._logits
-
-    def step(self, ids: ArrayLike) -> Array:
-        """Feed the next tokens.
-
-        Args:
-            ids: Token ids [batch, length], or [batch] for one token each.
-
-        Returns:
-            Their logits, as `logits`.
-
-        Raises:
-            UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP267 there
-                is no room left. The caches are as they were then.
-            UnsupportedError: GP322, the runtime failed.
-        """
-        tokens = np.asarray(ids, np.int64)
-        tokens = _checked(tokens[:, None] if tokens.ndim == 1 else tokens)
-        if self._mask is not None and len(tokens) != self.batch:
-            raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(tokens)}", "reset first")
-        check_room(tokens.shape[1], self.length, self.capacity)
-        self._logits = self._feed(tokens, np.ones_like(tokens))
-        return self._logits
-
-    def rewind(self, length: int) -> None:
-        """Keep the first ``length`` positions.
-
-        Raises:
-            UsageError: GP245, there are not so many.
-            UnsupportedError: GP370, the model has states that absorbed the others.
-        """
-        if not 0 <= length <= self.length:
-            raise UsageError("GP245", f"cannot rewind to {length}: the session holds {self.length} positions")
-        states = [cache.name for cache in self.caches if cache.kind != "kv"]
-        if states and length < self.length:
-            raise UnsupportedError("GP370", f"cannot rewind: cache {states[0]} holds what all tokens left in it")
-        if self._mask is not None:
-            self._mask = self._mask[:, :length]
-
-    def trim(self, count: int) -> None:
-        """Drop the last ``count`` positions; as `rewind`."""
-        self.rewind(self.length - count)
-
-    def reset(self) -> None:
-        """Forget all tokens; the next prompt may have another batch."""
-        self._mask = self._logits = None
-        self._forget()
+        # So many entries of the growing caches were written; what lies behind them is finite.
+        self._end = 0
+        for cache in inventory.caches:
+            if cache.write is None:
+                raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
 
     @abstractmethod
-    def _run(self, step: Step) -> Array:
-        """Run the model, keep its caches, and give the logits."""
+    def _memory(self, cache: Cache) -> Array:
+        """The memory of ``cache``, in its shape."""
 
-    @abstractmethod
-    def _forget(self) -> None:
-        """Set states that are not positions to zero."""
+    def _memory_for(self, cache: Cache, batch: int) -> Array:
+        """The memory of ``cache`` for so many rows."""
+        return self._memory(cache)
 
-    def _feed(self, tokens: NDArray[np.int64], new: NDArray[np.int64]) -> Array:
-        past = self.length
-        mask = new if self._mask is None else np.concatenate([self._mask, new], axis=1)
-        positions = np.maximum(mask.cumsum(axis=1) - 1, 0)[:, past:]
-        logits = self._run(Step(tokens, mask, positions, past))
-        self._mask = mask
-        return logits
-
-
-def check_room(count: int, held: int, room: int) -> None:
-    """That ``count`` more tokens fit behind those that are ``held``.
-
-    Raises:
-        UsageError: GP267.
-    """
-    if held + count <= room:
-        return
-    if not held:
+    def _check_room(self, count: int, held: int) -> None:
+        room = self.capacity if held else self.prompt
+        if held + count <= room:
+            return
+        if not held:
+            raise UsageError(
+                "GP267",
+                f"a prompt of {count} tokens does not fit: there is room for {room}",
+                "make the model again with more room, or shorten the prompt",
+            )
         raise UsageError(
             "GP267",
-            f"a prompt of {count} tokens does not fit: there is room for {room}",
-            "make the model again with more room, or shorten the prompt",
+            f"{count} more tokens do not fit: {held} of {room} positions are taken",
+            "rewind or reset, or make the model again with more room",
         )
-    raise UsageError(
-        "GP267",
-        f"{count} more tokens do not fit: {held} of {room} positions are taken",
-        "rewind or reset, or make the model again with more room",
-    )
+
+    def _read(self, cache: Cache) -> Array:
+        memory = self._memory(cache)
+        return part(memory, cache, 0, self._end) if cache.kind == "kv" else memory
+
+    def _write(self, cache: Cache, value: Array) -> None:
+        axes = cache.axes
+        memory = self._memory_for(cache, 1 if axes.batch is None else value.shape[axes.batch])
+        if cache.kind != "kv" or axes.sequence is None:
+            memory[...] = value
+            return
+        length = value.shape[axes.sequence]
+        part(memory, cache, 0, length)[...] = value
+        self._clear(cache, length)
+
+    def _clear(self, cache: Cache, start: int) -> None:
+        """Set the entries from ``start`` on to zero: attention weighs them with 0, which makes NaN of NaN."""
+        part(self._memory(cache), cache, start, self._end)[...] = 0
+
+    def _sort(self, slots: Slots) -> None:
+        self._copy_snapshots()
+        sources, destinations = slots.sort()
+        self._end = max(self._end, slots.size)
+        self._move(sources, destinations)
+
+    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+        if entries is not None:
+            moved = np.flatnonzero(entries != np.arange(len(entries)))
+            self._move(entries[moved], moved)
+            for cache in self._growing:
+                self._clear(cache, len(entries))
+            self._end = len(entries)
+        if rows is not None:
+            super()._gather(None, rows)
+
+    def _move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
+        """Let entries of the growing caches take the old values of others."""
+        for cache in self._growing if len(sources) else ():
+            assert cache.axes.sequence is not None
+            entries = np.moveaxis(self._memory(cache), cache.axes.sequence, 0)
+            # What is moved is read as a whole before any of it is overwritten.
+            values = entries[sources]
+            entries[destinations] = values
+            self._bytes_copied += values.nbytes
+
+    def _check_editable(self) -> None:
+        check_editable(self._inventory, written_in_place=True)
 
 
 def cache_memory(cache: Cache, batch: int) -> Array:
@@ -198,7 +144,7 @@ def cache_memory(cache: Cache, batch: int) -> Array:
     return np.zeros(known, numpy_type(cache.element_type, f"cache {cache.name}"))
 
 
-def _checked(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    if ids.ndim != 2 or not ids.size:
-        raise UsageError("GP241", f"token ids must be [batch, length] and not empty, but are {list(ids.shape)}")
-    return ids
+def part(memory: Array, cache: Cache, start: int, stop: int) -> Array:
+    """The entries of a growing cache from ``start`` up to ``stop``."""
+    assert cache.axes.sequence is not None
+    return memory[(slice(None),) * cache.axes.sequence + (slice(start, stop),)]

@@ -11,7 +11,7 @@ import numpy as np
 from graphpass.caches import Inventory
 from graphpass.errors import UnsupportedError
 from graphpass.phase import Phase
-from graphpass.runtime.fixed_capacity import FixedCapacitySession, cache_memory
+from graphpass.runtime.fixed_capacity import FixedCapacitySession, cache_memory, part
 from graphpass.runtime.hand_over import Placement, hand_over
 from graphpass.runtime.infer import Infer, infer_of
 from graphpass.runtime.inputs import Array, InputPlan, Step
@@ -62,7 +62,7 @@ class PhasePairSession(FixedCapacitySession):
     """Prefills chunk by chunk with one model, hands the caches over in place, and decodes with the other.
 
     Both models see the same memory: each cache has one buffer, in which the prefill's ``[1, H, P, D]`` becomes the
-    decode's ``[1, H, N, D]``.
+    decode's ``[1, H, N, D]``. Between forward passes it is the decode's, and edits go by that. Buffers never move.
 
     A last chunk that would be too short starts earlier, so that some positions are computed twice, and there is no
     padding. A prompt shorter than a chunk is padded on the left, where the mask hides it. So is the first chunk of a
@@ -74,7 +74,8 @@ class PhasePairSession(FixedCapacitySession):
         """Make both models ready; see `open_pair`."""
         first, then = Phase.of(prefill), Phase.of(decode)
         _check_pair(first, then)
-        super().__init__(decode.inputs, then.caches, then.past, min(first.past, then.past))
+        inventory = Inventory(stateful=False, caches=then.caches)
+        super().__init__(decode, inventory, then.past, min(first.past, then.past))
         for before, after in zip(first.caches, then.caches, strict=True):
             room = max(prod(_shape(before)), prod(_shape(after)))
             self.buffers[after.read] = np.zeros(room, cache_memory(after, 1).dtype)
@@ -93,16 +94,17 @@ class PhasePairSession(FixedCapacitySession):
         pasts = {cache.read: self._view(cache) for cache in phase.caches}
         return _Bound(phase, plan, infer_of(model, device, exact), pasts, new)
 
-    def _forget(self) -> None:
-        for buffer in self.buffers.values():
-            buffer[...] = 0
+    def _runs(self, past: int, length: int) -> list[int]:
+        prompt = min(length, self.prompt) if not past else 0
+        return [prompt] * (prompt > 0) + [1] * (length - prompt)
 
-    def _run(self, step: Step) -> Array:
-        if step.past:
-            rows = [self._run_once(self._decode, step, start, 1) for start in range(step.length)]
-            return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+    def _run(self, step: Step) -> dict[str, Array]:
+        self._end = step.past + step.length
+        return {self.logits_output: self._prompt(step) if not step.past else self._run_once(self._decode, step, 0, 1)}
+
+    def _prompt(self, step: Step) -> Array:
         size, length = self._prefill.phase.length, step.length
-        states = any(cache.kind != "kv" for cache in self.caches)
+        states = any(cache.kind != "kv" for cache in self._inventory.caches)
         first = length if length < size else length % size if states else 0
         if first and not self._makes_nan:
             logits = self._run_once(self._prefill, step, 0, first)
@@ -115,8 +117,19 @@ class PhasePairSession(FixedCapacitySession):
         return logits
 
     def _token_by_token(self, step: Step) -> Array:
-        self._forget()
+        self._set_to_zero()
         return [self._run_once(self._decode, step, start, 1) for start in range(step.length)][-1]
+
+    def _forget(self) -> None:
+        self._set_to_zero()
+        self._end = 0
+
+    def _set_to_zero(self) -> None:
+        for buffer in self.buffers.values():
+            buffer[...] = 0
+
+    def _memory(self, cache: Cache) -> Array:
+        return self._decode.pasts[cache.read]
 
     def _run_once(self, bound: _Bound, step: Step, start: int, count: int) -> Array:
         """Run a model on ``count`` of the step's tokens, padded on the left, and keep what they add to the caches."""
@@ -132,12 +145,12 @@ class PhasePairSession(FixedCapacitySession):
         feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past))
         outputs = bound.infer(feeds | bound.pasts, bound.new)
         for cache in phase.caches:
-            held, new, axis = bound.pasts[cache.read], bound.new[str(cache.write)], cache.axes.sequence
-            if cache.kind == "kv" and axis is not None:
-                _part(held, axis, past, past + count)[...] = _part(new, axis, padding, phase.length)
+            held, new = bound.pasts[cache.read], bound.new[str(cache.write)]
+            if cache.kind == "kv":
+                part(held, cache, past, past + count)[...] = part(new, cache, padding, phase.length)
             else:
                 held[...] = new
-        return outputs["logits"]
+        return outputs[self.logits_output]
 
     def _view(self, cache: Cache) -> Array:
         """The memory of ``cache`` as the model has it that the cache belongs to."""
@@ -155,10 +168,6 @@ class PhasePairSession(FixedCapacitySession):
 
 def _shape(cache: Cache) -> tuple[int, ...]:
     return tuple(size for size in cache.shape or () if isinstance(size, int))
-
-
-def _part(array: Array, axis: int, start: int, stop: int) -> Array:
-    return array[(slice(None),) * axis + (slice(start, stop),)]
 
 
 def _check_pair(prefill: Phase, decode: Phase) -> None:

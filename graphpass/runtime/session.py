@@ -165,15 +165,13 @@ class DecodeSession(EditableCaches):
         if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
             self._pay()
         fed = new if self._owed is None else self._owed.then(new)
-        size = self._inputs.tokens_at_once(self._slots.size, fed.length)
-        if fed.length % size:
-            raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {fed.length} are not")
-        if tree is not None and size != fed.length:
+        runs = self._runs(self._slots.size, fed.length)
+        if tree is not None and len(runs) > 1:
             raise UnsupportedError(
-                "GP371", f"the model takes {size} tokens at a time, so it cannot hold a tree of more"
+                "GP371", f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
             )
-        self._feed(fed, size, None if tree is None else tree_mask(tree))
-        self._last = {name: newest(output, fed, new.length) for name, output in self._last.items()}
+        results = self._feed(fed, runs, None if tree is None else tree_mask(tree))
+        self._last = newest(results, runs, new.length)
         return self._last
 
     @abstractmethod
@@ -183,12 +181,21 @@ class DecodeSession(EditableCaches):
     def _check_room(self, count: int, held: int) -> None:
         """Refuse ``count`` tokens that do not fit behind so many others; any do where caches grow."""
 
+    def _runs(self, past: int, length: int) -> list[int]:
+        """How many of ``length`` new tokens each run of the model takes, behind ``past`` entries."""
+        size = self._inputs.tokens_at_once(past, length)
+        if length % size:
+            raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
+        return [size] * (length // size)
+
     def _checked_ids(self, input_ids: ArrayLike) -> NDArray[np.int64]:
         ids = np.asarray(input_ids, np.int64)
         if ids.ndim != 2 or not ids.size:
             raise UsageError("GP241", f"input_ids must be [batch, length] and not empty, but is {list(ids.shape)}")
         if self._slots is not None and len(ids) != self.batch:
             raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(ids)}", "reset first")
+        if self.fixed_batch not in (None, len(ids)):
+            raise UsageError("GP242", f"the model takes a batch of {self.fixed_batch}, not of {len(ids)}")
         return ids
 
     def _new_tokens(
@@ -240,16 +247,19 @@ class DecodeSession(EditableCaches):
             )
         return checked
 
-    def _feed(self, fed: Tokens, size: int, tree: NDArray[np.float32] | None = None) -> None:
-        """Run the model on ``fed``, ``size`` tokens at a time."""
+    def _feed(
+        self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.float32] | None = None
+    ) -> list[dict[str, Array]]:
+        """Run the model on ``fed``, so many tokens at a time, and return what each run gave."""
         slots = self._slots
         assert slots is not None
         # What the model keeps itself need not be copied out of it at every step.
         drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._ring.is_there
         self._replayed += 0 if self._owed is None else self._owed.length
         self._owed = None
-        results = []
-        for start in range(0, fed.length, size):
+        results: list[dict[str, Array]] = []
+        start = 0
+        for size in runs:
             back = self._ring.pending
             if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
                 self._checkpoints.add(Checkpoint(slots.length, self._read_fixed()))
@@ -260,7 +270,8 @@ class DecodeSession(EditableCaches):
             rows, self._rows = self._rows, None
             results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, tree, moves, back)))
             self._ring.step(behind)
-        self._last = results[0] if len(results) == 1 else _joined(results)
+            start += size
+        return results
 
     def _must_keep_state(self) -> bool:
         """Whether a state is due that the caches do not hold before the model has taken steps back."""
@@ -270,9 +281,7 @@ class DecodeSession(EditableCaches):
     def _pay(self) -> None:
         assert self._owed is not None
         assert self._slots is not None
-        outputs, owed = self._last, self._owed
-        self._feed(owed, self._inputs.tokens_at_once(self._slots.size, owed.length))
-        self._last = outputs
+        self._feed(self._owed, self._runs(self._slots.size, self._owed.length))
 
 
 def _shaped(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -280,7 +289,3 @@ def _shaped(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.
     if array.shape != shape:
         raise UsageError("GP241", f"{name} must be {list(shape)}, but is {list(array.shape)}")
     return array
-
-
-def _joined(results: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    return {name: np.concatenate([result[name] for result in results], axis=1) for name in results[0]}

@@ -10,6 +10,8 @@ import numpy as np
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     from graphpass.runtime.inputs import Array
@@ -266,6 +268,29 @@ def indices(values: ArrayLike, limit: int, what: str, error_id: str) -> NDArray[
     return array
 
 
-def newest(output: Array, fed: Tokens, length: int) -> Array:
-    """What ``output`` says of the last ``length`` tokens that were fed, where it says something of each."""
-    return output[:, -length:] if length < fed.length and output.shape[:2] == fed.ids.shape else output
+def newest(results: Sequence[dict[str, Array]], runs: Sequence[int], length: int) -> dict[str, Array]:
+    """What runs of a model say of the last ``length`` tokens that were fed.
+
+    Args:
+        results: The outputs of each run, by name.
+        runs: How many tokens each run took.
+        length: At least 1.
+
+    Returns:
+        Of each output what it says of these tokens, one after another along axis 1; where it does not say something of
+        each token of a run (axis 1 is no longer than that), all that this run gave, and nothing of those before it.
+    """
+    if len(runs) == 1 and runs[0] == length:
+        return results[0]
+    return {name: _newest([result[name] for result in results], runs, length) for name in results[-1]}
+
+
+def _newest(outputs: Sequence[Array], runs: Sequence[int], length: int) -> Array:
+    found: list[Array] = []
+    for output, size in zip(reversed(outputs), reversed(runs), strict=True):
+        of_each = output.ndim > 1 and output.shape[1] == size
+        found.append(output[:, -min(size, length) :] if of_each else output)
+        length -= size
+        if length <= 0 or not of_each:
+            break
+    return found[0] if len(found) == 1 else np.concatenate(found[::-1], axis=1)

@@ -98,7 +98,7 @@ class StatelessSession(DecodeSession):
         whole = self._slots.tokens()
         feeds = self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask))
         results = self._infer(feeds, {})
-        return {name: newest(results[name], whole, step.length) for name in self.outputs}
+        return newest([{name: results[name] for name in self.outputs}], [whole.length], step.length)
 
     def _forget(self) -> None:
         self._buffers = {}

@@ -16,7 +16,10 @@ from graphpass.runtime import open_session
 from graphpass.runtime.phases import PhasePairSession, open_pair
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphpass.model import Model
+    from graphpass.runtime import DecodeSession
 
 PROMPT, CHUNK, CAPACITY = 24, 8, 32
 
@@ -122,6 +125,43 @@ def test_one_token_too_many_overwrites_nothing(dialect: str) -> None:
         assert session.length == PROMPT
         for name, buffer in session.buffers.items():
             np.testing.assert_array_equal(buffer, before[name])
+
+
+@pytest.mark.parametrize("name", ["llama", "lfm2"])
+def test_edits_are_those_of_any_session(name: str) -> None:
+    model = openvino_model(name, "ov-stateless")
+    pair, dynamic = pair_of(model, _OPENVINO), open_session(model)
+    ids = np.random.default_rng(1).integers(3, 300, CAPACITY)
+
+    def same(act: Callable[[DecodeSession], Any]) -> None:
+        found, expected = act(pair), act(dynamic)
+        np.testing.assert_allclose(found[:, -1], expected[:, -1], atol=1e-4)
+        assert pair.length == dynamic.length
+
+    same(lambda session: session.prefill(ids[:20]))
+    same(lambda session: session.step([ids[20:25]]))
+    kept = {session: session.snapshot() for session in (pair, dynamic)}
+    for trimmed in (1, 3, 9):
+        for session in (pair, dynamic):
+            session.trim(trimmed)
+        same(lambda session, first=trimmed: session.step([ids[first : first + 3]]))
+    for session in (pair, dynamic):
+        session.restore(kept[session])
+    same(lambda session: session.step([[7]]))
+    history = np.concatenate([ids[:12], [9, 9, 9]])
+    same(lambda session: session.step(session.align(history)))
+    assert pair.length == 15
+
+
+def test_rows_that_the_models_do_not_have() -> None:
+    pair = pair_of(onnx_model("llama"), "")
+    with pytest.raises(GraphpassError) as caught:
+        pair.prefill([[3, 4], [5, 6]])
+    assert caught.value.id == "GP242"
+    pair.prefill([3, 4])
+    with pytest.raises(GraphpassError) as caught:
+        pair.select([0, 0])
+    assert caught.value.id == "GP246"
 
 
 def test_two_models_that_are_no_pair() -> None:
