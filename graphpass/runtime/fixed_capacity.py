@@ -63,10 +63,6 @@ class FixedCapacitySession(DecodeSession):
     def _memory(self, cache: Cache) -> Array:
         """The memory of ``cache``, in its shape."""
 
-    def _memory_for(self, cache: Cache, batch: int) -> Array:
-        """The memory of ``cache`` for so many rows."""
-        return self._memory(cache)
-
     def _check_room(self, count: int, held: int) -> None:
         room = self.capacity if held else self.prompt
         if held + count <= room:
@@ -88,12 +84,11 @@ class FixedCapacitySession(DecodeSession):
         return part(memory, cache, 0, self._end) if cache.kind == "kv" else memory
 
     def _write(self, cache: Cache, value: Array) -> None:
-        axes = cache.axes
-        memory = self._memory_for(cache, 1 if axes.batch is None else value.shape[axes.batch])
-        if cache.kind != "kv" or axes.sequence is None:
+        memory, axis = self._memory(cache), cache.axes.sequence
+        if cache.kind != "kv" or axis is None:
             memory[...] = value
             return
-        length = value.shape[axes.sequence]
+        length = value.shape[axis]
         part(memory, cache, 0, length)[...] = value
         self._clear(cache, length)
 

@@ -14,6 +14,7 @@ from graphpass.runtime.onnxruntime_request import OnnxRuntimeRequest
 
 if TYPE_CHECKING:
     import onnx
+
     from graphpass.caches import Cache, Inventory
     from graphpass.onnx_model import OnnxModel
     from graphpass.runtime.inputs import Array, Step
@@ -74,7 +75,7 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
 
     def _run(self, step: Step) -> dict[str, Array]:
         caches = self._inventory.caches
-        pasts = {cache.read: self._memory_for(cache, step.batch) for cache in caches}
+        pasts = {cache.read: self._make_memory(cache, step.batch) for cache in caches}
         rooms = {str(cache.write): self._spare.get(cache.read, pasts[cache.read]) for cache in caches}
         self._end = max(self._end, step.past + step.length)
         outputs = self._request.infer(self._inputs.feeds(step) | pasts, rooms)
@@ -90,10 +91,16 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
                 self.buffers[cache.read][...] = 0
         self._end = 0
 
+    def _write(self, cache: Cache, value: Array) -> None:
+        axis = cache.axes.batch
+        self._make_memory(cache, 1 if axis is None else value.shape[axis])
+        super()._write(cache, value)
+
     def _memory(self, cache: Cache) -> Array:
         return self.buffers[cache.read]
 
-    def _memory_for(self, cache: Cache, batch: int) -> Array:
+    def _make_memory(self, cache: Cache, batch: int) -> Array:
+        """The memory of ``cache`` for so many rows; zeros where it was for another number."""
         buffer, axis = self.buffers.get(cache.read), cache.axes.batch
         if buffer is None or (axis is not None and buffer.shape[axis] != batch):
             buffer = self.buffers[cache.read] = cache_memory(cache, batch)
