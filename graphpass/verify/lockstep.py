@@ -49,8 +49,8 @@ def compare(
     the left. What a model computes at a padding position is unspecified (a query there sees no key at all), so only
     positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen. Where
     that happens to the reference itself, the batch is run without padding, and the result says so. A reference that
-    takes padding in front for tokens (by an operator such as GroupQueryAttention, or in a linear cache) runs each row of
-    that batch alone, unless the candidate does so, too.
+    takes padding in front for tokens (by an operator such as GroupQueryAttention, or in a linear cache) runs each row
+    of that batch alone, unless the candidate does so, too.
 
     With ``edits`` two more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.

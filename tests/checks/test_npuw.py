@@ -77,6 +77,17 @@ def test_generates_what_pytorch_generates(name, variant):
     )
 
 
+def test_decomposed_attention_gives_no_nan_in_f16():
+    """Its masks hide positions by the lowest number of f32, and rows of padding have none that is not hidden."""
+    expected = reference("gemma2")
+    model = converted("gemma2", "onnx")
+    half = on_npuw(model, INFERENCE_PRECISION_HINT="f16")
+    found, exact = (
+        logits(one, expected["prompt_ids"], expected["greedy_ids"]) for one in (half, compiled(model.ov_model))
+    )
+    numpy.testing.assert_allclose(found, exact, atol=TOLERANCE * numpy.abs(exact).max())
+
+
 @pytest.mark.parametrize(("name", "variant"), [("lfm2", "ov-stateful"), ("qwen3_next", "ov-stateful")])
 def test_prompts_in_chunks(name, variant):
     """The last chunk is padded on the left, between the state and the tokens that continue it."""

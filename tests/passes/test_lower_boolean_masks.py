@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy
 import openvino
 from openvino import opset13 as ops
+from support.attention_graphs import integers
 from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
@@ -74,3 +75,30 @@ def test_masks_that_are_numbers_stay():
     after, result = run(model)
     assert isinstance(result, Unchanged)
     assert after.digest() == model.digest()
+
+
+def decomposed_attention(lowest: float) -> OpenVINOModel:
+    """Scores to which a mask is added that hides positions by ``lowest``."""
+    scores, mask = (
+        ops.parameter([1, 2, -1, -1], openvino.Type.f32),
+        ops.parameter([1, 1, -1, -1], openvino.Type.boolean),
+    )
+    numbers = [ops.constant(number, dtype=openvino.Type.f32) for number in (0.0, lowest)]
+    added = ops.add(scores, ops.reshape(ops.select(mask, *numbers), integers(0, 0, 0, 0), special_zero=True))
+    return OpenVINOModel(openvino.Model([ops.result(ops.softmax(added, 3))], [scores, mask], "decomposed"))
+
+
+def test_numbers_that_f16_does_not_hold_are_bounded():
+    before, random = decomposed_attention(-3.4028235e38), numpy.random.default_rng(0)
+    after, result = run(before)
+    assert isinstance(result, Changed)
+    assert result.statistics == {"masks bounded": 1}
+    given = [random.standard_normal([1, 2, 5, 5]).astype(numpy.float32), numpy.tri(5, dtype=bool)[None, None]]
+    expected, found = (compiled(model.ov_model)(given)[0] for model in (before, after))
+    numpy.testing.assert_array_equal(found, expected)
+    (bounded,) = (op for op in after.ov_model.get_ops() if op.get_type_name() == "Maximum")
+    assert bounded.input_value(1).get_node().data >= numpy.finfo(numpy.float16).min
+
+
+def test_numbers_that_f16_holds_are_left():
+    assert isinstance(run(decomposed_attention(-65504.0))[1], Unchanged)
