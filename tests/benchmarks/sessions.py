@@ -11,8 +11,12 @@ A made model of 8 layers (16 heads, 4 KV heads of 64) decodes on the CPU plugin 
     states       dropping 8 positions by get_state and set_state
     reset        what the session saves: forgetting all and feeding it again (at 1k)
 
-Caches are filled with random numbers instead of by a prompt. For a hybrid (lfm2, 4k tokens) the rollback of 8 tokens
-stands against what openvino.genai does: reset, and feed everything up to there again; goal: at least 50 times cheaper.
+Caches are filled with random numbers instead of by a prompt.
+
+For a hybrid (lfm2), a history of 4k tokens gets another last turn of 8 tokens: the old one is rolled back, the new one
+is fed, up to its first logits. Less a plain step of the same engine, that stands against openvino.genai, whose stateful
+pipeline resets and feeds everything again; goal: at least 50 times cheaper. Its pipeline on paged attention, which
+looks up blocks that it kept, is shown beside it.
 
 All are measured in turn in one process, so that a busy machine slows all alike; what counts are ratios of medians.
 """
@@ -31,6 +35,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import openvino
+import openvino_genai
 from support.made_decoder import made_decoder
 from support.models import export
 
@@ -42,6 +47,9 @@ from graphpass.runtime.slots import Tokens
 LENGTHS = (1024, 4096, 16384)
 ROUNDS = 25
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+TURN = 8
 
 Action = Callable[[], object]
 
@@ -164,31 +172,90 @@ def measure_edits() -> None:
 COLUMNS = ("session", "trim", "reorder", "after edits", "EP's form", "states", "reset")
 
 
+class Histories:
+    """Texts with another last turn each time; to this tokenizer a character is a token."""
+
+    def __init__(self, folder: Path, length: int) -> None:
+        self._random = np.random.default_rng(0)
+        self._tokenizer = openvino_genai.Tokenizer(folder)
+        self._turns = 0
+        self.base = self._text(length)
+
+    def next(self) -> str:
+        """The history, with a last turn that differs from the one before it from the first token on."""
+        self._turns += 1
+        return self.base + CHARACTERS[self._turns % len(CHARACTERS)] + self._text(TURN - 1)
+
+    def ids(self, text: str) -> np.ndarray:
+        """The tokens ``[1, length]`` of a text."""
+        ids = self._tokenizer.encode(text).input_ids.data
+        assert ids.shape == (1, len(text))
+        return ids
+
+    def _text(self, length: int) -> str:
+        return "".join(self._random.choice(list(CHARACTERS), length))
+
+
+#: Seconds up to the first logits behind another last turn, and of a plain step behind it.
+Turn = Callable[[], tuple[float, float]]
+
+
+def turn_of_genai(folder: Path, backend: str, histories: Histories) -> Turn:
+    pipe = openvino_genai.LLMPipeline(folder, "CPU", ATTENTION_BACKEND=backend, **EXACT)
+    pipe.get_tokenizer().set_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    config = openvino_genai.GenerationConfig(max_new_tokens=2, ignore_eos=True)
+
+    def turn() -> tuple[float, float]:
+        history = openvino_genai.ChatHistory([{"role": "user", "content": histories.next()}])
+        metrics = pipe.generate(history, config).perf_metrics
+        first = metrics.get_ttft().mean - metrics.get_tokenization_duration().mean
+        return first / 1e3, metrics.get_tpot().mean / 1e3
+
+    return turn
+
+
+def turn_of_session(session: DecodeSession, histories: Histories) -> Turn:
+    session.prefill(histories.ids(histories.base))
+
+    def turn() -> tuple[float, float]:
+        ids = histories.ids(histories.next())
+        return _seconds(lambda: session.step(session.align(ids))), _seconds(lambda: session.step([[5]]))
+
+    return turn
+
+
+def turn_of_replay(session: DecodeSession, histories: Histories) -> Turn:
+    def turn() -> tuple[float, float]:
+        ids = histories.ids(histories.next())
+        return _seconds(lambda: session.prefill(ids)), _seconds(lambda: session.step([[5]]))
+
+    return turn
+
+
 def measure_hybrid(length: int = 4096) -> None:
-    source = graphpass.load(export("lfm2", "ov-stateful"))
-    session, plain = open_session(source), open_session(source)
-    history = np.random.default_rng(0).integers(1, 300, (1, length))
-    for one in (session, plain):
-        one.prefill(history)
-    spent: dict[str, list[float]] = {"rollback": [], "replay": [], "step": []}
-    for _ in range(ROUNDS):
-        session.step(history[:, :9])
-        start = time.perf_counter()
-        session.trim(8)
-        session.step(history[:, 9:10])
-        spent["rollback"].append(time.perf_counter() - start)
-        session.trim(2)
-    for _ in range(5):
-        spent["replay"].append(_seconds(lambda: plain.prefill(np.concatenate([history, history[:, :2]], axis=1))))
-        spent["step"] += [_seconds(lambda: plain.step([[1]])) for _ in range(5)]
-    found = {name: statistics.median(seconds) for name, seconds in spent.items()}
-    rollback = max(found["rollback"] - found["step"], 1e-9)
+    folder = export("lfm2", "ov-stateful")
+    histories = Histories(folder, length)
+    source = graphpass.load(folder)
+    told, exported = open_session(passed(source, "expose-position-ids")), open_session(source)
+    turns = {
+        "session": turn_of_session(told, histories),
+        "model as exported": turn_of_session(exported, histories),
+        "session, replaying": turn_of_replay(open_session(source), histories),
+        "genai stateful": turn_of_genai(folder, "SDPA", histories),
+        "genai paged": turn_of_genai(folder, "PA", histories),
+    }
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+    for count in range(ROUNDS + 2):
+        for name in list(turns) if count % 2 else reversed(list(turns)):
+            seconds[name].append(turns[name]())
+    found = {name: np.median(all_rounds[2:], axis=0) * 1e3 for name, all_rounds in seconds.items()}
+    own = found["session"][0] - found["session"][1]
     print(
-        f"lfm2, {length} tokens: step {found['step'] * 1e3:.2f} ms; rollback of 8 tokens with the step behind it "
-        f"{found['rollback'] * 1e3:.2f} ms, reset and replay with it {found['replay'] * 1e3:.2f} ms: "
-        f"{(found['replay'] - found['step']) / rollback:.0f} times as much without the step"
+        f"lfm2, {length} tokens: another last turn of {TURN}, a plain step, the difference, and how many of a session's"
     )
-    print(f"hybrid session: {session.stats}")
+    for name, (first, step) in found.items():
+        print(f"{name:>20} {first:9.2f} ms {step:9.2f} ms {first - step:9.2f} ms {(first - step) / own:9.1f}")
+    print(f"session: {told.stats}\nmodel as exported: {exported.stats}", flush=True)
 
 
 def _seconds(action: Action) -> float:
