@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.flat import flat_caches
 from graphpass.conditions import STATEFUL
 from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
+from graphpass.unpacking import packed_caches
 from graphpass.variables import remember_names, split_id
 from graphpass.views.npuw import named_kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import openvino
 
     from graphpass.caches import Cache
@@ -48,8 +52,8 @@ class RenameVariables(Pass[OpenVINOModel]):
 
     Raises:
         PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP342 it is not known what attention or a linear layer uses a cache for; GP343 another
-            variable has the name already.
+        UnsupportedError: GP342 it is not known what attention or a linear layer uses a cache for, or it holds several;
+            GP343 another variable has the name already.
     """
 
     name: ClassVar[str] = "rename-variables"
@@ -64,7 +68,9 @@ class RenameVariables(Pass[OpenVINOModel]):
         caches = inventory.of_kind("kv", "linear")
         if all(named_kind(cache.name) == cache.kind for cache in caches):
             return Unchanged()
-        names = _names(caches)
+        packed = dict.fromkeys(packed_caches(inventory), "unpack-kv")
+        packed |= dict.fromkeys(flat_caches(model, inventory), "unpack-linear")
+        names = _names(caches, packed)
         others = {variable.info.variable_id for variable in model.ov_model.get_variables()} - names.keys()
         if taken := sorted(others & set(names.values())):
             raise UnsupportedError("GP343", f"variable {taken[0]} is no cache, but has the name that a cache would get")
@@ -78,12 +84,18 @@ class RenameVariables(Pass[OpenVINOModel]):
         return Changed(model, {"variables renamed": sum(old != new for old, new in names.items())})
 
 
-def _names(caches: tuple[Cache, ...]) -> dict[str, str]:
-    """The new name of each cache."""
+def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, str]:
+    """The new name of each cache; ``packed`` are those that hold several, and what takes them apart."""
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
     names = {}
     for cache in caches:
+        if cache in packed:
+            raise UnsupportedError(
+                "GP342",
+                f"cache {cache.name} holds several in one tensor, for which there is no name",
+                f"run {packed[cache]} before it",
+            )
         if cache.role not in _ROLES:
             raise UnsupportedError(
                 "GP342",

@@ -15,11 +15,13 @@ import graphpass
 from graphpass.declarations import parse_declaration
 from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, PassManager, Skipped, Unchanged
+from graphpass.model import load
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.make_stateful import MakeStateful
 from graphpass.passes.make_stateless import MakeStateless
 from graphpass.passes.rename_variables import RenameVariables
 from graphpass.passes.to_openvino import ToOpenVINO
+from graphpass.pipeline import parse
 
 OTHERS = TinyDecoder(names=("in_{layer}_{role}", "out_{layer}_{role}"))
 
@@ -104,6 +106,15 @@ def test_a_role_that_is_not_known_is_refused():
         run(model, ToOpenVINO(), MakeStateful(), RenameVariables())
     assert caught.value.id == "GP342"
     assert "role=key or value" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("name", "what"), [("llama", "kv"), ("qwen3_next", "linear")])
+def test_caches_that_hold_several_are_to_be_unpacked_first(name, what):
+    packed = PassManager(parse(f"pack-{what}")).run(load(export(name, "ov-stateful"))).model
+    with pytest.raises(UnsupportedError, match="holds several") as caught:
+        run(packed, RenameVariables())
+    assert caught.value.id == "GP342"
+    assert caught.value.hint == f"run unpack-{what} before it"
 
 
 def test_a_name_that_another_variable_has_is_refused():
