@@ -189,7 +189,8 @@ CATALOG: dict[str, str] = {
     "GP266": "A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into.",
     "GP267": (
         "A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was "
-        "overwritten. Rewind or reset the session, or make the model with a larger capacity."
+        "overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over "
+        "few steps (graphpass verify --steps)."
     ),
     "GP268": "graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.",
     "GP301": (
@@ -262,7 +263,7 @@ CATALOG: dict[str, str] = {
     "GP342": (
         "NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a "
         "convolution's window or a recurrent state. Where the graph does not tell that, say it with --cache "
-        "NAME=KIND,role=ROLE."
+        "NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack-kv and unpack-linear."
     ),
     "GP343": (
         "A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model."

@@ -2,8 +2,8 @@
 
 It divides the inputs of MatMul and Convolution by a factor, and moves the factor that mends that down the graph by
 passes made for quantized models. Rules, of openvino: ``execution_config.cpp`` (2026.4.1 leaves alone what has one cache
-that is appended to as optimum exports it; sources of other dates do so on some GPUs alone), ``activations_scaling.cpp``,
-and ``multiply_partial.cpp``, which asks a split for its only output.
+that is appended to as optimum exports it; sources of other dates do so on some GPUs alone),
+``activations_scaling.cpp``, and ``multiply_partial.cpp``, which asks a split for its only output.
 """
 
 from __future__ import annotations

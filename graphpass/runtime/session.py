@@ -41,6 +41,7 @@ class DecodeSession(EditableCaches):
         outputs: Names of the outputs that are not caches.
         fixed_batch: The batch that the model fixes; ``None`` where any will do.
         takes_mask: Whether the model has an ``attention_mask`` input, so that padding can be hidden from it.
+        takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
     """
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
@@ -58,6 +59,7 @@ class DecodeSession(EditableCaches):
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = self._inputs.takes_mask
+        self.takes_tree = self._inputs.takes_tree
 
     @property
     def logits_output(self) -> str:
@@ -241,7 +243,7 @@ class DecodeSession(EditableCaches):
                 f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch",
                 "draft a chain",
             )
-        if not self._inputs.takes_tree:
+        if not self.takes_tree:
             raise UnsupportedError(
                 "GP371", "cannot hold a tree: the model has no input tree_mask", "run the pass add-tree-mask on it"
             )

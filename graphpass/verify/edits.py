@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from graphpass.runtime.checkpoints import Snapshot
+    from graphpass.runtime.inputs import Array
     from graphpass.runtime.session import DecodeSession
 
-__all__ = ["Edit", "Editor", "Round", "beam_rounds", "edit_rounds"]
+__all__ = ["Edit", "Editor", "Round", "Tree", "beam_rounds", "edit_rounds", "tree_rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +37,47 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree of drafts, of which one branch is kept.
+
+    Attributes:
+        parents: For each token the index of its parent, -1 for the history.
+        branch: The tokens that are kept, from the history on.
+    """
+
+    parents: tuple[int, ...]
+    branch: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"tree {','.join(map(str, self.parents))} of which {','.join(map(str, self.branch))} is kept"
+
+    @property
+    def paths(self) -> tuple[tuple[int, ...], ...]:
+        """Each token with its ancestors, from the history on."""
+        found: list[tuple[int, ...]] = []
+        for token, parent in enumerate(self.parents):
+            found.append((*(found[parent] if parent >= 0 else ()), token))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """What is done at one step.
 
     Attributes:
         edits: Before it.
         length: How many tokens are fed, the reference's choice and drafts behind it.
+        tree: What they are; ``None`` for a chain, which is kept.
     """
 
     edits: tuple[Edit, ...] = ()
     length: int = 1
+    tree: Tree | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is done to the caches, for people."""
+        return tuple(map(str, (*self.edits, *((self.tree,) if self.tree is not None else ()))))
 
 
 class Editor:
@@ -66,6 +102,34 @@ class Editor:
                 self._session.restore(self._snapshot)
             else:
                 getattr(self._session, edit.name)(*edit.arguments)
+
+    def feed_tree(self, ids: NDArray[np.int64], tree: Tree) -> dict[str, Array]:
+        """Feed a tree at once where the model takes one, else each of its branches, and keep one branch.
+
+        Args:
+            ids: int64 [batch, length].
+            tree: What they are.
+
+        Returns:
+            All outputs that are not caches, by name, as of one step; of a model that computes the last token's alone,
+            that one's.
+        """
+        held, kept = self._session.length, len(tree.branch)
+        if self._session.takes_tree:
+            outputs = self._session.forward(ids, parents=tree.parents)
+            self._session.reorder([held + token for token in tree.branch], range(held, held + kept))
+            self._session.rewind(held + kept)
+            return outputs
+        steps = []
+        for path in tree.paths:
+            steps.append(self._session.forward(ids[:, path]))
+            self._session.rewind(held)
+        self._session.forward(ids[:, tree.branch])
+        last = steps[-1]
+        return {
+            name: np.concatenate([step[name][:, -1:] for step in steps], axis=1) if output.shape[1] > 1 else output
+            for name, output in last.items()
+        }
 
 
 def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
@@ -102,3 +166,9 @@ def beam_rounds(rows: int) -> tuple[Round, ...]:
     turned, first = Edit("select", (tuple(reversed(range(rows))),)), Edit("select", ((0,) * rows,))
     trimmed = Edit("trim", (1,))
     return (Round(), Round((turned,)), Round((trimmed,)), Round((first, trimmed)), Round((turned,)))
+
+
+def tree_rounds() -> tuple[Round, ...]:
+    """Trees of drafts, of which branches are kept that do not stand where they belong."""
+    trees = Tree((-1, 0, 0, 1, -1, 2), (0, 2, 5)), Tree((-1, -1, 1, 1, 3), (1, 3))
+    return (*(Round(length=len(tree.parents), tree=tree) for tree in trees), Round())

@@ -12,7 +12,7 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import Tolerance, difference
-from graphpass.verify.edits import Edit, Editor, Round, beam_rounds, edit_rounds
+from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, tree_rounds
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, rectangular
 from graphpass.verify.rows import RowByRow, misreads_left_padding
 
@@ -52,8 +52,9 @@ def compare(
     takes padding in front for tokens (by an operator such as GroupQueryAttention, or in a linear cache) runs each row
     of that batch alone, unless the candidate does so, too.
 
-    With ``edits`` two more sequences follow, in which the caches of both sessions are edited between steps: positions
+    With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
+    Where a model has an input ``tree_mask``, it is fed trees of drafts; one without it computes each branch alone.
 
     Values agree where ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate
     that lacks an output, gives another shape, or fails to run where the reference runs, diverges.
@@ -74,7 +75,8 @@ def compare(
         UnsupportedError: GP320 to GP324, a model cannot be run, as `open_session` and `DecodeSession` say; GP330 the
             models have no output in common; GP331 they fix unlike batches; GP370 the reference has caches that cannot
             be edited.
-        UsageError: GP250, ``prompt_ids`` or ``steps`` is not possible.
+        UsageError: GP250, ``prompt_ids`` or ``steps`` is not possible; GP267, caches of fixed capacity have no room for
+            them.
     """
     if steps < 0:
         raise UsageError("GP250", f"there cannot be {steps} steps")
@@ -84,7 +86,17 @@ def compare(
     alone = misreads_left_padding(reference) and not misreads_left_padding(candidate)
     lockstep = _Lockstep(*sessions, tolerance, alone=alone)
     kinds = [model.analysis(analyze_caches).kind for model in (reference, candidate)]
-    return lockstep.run(steps, prompt_ids, kinds if edits else [])
+    try:
+        return lockstep.run(steps, prompt_ids, kinds if edits else [])
+    except UsageError as error:
+        if error.id != "GP267":
+            raise
+        raise UsageError(
+            "GP267",
+            f"{error.message}, which a comparison over {steps} steps needs",
+            "compare fewer steps or a shorter prompt (graphpass verify --steps, --prompt-ids), or make the model again "
+            "with more room",
+        ) from error
 
 
 class _Lockstep:
@@ -157,6 +169,8 @@ class _Lockstep:
         else:
             some = [self._vocabulary.prompt(length) for _ in range(self._batch or 2)]
             found.append((rectangular(f"edits, batch of {len(some)}, prompts", some), beam_rounds(len(some))))
+        if set(kinds) == {"kv"} and any(session.takes_tree for _, session in self._named_sessions()):
+            found.append((rectangular("trees of drafts, prompt", one), tree_rounds()))
         return found
 
     def _reference_gives_nan(self, prompt: Prompt) -> bool:
@@ -185,21 +199,22 @@ class _Lockstep:
                 ids = np.array(fed, np.int64)
                 editors[0].apply(now.edits)
                 # Nothing is padded where caches are edited.
-                past = np.ones((len(ids), self._reference.length), np.int64) if now.edits else mask
+                edited = any(done.words for done in rounds[:step])
+                past = np.ones((len(ids), self._reference.length), np.int64) if edited else mask
                 mask = np.concatenate([past, np.ones_like(ids)], axis=1)
-            expected = reference.forward(ids, mask)
-            _greedy(reference.logits, reference_ids)
-            got = self._try_candidate(editors[1], now.edits, ids, mask)
+            expected = reference.forward(ids, mask) if now.tree is None else editors[0].feed_tree(ids, now.tree)
+            _greedy(expected[self._reference.logits_output], reference_ids)
+            got = self._try_candidate(editors[1], now, ids, mask)
             if isinstance(got, str):
                 divergence: Divergence | None = Divergence(sequence, step, None, (), None, None, got)
                 break
             logits = got.get(self._reference.logits_output)
-            if logits is not None and logits.shape == reference.logits.shape:
+            if logits is not None and logits.shape == expected[self._reference.logits_output].shape:
                 _greedy(logits, candidate_ids)
             divergence = self._first_divergence((sequence, step), expected, got, mask[:, -ids.shape[1] :] != 0)
             if divergence is not None:
                 break
-        words = tuple(tuple(map(str, done.edits)) for done in rounds[:step])
+        words = tuple(done.words for done in rounds[:step])
         if divergence is not None and step:
             divergence = replace(divergence, edits=words[-1])
         found = SequenceRun(
@@ -213,11 +228,11 @@ class _Lockstep:
         return found, divergence
 
     def _try_candidate(
-        self, editor: Editor, edits: tuple[Edit, ...], ids: NDArray[np.int64], mask: NDArray[np.int64]
+        self, editor: Editor, now: Round, ids: NDArray[np.int64], mask: NDArray[np.int64]
     ) -> dict[str, Array] | str:
         try:
-            editor.apply(edits)
-            return self._candidate.forward(ids, mask)
+            editor.apply(now.edits)
+            return self._candidate.forward(ids, mask) if now.tree is None else editor.feed_tree(ids, now.tree)
         except UnsupportedError as error:
             if error.id not in _FAILED:
                 raise

@@ -182,6 +182,17 @@ def ignore_beams(model: OpenVINOModel, variable: str) -> OpenVINOModel:
     return _edited(mutant)
 
 
+def ignore_tree(model: OpenVINOModel) -> OpenVINOModel:
+    """New tokens see all that stand before them, whatever branch they are of."""
+    mutant = model.clone()
+    mask = next(op for op in mutant.ov_model.get_parameters() if op.get_friendly_name() == "tree_mask")
+    readers = mask.output(0).get_target_inputs()
+    nothing = ops.multiply(mask, ops.constant(np.float32(0)))
+    for reader in readers:
+        reader.replace_source_output(nothing.output(0))
+    return _edited(mutant)
+
+
 def rename_logits(model: OnnxModel, name: str) -> OnnxModel:
     """The logits are called something else."""
     mutant = model.clone()

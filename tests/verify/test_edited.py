@@ -9,8 +9,15 @@ from support import mutants
 from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export
 
-from graphpass.model import load
+from graphpass.errors import UsageError
+from graphpass.manager import PassManager
+from graphpass.model import Model, load
+from graphpass.pipeline import parse
 from graphpass.verify import compare
+
+
+def run_passes(model: Model, passes: str) -> Model:
+    return PassManager(parse(passes)).run(model).model
 
 
 @pytest.mark.parametrize(
@@ -52,6 +59,33 @@ def test_a_cache_that_does_not_follow_beams_is_found_by_edits_only() -> None:
     assert found.divergence.edits == ("select 1,0",)
     assert "  first at sequence 4, step 2 after select 1,0, output logits[0, 0, " in found.summary()
     assert found.sequences[4].edits == ((), ("select 1,0",))
+
+
+def test_a_tree_is_held_against_its_branches() -> None:
+    model = openvino_model("llama")
+    tree = run_passes(model, "add-tree-mask")
+    for reference, candidate in ((model, tree), (tree, model), (tree, tree)):
+        found = compare(reference, candidate, steps=0, edits=True)
+        assert found.passed, found.summary()
+        assert found.sequences[5].description == "trees of drafts, prompt of 5 tokens"
+        assert found.sequences[5].edits[0] == ("tree -1,0,0,1,-1,2 of which 0,2,5 is kept",)
+
+
+def test_a_tree_mask_that_is_not_heeded_is_found_by_trees_only() -> None:
+    tree = run_passes(openvino_model("llama"), "add-tree-mask")
+    found = compare(openvino_model("llama"), mutants.ignore_tree(tree), steps=2, edits=True)
+    assert found.divergence is not None
+    assert (found.divergence.sequence, found.divergence.step) == (5, 1)
+
+
+def test_a_comparison_that_does_not_fit_says_how_to_make_it_shorter() -> None:
+    model = onnx_model("llama")
+    fixed = run_passes(model, "static-cache{capacity=16}")
+    with pytest.raises(UsageError, match="which a comparison over 12 steps needs") as caught:
+        compare(model, fixed)
+    assert caught.value.id == "GP267"
+    assert "--steps" in str(caught.value.hint)
+    assert compare(model, fixed, steps=4).passed
 
 
 def test_slots_of_linear_caches_do_not_move() -> None:
