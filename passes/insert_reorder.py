@@ -17,7 +17,7 @@ from graphpass.openvino_model import TRIM_NOTE, OpenVINOModel
 from graphpass.rewrite import add_input, beam_gather, drop_unread_input, has_input, integers, named
 from graphpass.variables import conversions
 
-from .slots import OnnxPast, Trim, growing_caches, past_length, past_of, reads_of, trimmed
+from .slots import OnnxPast, Trim, growing_caches, let_read, past_length, past_of, reads_of, trimmed
 
 if TYPE_CHECKING:
     import openvino
@@ -181,9 +181,7 @@ def _reorder(
         opset3.scatter_elements_update(state, destination, moved, integers(axis, f"{name}/reorder/axis")),
         f"{name}/reorder",
     )
-    cut = trimmed(updated, past_length, axis, trim, f"{name}/trim")
-    for reader in readers:
-        reader.replace_source_output(cut.output(0))
+    let_read(readers, trimmed(updated, past_length, axis, trim, f"{name}/trim"), state, past_length, axis)
 
 
 def _state(read: openvino.Node, name: str) -> tuple[openvino.Node, set[openvino.Input]]:

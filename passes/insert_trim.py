@@ -14,7 +14,7 @@ from graphpass.model import Model
 from graphpass.onnx_model import OnnxModel
 from graphpass.openvino_model import TRIM_NOTE, OpenVINOModel
 
-from .slots import OnnxPast, Trim, growing_caches, past_length, past_of, reads_of, trimmed
+from .slots import OnnxPast, Trim, growing_caches, let_read, past_length, past_of, reads_of, trimmed
 
 __all__ = ["InsertTrim"]
 
@@ -77,10 +77,10 @@ def _trim_openvino(model: OpenVINOModel, caches: tuple[Cache, ...], trim: Trim) 
     length = past_length(native)
     for cache in caches:
         past, readers = pasts[cache.name]
-        assert cache.axes.sequence is not None
-        cut = trimmed(past, length, cache.axes.sequence, trim, f"{reads[cache.name].get_friendly_name()}/trim")
-        for reader in readers:
-            reader.replace_source_output(cut.output(0))
+        axis = cache.axes.sequence
+        assert axis is not None
+        cut = trimmed(past, length, axis, trim, f"{reads[cache.name].get_friendly_name()}/trim")
+        let_read(readers, cut, past, length, axis)
     if trim != "slice":
         model.write_note(TRIM_NOTE, trim)
     native.validate_nodes_and_infer_types()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphpass.model import Model
     from graphpass.onnx_model import OnnxModel
 
-__all__ = ["OnnxPast", "Trim", "growing_caches", "past_length", "past_of", "reads_of", "trimmed"]
+__all__ = ["OnnxPast", "Trim", "growing_caches", "let_read", "past_length", "past_of", "reads_of", "trimmed"]
 
 #: How a cache is cut: by a Slice from 0, or as 2026.4.1's GPU plugin wants it, which is wrong on all other devices.
 Trim = Literal["slice", "begin-one"]
@@ -85,18 +85,40 @@ def trimmed(past: openvino.Node, length: openvino.Node, axis: int, form: Trim, n
     if form == "slice":
         bounds = [integers([0], f"{name}/start"), length, integers([1], f"{name}/step")]
         return named(opset8.slice(past, *bounds, integers([axis], f"{name}/axis")), name)
-    # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones for where it begins, and drops nothing there.
-    ends = [integers([0] * axis, f"{name}/whole"), length] if axis else [length]
+    # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones for where it begins, and drops nothing there. It takes
+    # the length from the ends by the Concat's axis as that is written, so that -2 would find another axis's end.
     free = numpy.array([1] * axis + [0], numpy.int64)
     cut = opset13.strided_slice(
         past,
         integers([1] * (axis + 1), f"{name}/start"),
-        named(opset13.concat(ends, 0), f"{name}/end"),
+        named(opset13.concat([length] * (axis + 1), 0), f"{name}/end"),
         integers([1] * (axis + 1), f"{name}/step"),
         begin_mask=free,
         end_mask=free,
     )
     return named(cut, name)
+
+
+def let_read(
+    readers: set[openvino.Input], cut: openvino.Node, past: openvino.Node, length: openvino.Node, axis: int
+) -> None:
+    """Let all ``readers`` of ``past`` read ``cut``, which `trimmed` made of it, and see the shape that is meant.
+
+    A StridedSlice that begins at 1 has another: whoever asks for no more than the shape gets it from ``length``.
+    """
+    from openvino import opset8, opset13
+
+    for reader in readers:
+        node = reader.get_node()
+        if cut.get_type_name() != "StridedSlice" or node.get_type_name() != "ShapeOf":
+            reader.replace_source_output(cut.output(0))
+            continue
+        name, kind = node.get_friendly_name(), node.get_output_element_type(0).to_string()
+        size = named(opset13.convert(length, kind), f"{name}/length")
+        whole, place = named(opset13.shape_of(past, kind), f"{name}/past"), integers([axis], f"{name}/place")
+        shape = named(opset8.scatter_update(whole, place, size, integers(0, f"{name}/zero")), f"{name}/cut")
+        for user in node.output(0).get_target_inputs():
+            user.replace_source_output(shape.output(0))
 
 
 def reads_of(native: openvino.Model) -> dict[str, openvino.Node]:
