@@ -94,8 +94,9 @@ def stage_model(
     Weights that lie in files already are never read: the result refers to them in a copy of the file that the kernel
     makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). Constants
     that passes made are appended. To a shared file, too, unless the same work left them there before: the input stays
-    as usable as before, but longer; and whoever overwrites one of the two in place, overwrites both. ``onnx.load`` refuses external data that has a second hard link
-    (ONNX Runtime and OpenVINO take it), so an ONNX model that shares its data is closed to it.
+    as usable as before, but longer; and whoever overwrites one of the two in place, overwrites both. ``onnx.load``
+    refuses external data that has a second hard link (ONNX Runtime and OpenVINO take it), so an ONNX model that shares
+    its data is closed to it.
 
     Args:
         model: What to write.
