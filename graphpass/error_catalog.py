@@ -50,8 +50,8 @@ CATALOG: dict[str, str] = {
         "to look like a model."
     ),
     "GP113": (
-        "The .bin file beside the .xml is a link out of the model's folder. A model from elsewhere could show any file "
-        "of this machine as its weights that way, so it is not followed."
+        "A file that belongs to the model, a .bin, a configuration or a tokenizer, is a link out of its folder. A "
+        "model from elsewhere could pass on any file of this machine that way, so it is not followed."
     ),
     "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
     "GP202": (

@@ -180,6 +180,8 @@ def find_model(path: str | Path) -> Path:
         if path.suffix.lower() not in {".onnx", ".xml"}:
             raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", "name the model file itself")
         return path
+    if not path.is_dir():
+        raise ReadError("GP102", f"{path} is neither a file nor a folder")
     found = models_in(path)
     if not found:
         raise ReadError("GP103", f"{path} holds no .onnx or .xml model")

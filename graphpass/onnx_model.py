@@ -26,7 +26,7 @@ from graphpass.onnx_tensors import (
     sample,
     tensors,
 )
-from graphpass.storage.onnx_files import stage_onnx
+from graphpass.storage.onnx_files import PROTO_LIMIT, stage_onnx
 from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
         ReadError: GP104, the file is no ONNX model.
     """
     try:
+        if (size := path.stat().st_size) > PROTO_LIMIT:
+            raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf reads: it is no ONNX model")
         content = path.read_bytes()
     except OSError as error:
         raise ReadError("GP104", f"{path} cannot be read: {error.strerror}") from error

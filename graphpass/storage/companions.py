@@ -6,6 +6,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphpass.errors import ReadError
+from graphpass.storage.weight_file import lies_with
+
 if TYPE_CHECKING:
     from graphpass.model import Dialect
 
@@ -46,9 +49,17 @@ def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, .
 
     Returns:
         The files that are there, always in the same order.
+
+    Raises:
+        ReadError: GP113, one is a link to a file elsewhere.
     """
     names = _COMPANIONS + (_ONNX_COMPANIONS if dialect == "onnx" else ())
-    return tuple(file for name in names if (file := model_file.parent / name).is_file())
+    found = tuple(file for name in names if (file := model_file.parent / name).is_file())
+    for file in found:
+        if not lies_with(file, model_file):
+            reason = f"{file} is a link that leads to {file.resolve()}, outside the folder of {model_file.name}"
+            raise ReadError("GP113", reason, "copy the file itself beside the model")
+    return found
 
 
 def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
@@ -63,6 +74,7 @@ def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino
         The copies.
 
     Raises:
+        ReadError: GP113, one is a link to a file elsewhere.
         OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
     """
     return tuple(Path(shutil.copyfile(file, folder / file.name)) for file in companions(model_file, dialect))

@@ -45,7 +45,8 @@ def describe(model: Model, passes: Sequence[Pass[Any]], options: Mapping[str, An
         weights: Whether to tell what the weights hold. They are read for that once; see `digests_of`.
 
     Raises:
-        ReadError: GP111 a file of the input cannot be read; GP110 it changed since the model was read.
+        ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
+            the model was read.
     """
     found = _source(model, weights=weights) | _beside(model)
     return _work(found, options, format_passes(passes))
@@ -67,7 +68,7 @@ def describe_parts(
         weights: Whether to tell what the weights hold.
 
     Raises:
-        ReadError: GP110 and GP111, as `describe`.
+        ReadError: GP110, GP111 and GP113, as `describe`.
     """
     found = {name: _source(model, weights=weights) for name, model in models.items()}
     found |= _beside(next(iter(models.values())))
@@ -121,6 +122,8 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
         if change := _first_change(before, dict(described)):
             return change
         for file, known in output.items():
+            if not file.resolve().is_relative_to(path.parent.resolve()):
+                return f"{path.name} is damaged, or another program's"
             if not file.is_file():
                 return f"{file.name} is missing"
             if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:

@@ -163,12 +163,15 @@ def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *
 
     assert isinstance(model, OnnxModel)
     check_unchanged(model.weight_files)
+    files = external_files(model.proto, model.path)
+    if share and not files:
+        reason = "weights can be shared where they lie in a file of their own; these lie in the graph's"
+        raise UsageError("GP230", reason, "write with --weights copy")
     limit = PROTO_LIMIT if limit is None else limit
     stage_onnx(model.proto, model.path, folder, file_name, link=share, limit=limit)
     check_unchanged(model.weight_files)
     if not share:
         return Written()
-    files = external_files(model.proto, model.path)
     for location, file in files.items():
         if not (folder / location).samefile(file):
             reason = f"{file} cannot be shared: the file system makes no hard link from there to the result"

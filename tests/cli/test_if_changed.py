@@ -104,6 +104,11 @@ def damage_manifest(source, out):
     (out / "graphpass.json").write_text('{"input": []}')
 
 
+def lead_elsewhere(source, out):
+    path = out / "graphpass.json"
+    path.write_text(path.read_text().replace('"config.json": {', '"/proc/self/mem": {'))
+
+
 def other_version(source, out):
     path = out / "graphpass.json"
     path.write_text(path.read_text().replace('"openvino": "20', '"openvino": "19'))
@@ -120,6 +125,7 @@ def other_version(source, out):
         (drop_result, "config.json is missing"),
         (drop_manifest, "there is no earlier result"),
         (damage_manifest, "graphpass.json is damaged, or another program's"),
+        (lead_elsewhere, "graphpass.json is damaged, or another program's"),
         (other_version, "versions openvino was '1926"),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -1,7 +1,10 @@
 import json
+import shutil
 
+import pytest
 from support.models import export
 
+from graphpass.errors import ReadError
 from graphpass.storage.companions import companions, copy_companions
 from graphpass.storage.staging import staging
 
@@ -39,3 +42,22 @@ def test_copies(tmp_path):
 
 def test_a_model_alone(tmp_path):
     assert companions(tmp_path / "model.onnx") == ()
+
+
+def test_links_to_elsewhere_are_not_followed(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    (tmp_path / "in" / "config.json").unlink()
+    (tmp_path / "in" / "config.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(ReadError, match=r"GP113: .*config\.json is a link that leads to .*secret, outside"):
+        companions(tmp_path / "in" / "openvino_model.xml")
+
+
+def test_links_of_a_download_cache_are_followed(tmp_path):
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    shutil.copytree(export("llama", "ov-stateful"), blobs)
+    snapshot.mkdir()
+    for file in blobs.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    found = companions(snapshot / "openvino_model.xml")
+    assert [file.name for file in found] == [file.name for file in companions(blobs / "openvino_model.xml")]

@@ -1,6 +1,7 @@
 """Models made to harm: refused in words, with nothing read outside their folder. (Paths of ONNX external data are
 tested in tests/engine/test_onnx_model.py, document types and deep nesting in tests/engine/test_openvino_model.py.)"""
 
+import os
 import re
 import shutil
 
@@ -214,4 +215,24 @@ def test_text_that_is_no_text(tmp_path, place):
         setattr(getattr(proto, holder) if holder else proto, field, "damaged")
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString().replace(b"damaged", b"\xe7amaged"))
     with pytest.raises(ReadError, match=r"GP104: .*model\.onnx is damaged: a name in it is no text"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "openvino_model.xml"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_model_that_is_no_file(tmp_path, name, kind):
+    if kind == "pipe":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(ReadError, match=r"GP102: .* is neither a file nor a folder"):
+        load(tmp_path / name)
+    with pytest.raises(ReadError, match="GP103"):
+        load(tmp_path)
+
+
+def test_an_onnx_file_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "model.onnx").open("wb") as stream:
+        stream.truncate(2**40)
+    with pytest.raises(ReadError, match=r"GP104: .* has 1099511627776 bytes, more than protobuf reads"):
         load(tmp_path)

@@ -329,6 +329,12 @@ def test_a_result_that_shares_the_input_s_weights_can_be_replaced(tmp_path, file
     assert contents(source) == before
 
 
+def test_weights_in_the_graph_s_own_file_cannot_be_shared(tmp_path):
+    with pytest.raises(UsageError, match="GP230"):
+        write_model(load(export("llama", "onnx") / "model.onnx"), tmp_path / "out" / "model.onnx", weights="share")
+    assert not (tmp_path / "out").exists()
+
+
 def test_beside_the_input_under_another_name(tmp_path):
     for variant, name in (("onnx", "model.onnx"), ("ov-stateful", "openvino_model.xml")):
         shutil.copytree(export("llama", variant), tmp_path / variant)
