@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPERT_LIMIT",
+    "LAYOUT",
+    "SPREAD",
     "ExpertLayer",
     "Step",
     "behind",
@@ -23,10 +26,17 @@ __all__ = [
     "key_of",
     "number_of",
     "part_of",
+    "readers",
     "same",
     "stored_weight",
     "values_of",
 ]
+
+#: Operators that lay out numbers, in the same order.
+LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
+
+#: The same, and those that repeat them along further axes.
+SPREAD = LAYOUT | {"Broadcast"}
 
 #: Experts of more operators are not looked at.
 EXPERT_LIMIT = 64
@@ -85,7 +95,7 @@ def is_plain(node: openvino.Node, sources: list[openvino.Output]) -> bool:
         width = node.get_output_partial_shape(0)[1]
         shapes = [list(value.get_shape()) for value in constants]
         return bool(sources) and width.is_static and all(shape == [width.get_length()] for shape in shapes)
-    return kind in _UNARY and len(sources) == 1
+    return kind in _UNARY and len(sources) == len(node.input_values()) == 1
 
 
 def stored_weight(weight: openvino.Node) -> openvino.Node:
@@ -99,11 +109,24 @@ def is_weight(value: openvino.Output) -> bool:
     return bool(stored_weight(value.get_node()).get_type_name() == "Constant")
 
 
-def behind(value: openvino.Output, kinds: set[str]) -> openvino.Output:
+def behind(value: openvino.Output, kinds: AbstractSet[str]) -> openvino.Output:
     """What ``value`` was before operators of these kinds, each of which reads it as its first input."""
     while value.get_node().get_type_name() in kinds:
         value = value.get_node().input_value(0)
     return value
+
+
+def readers(value: openvino.Output, kind: str) -> list[openvino.Node]:
+    """The operators of this kind that read ``value``, laid out and repeated in whatever way."""
+    found, pending = [], [value]
+    while pending:
+        for reader in pending.pop().get_target_inputs():
+            node = reader.get_node()
+            if node.get_type_name() == kind:
+                found.append(node)
+            elif node.get_type_name() in SPREAD:
+                pending.append(node.output(0))
+    return found
 
 
 def is_zero(value: openvino.Output) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.expert_layers import (
     EXPERT_LIMIT,
+    LAYOUT,
+    SPREAD,
     ExpertLayer,
     Step,
     behind,
@@ -16,6 +18,7 @@ from graphpass.expert_layers import (
     key_of,
     number_of,
     part_of,
+    readers,
     same,
     values_of,
 )
@@ -33,16 +36,13 @@ def find_experts(one_hot: openvino.Node) -> ExpertLayer | None:
     if chosen.get_node().get_type_name() != "TopK" or count is None or (on, off) != (1, 0):
         return None
     turned = _only_reader(one_hot.output(0), "Transpose")
-    if (
-        turned is None
-        or values_of(turned.input_value(1)) != [2, 1, 0]
-        or one_hot.get_attributes()["axis"] not in {-1, 2}
-    ):
+    order = values_of(turned.input_value(1)) if turned is not None else None
+    if turned is None or order not in ([2, 1, 0], [2, 0, 1]) or one_hot.get_attributes()["axis"] not in {-1, 2}:
         return None
     found: dict[int, _Expert] = {}
     for reader in turned.output(0).get_target_inputs():
         number = number_of(reader.get_node().input_value(1)) if reader.get_node().get_type_name() == "Gather" else None
-        expert = _expert(reader.get_node()) if number is not None else None
+        expert = _expert(reader.get_node(), order[1:].index(0)) if number is not None else None
         if expert is None or number in found:
             return None
         found[int(number or 0)] = expert
@@ -70,34 +70,24 @@ class _Expert:
     scattered: openvino.Node
 
 
-def _expert(gather: openvino.Node) -> _Expert | None:
-    """What is computed behind the choice of one expert, ``[k, tokens]``."""
+def _expert(gather: openvino.Node, token_axis: int) -> _Expert | None:
+    """What is computed behind the choice of one expert, of which one axis counts tokens and the other choices."""
     if number_of(gather.input_value(2)) != 0:
         return None
     found = _only_reader(gather.output(0), "Convert")
     found = _only_reader((found or gather).output(0), "NonZero")
-    turned = found and _only_reader(found.output(0), "Transpose")
-    split = turned and _only_reader(turned.output(0), "VariadicSplit")
-    if split is None or len(split.outputs()) != 2 or number_of(split.input_value(1)) not in {1, -1}:
+    places = _places(found) if found is not None else None
+    if places is None:
         return None
-    slot, token = (_only_reader(split.output(place), "Squeeze") for place in (0, 1))
-    if slot is None or token is None:
+    token, slot = places[token_axis], places[1 - token_axis]
+    takers = [node for node in readers(token, "Gather") if same(behind(node.input_value(1), LAYOUT), token)]
+    adders = [
+        node for node in readers(token, "ScatterElementsUpdate") if same(behind(node.input_value(1), SPREAD), token)
+    ]
+    if len(takers) != 1 or len(adders) != 1 or number_of(adders[0].input_value(3)) != 0:
         return None
-    readers = {reader.get_node().get_type_name(): reader.get_node() for reader in token.output(0).get_target_inputs()}
-    taken, where = readers.get("Gather"), readers.get("Unsqueeze")
-    spread = where and _only_reader(where.output(0), "Broadcast", others=frozenset({"ShapeOf"}))
-    scatter = spread and _only_reader(spread.output(0), "ScatterElementsUpdate")
-    if (
-        taken is None
-        or where is None
-        or scatter is None
-        or turned is None
-        or not same(taken.input_value(1), token.output(0))
-    ):
-        return None
-    if number_of(scatter.input_value(3)) != 0 or not is_zero(scatter.input_value(0)):
-        return None
-    if values_of(turned.input_value(1)) != [1, 0] or number_of(where.input_value(1)) not in {1, -1}:
+    (taken,), (scatter,) = takers, adders
+    if scatter.get_attributes()["reduction"] != "sum" and not is_zero(scatter.input_value(0)):
         return None
     tokens = _taken_from(taken)
     weighted = behind(scatter.input_value(2), {"Broadcast", "Convert"}).get_node()
@@ -109,11 +99,28 @@ def _expert(gather: openvino.Node) -> _Expert | None:
     for place in (0, 1):
         if not _is_as_wide(weighted.input_value(1 - place), 1):
             continue
-        weights = _weights(weighted.input_value(1 - place), slot.output(0), token.output(0))
+        weights = _weights(weighted.input_value(1 - place), slot, token)
         body = _body(start.output(0), weighted.input_value(place)) if weights is not None else None
         if weights is not None and body is not None:
             return _Expert(tokens, weights, body, scatter)
     return None
+
+
+def _places(non_zero: openvino.Node) -> list[openvino.Output] | None:
+    """Where on each of the two axes what ``non_zero`` found stands."""
+    turned = _only_reader(non_zero.output(0), "Transpose")
+    if turned is not None and values_of(turned.input_value(1)) != [1, 0]:
+        return None
+    axes = {0, -2} if turned is None else {1, -1}
+    found = [
+        split
+        for kind in ("Split", "VariadicSplit")
+        if (split := _only_reader((turned or non_zero).output(0), kind)) is not None
+    ]
+    if len(found) != 1 or len(found[0].outputs()) != 2 or number_of(found[0].input_value(1)) not in axes:
+        return None
+    outputs: list[openvino.Output] = found[0].outputs()
+    return outputs
 
 
 def _is_as_wide(value: openvino.Output, width: int) -> bool:
@@ -137,18 +144,31 @@ def _weights(value: openvino.Output, slot: openvino.Output, token: openvino.Outp
     if taken.get_type_name() != "Gather" or number_of(taken.input_value(2)) != 0:
         return None
     weights = behind(taken.input_value(0), {"Reshape", "Unsqueeze"})
-    place = taken.input_value(1).get_node()
+    place = behind(taken.input_value(1), LAYOUT).get_node()
     shape = weights.get_partial_shape()
     if place.get_type_name() != "Add" or len(shape) != 2 or shape[1].is_dynamic:
         return None
     for first, second in ((0, 1), (1, 0)):
         row = place.input_value(second).get_node()
-        if not same(place.input_value(first), slot) or row.get_type_name() != "Multiply":
+        if not same(behind(place.input_value(first), LAYOUT), slot) or row.get_type_name() != "Multiply":
             continue
         for left, right in ((0, 1), (1, 0)):
-            if same(row.input_value(left), token) and number_of(row.input_value(right)) == shape[1].get_length():
+            is_token = same(behind(row.input_value(left), LAYOUT), token)
+            if is_token and _size(row.input_value(right)) == shape[1].get_length():
                 return weights
     return None
+
+
+def _size(value: openvino.Output) -> int | None:
+    """A number, or the fixed size of an axis."""
+    source = behind(value, LAYOUT)
+    node = source.get_node()
+    if node.get_type_name() not in {"Gather", "Split"} or node.input_value(0).get_node().get_type_name() != "ShapeOf":
+        return number_of(value)
+    shape = node.input_value(0).get_node().input_value(0).get_partial_shape()
+    axis = number_of(node.input_value(1)) if node.get_type_name() == "Gather" else source.get_index()
+    is_axis = axis is not None and (node.get_type_name() == "Gather" or len(node.outputs()) == len(shape))
+    return shape[axis].get_length() if is_axis and shape[axis].is_static else None
 
 
 def _body(start: openvino.Output, end: openvino.Output) -> tuple[Step, ...] | None:
@@ -179,16 +199,19 @@ def _total(experts: list[_Expert]) -> openvino.Output | None:
     """The sum of what all experts give, added one by one to zeros."""
     sums: dict[str, tuple[openvino.Output, openvino.Output]] = {}
     for expert in experts:
-        added = _only_reader(expert.scattered.output(0), "Add")
-        if added is None:
-            return None
-        before = [value for value in added.input_values() if not same(value, expert.scattered.output(0))]
+        before, after = [expert.scattered.input_value(0)], expert.scattered
+        if after.get_attributes()["reduction"] != "sum":
+            added = _only_reader(after.output(0), "Add")
+            if added is None:
+                return None
+            before = [value for value in added.input_values() if not same(value, after.output(0))]
+            after = added
         if len(before) != 1:
             return None
         key = "" if is_zero(before[0]) else key_of(before[0])
         if key in sums:
             return None
-        sums[key] = before[0], added.output(0)
+        sums[key] = before[0], after.output(0)
     key, last = "", None
     for _ in experts:
         if key not in sums:
@@ -198,9 +221,7 @@ def _total(experts: list[_Expert]) -> openvino.Output | None:
     return last
 
 
-def _only_reader(value: openvino.Output, kind: str, others: frozenset[str] = frozenset()) -> openvino.Node | None:
-    """The one operator of this kind that reads ``value``; ``None`` where any of kinds not in ``others`` does, too."""
-    readers = [reader.get_node() for reader in value.get_target_inputs()]
-    found = [node for node in readers if node.get_type_name() == kind]
-    left = [node for node in readers if node.get_type_name() not in {kind, *others}]
-    return found[0] if len(found) == 1 and not left else None
+def _only_reader(value: openvino.Output, kind: str) -> openvino.Node | None:
+    """The one operator that reads ``value``, where it is of this kind."""
+    found = [reader.get_node() for reader in value.get_target_inputs()]
+    return found[0] if len(found) == 1 and found[0].get_type_name() == kind else None

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.expert_layers import (
     EXPERT_LIMIT,
+    LAYOUT,
+    SPREAD,
     ExpertLayer,
     Step,
     behind,
@@ -14,6 +16,7 @@ from graphpass.expert_layers import (
     is_zero,
     key_of,
     number_of,
+    readers,
     same,
     stored_weight,
 )
@@ -24,12 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["find_sorted_experts"]
 
-#: Operators that lay out numbers, the first of which stays the first.
-_LAYOUT = {"Convert", "Reshape", "Squeeze", "Unsqueeze"}
-
-#: The same, and those that repeat columns.
-_SPREAD = {*_LAYOUT, "Broadcast"}
-
 
 def find_sorted_experts(sort: openvino.Node) -> ExpertLayer | None:
     """The layer whose tokens are sorted by ``sort``; ``None`` where it is of another form."""
@@ -37,9 +34,9 @@ def find_sorted_experts(sort: openvino.Node) -> ExpertLayer | None:
     if chosen is None:
         return None
     slots = chosen.get_partial_shape()[1].get_length()
-    for row in _readers(sort.output(1), "Divide"):
+    for row in readers(sort.output(1), "Divide"):
         if number_of(row.input_value(1)) == slots:
-            for scatter in _readers(row.output(0), "ScatterElementsUpdate"):
+            for scatter in readers(row.output(0), "ScatterElementsUpdate"):
                 layer = _layer(scatter, row.output(0), sort, chosen)
                 if layer is not None:
                     return layer
@@ -50,8 +47,8 @@ def _sorted(sort: openvino.Node) -> openvino.Output | None:
     """The choices ``[tokens, k]`` that ``sort`` sorts in ascending order, all of them."""
     given = sort.get_attributes()
     flat = sort.input_value(0)
-    chosen = behind(flat, _LAYOUT)
-    length = behind(sort.input_value(1), {*_LAYOUT, "Gather"})
+    chosen = behind(flat, LAYOUT)
+    length = behind(sort.input_value(1), {*LAYOUT, "Gather"})
     if (given["mode"], given["sort"], len(flat.get_partial_shape())) != ("min", "value", 1):
         return None
     if length.get_node().get_type_name() != "ShapeOf" or not same(length.get_node().input_value(0), flat):
@@ -66,7 +63,7 @@ def _layer(
 ) -> ExpertLayer | None:
     """What ``scatter`` adds up, where it adds each sorted row to the token of that ``row``."""
     adds = scatter.get_attributes()["reduction"] == "sum" and number_of(scatter.input_value(3)) == 0
-    is_by_row = adds and same(behind(scatter.input_value(1), _SPREAD), row) and is_zero(scatter.input_value(0))
+    is_by_row = adds and same(behind(scatter.input_value(1), SPREAD), row) and is_zero(scatter.input_value(0))
     weighted = behind(scatter.input_value(2), {"Broadcast"}).get_node()
     if not is_by_row or weighted.get_type_name() != "Multiply":
         return None
@@ -84,13 +81,13 @@ def _layer(
 def _weights(value: openvino.Output, sort: openvino.Node, chosen: openvino.Output) -> openvino.Output | None:
     """The weights ``[tokens, k]`` that ``value`` holds in sorted order, ``[tokens * k, 1]``."""
     shape = value.get_partial_shape()
-    taken = behind(value, _LAYOUT).get_node()
+    taken = behind(value, LAYOUT).get_node()
     if len(shape) != 2 or shape[1] != 1 or taken.get_type_name() != "Gather" or number_of(taken.input_value(2)) != 0:
         return None
     flat = taken.input_value(0)
-    weights = behind(flat, _LAYOUT)
+    weights = behind(flat, LAYOUT)
     is_flat = len(flat.get_partial_shape()) == 1 and weights.get_partial_shape() == chosen.get_partial_shape()
-    return weights if is_flat and same(behind(taken.input_value(1), _LAYOUT), sort.output(1)) else None
+    return weights if is_flat and same(behind(taken.input_value(1), LAYOUT), sort.output(1)) else None
 
 
 class _Bodies:
@@ -136,7 +133,7 @@ class _Bodies:
     def _rows(self, gather: openvino.Node) -> int | None:
         tokens = gather.input_value(0)
         shape = tokens.get_partial_shape()
-        is_row = same(behind(gather.input_value(1), _LAYOUT), self._row) and number_of(gather.input_value(2)) == 0
+        is_row = same(behind(gather.input_value(1), LAYOUT), self._row) and number_of(gather.input_value(2)) == 0
         if not is_row or len(shape) != 2 or shape[1].is_dynamic:
             return None
         self.tokens = tokens
@@ -186,7 +183,7 @@ class _Bodies:
 
     def _counted(self, value: openvino.Output) -> list[int] | None:
         """The experts whose rows ``value`` counts."""
-        value = behind(value, _LAYOUT)
+        value = behind(value, LAYOUT)
         node = value.get_node()
         if node.get_type_name() == "Add":
             left, right = (self._counted(one) for one in node.input_values())
@@ -241,16 +238,3 @@ def _weight(matmul: openvino.Node, columns: tuple[int, int] | None) -> openvino.
     cut = named(opset13.slice(stored_weight(weight), *ends), name)
     wanted = weight.get_output_element_type(0)
     return cut if cut.get_output_element_type(0) == wanted else named(opset13.convert(cut, wanted), f"{name}/wide")
-
-
-def _readers(value: openvino.Output, *kinds: str) -> list[openvino.Node]:
-    """The operators of these kinds that read ``value``, laid out or repeated along columns."""
-    found, pending = [], [value]
-    while pending:
-        for reader in pending.pop().get_target_inputs():
-            node = reader.get_node()
-            if node.get_type_name() in kinds:
-                found.append(node)
-            elif node.get_type_name() in _SPREAD:
-                pending.append(node.output(0))
-    return found

@@ -96,8 +96,8 @@ def test_a_hybrid_masks_its_padding(capfd: Any, tmp_path: Path, name: str) -> No
     ("name", "variant", "step"),
     [
         ("qwen3_moe", "onnx", "join-experts"),
-        ("deepseek_v3", "onnx", "compute-all-experts"),
-        pytest.param("deepseek_v3", "ov-stateful", "compute-all-experts", marks=pytest.mark.slow),
+        ("deepseek_v3", "onnx", "join-experts"),
+        pytest.param("granitemoehybrid", "ov-stateful", "join-experts", marks=pytest.mark.slow),
     ],
 )
 def test_experts_compute_what_is_not_routed_to_them(

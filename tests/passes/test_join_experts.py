@@ -9,6 +9,7 @@ import onnx
 import openvino
 import pytest
 from onnx import helper, numpy_helper
+from openvino import opset13
 from support.compressed_weights import with_dequantize_linear
 from support.decode import compiled, executed, greedy
 from support.models import export, reference
@@ -139,3 +140,51 @@ def test_leaves_compressed_weights(tmp_path):
     """Joined, they would have to be widened at every step."""
     file = with_dequantize_linear(export("qwen3_moe", "onnx") / "model.onnx", tmp_path / "in", "int8", blocks=True)
     joined(onnx.load(file))
+
+
+@functools.cache
+def on_the_cpu(variant: str) -> OpenVINOModel:
+    """A model that finds tokens by axes of [tokens, k], and may add experts up by the scatter itself."""
+    source = graphpass.load(export("deepseek_v3", variant))
+    result = PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    assert isinstance(result, OpenVINOModel)
+    return result
+
+
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateless"])
+class TestTokensFoundOnTheOtherAxis:
+    def test_the_plugin_computes_the_chosen_experts_alone(self, variant):
+        assert executed(compiled(on_the_cpu(variant).ov_model))["GatherMatmul"] == 3
+
+    def test_generates_what_pytorch_generates(self, variant):
+        expected = reference("deepseek_v3")
+        request = compiled(on_the_cpu(variant).ov_model).create_infer_request()
+        prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
+        assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
+
+
+def change_first_expert(named: dict[str, openvino.Node], change: str) -> None:
+    """Let the first expert of deepseek take or give other rows than were routed to it."""
+    prefix = "__module.model.layers.1.mlp/aten::"
+    if change == "slot for token":
+        split = named[f"{prefix}where/Split"]
+        readers = [list(output.get_target_inputs()) for output in split.outputs()]
+        for output, old in zip(reversed(split.outputs()), readers, strict=True):
+            for reader in old:
+                reader.replace_source_output(output)
+    elif change == "other weight":
+        place = named[f"{prefix}index/Multiply"]
+        place.input(1).replace_source_output(opset13.constant([1], dtype=openvino.Type.i32).output(0))
+    else:
+        scatter = named[f"{prefix}index_add_/ScatterElementsUpdate_2"]
+        one = opset13.broadcast(
+            opset13.constant(1.0, dtype=openvino.Type.f32), opset13.shape_of(scatter.input_value(0))
+        )
+        scatter.input(0).replace_source_output(one.output(0))
+
+
+@pytest.mark.parametrize("change", ["slot for token", "other weight", "sum that starts at 1"])
+def test_leaves_experts_of_which_one_is_routed_otherwise(change):
+    model = openvino.Core().read_model(export("deepseek_v3", "ov-stateless") / "openvino_model.xml")
+    change_first_expert({op.get_friendly_name(): op for op in model.get_ops()}, change)
+    assert isinstance(PassManager([JoinExperts()]).run(OpenVINOModel(model)).records[0].result, Unchanged)
