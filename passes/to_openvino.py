@@ -13,6 +13,7 @@ from graphpass.model import Dialect
 from graphpass.onnx_model import OnnxModel
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.openvino_names import all_ops, stabilise_names
+from graphpass.openvino_reductions import keep_reduced_axes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,8 @@ class ToOpenVINO(Pass[OnnxModel]):
     """Turn an ONNX model into OpenVINO IR, with OpenVINO's own frontend.
 
     Names of inputs, outputs and nodes are kept, and so are the weights: those of a model with external data stay in the
-    memory-mapped file. Symbolic dimensions become dynamic ones, since IR has no names for them.
+    memory-mapped file. Symbolic dimensions become dynamic ones, since IR has no names for them. Reductions to channels
+    get the form in which the CPU plugin computes more than one row right.
 
     Before:
         an ONNX graph
@@ -54,6 +56,7 @@ class ToOpenVINO(Pass[OnnxModel]):
             except RuntimeError as error:
                 raise _explained(model, str(error)) from error
         given = _settled_names(model, converted)
+        keep_reduced_axes(converted)
         result = OpenVINOModel(converted, model.path, given)
         if model.declarations:
             result.declare(model.declarations)
