@@ -5,17 +5,24 @@ from __future__ import annotations
 import heapq
 import math
 from collections import ChainMap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from graphpass.errors import UnsupportedError
 from graphpass.onnx_stand_ins import stand_ins
+from graphpass.onnx_tensors import graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["bodies", "captured", "in_order", "inferred"]
 
 #: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
 _SMALL = 64
+
+#: Elements of a tensor of rank 1 up to which values are followed: onnx notes each of them, known or not.
+_LONGEST = 2**20
 
 
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -36,10 +43,24 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
+        known = onnx.shape_inference.infer_shapes(proto)
+        if any(_is_long(info) for graph in graphs(known) for info in _infos(graph)):
+            return known
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
         raise UnsupportedError("GP310", f"the model is not valid ONNX, its shapes cannot be told: {words}") from error
+
+
+def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    if isinstance(graph, onnx.GraphProto):
+        yield from (*graph.input, *graph.output)
+
+
+def _is_long(info: onnx.ValueInfoProto) -> bool:
+    dimensions = info.type.tensor_type.shape.dim
+    return len(dimensions) == 1 and dimensions[0].dim_value > _LONGEST
 
 
 def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,7 +3,9 @@ tested in tests/engine/test_onnx_model.py, document types and deep nesting in te
 
 import os
 import re
+import resource
 import shutil
+from pathlib import Path
 
 import numpy
 import onnx
@@ -236,3 +238,50 @@ def test_an_onnx_file_that_is_too_large_is_not_read(tmp_path):
         stream.truncate(2**40)
     with pytest.raises(ReadError, match=r"GP104: .* has 1099511627776 bytes, more than protobuf reads"):
         load(tmp_path)
+
+
+def of_nodes(folder, *nodes, length="n") -> None:
+    """A model that adds ``made``, which the nodes make, to its input."""
+    ids, out = (
+        helper.make_tensor_value_info(name, TensorProto.INT64, [size])
+        for name, size in (("ids", length), ("out", None))
+    )
+    graph = helper.make_graph([*nodes, helper.make_node("Add", ["made", "ids"], ["out"])], "g", [ids], [out])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+
+
+def numbers(name, *values):
+    return helper.make_node(
+        "Constant", [], [name], value=helper.make_tensor(name, TensorProto.INT64, [len(values)], values)
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "length"),
+    [
+        ([numbers("made", 1)], 2**40),
+        ([numbers("size", 2**40), helper.make_node("ConstantOfShape", ["size"], ["made"])], "n"),
+        ([numbers("one", 1), numbers("size", 2**40), helper.make_node("Tile", ["one", "size"], ["made"])], "n"),
+        (
+            [
+                numbers("0", 1),
+                *(helper.make_node("Concat", [str(i), str(i)], [str(i + 1)], axis=0) for i in range(40)),
+                helper.make_node("Identity", ["40"], ["made"]),
+            ],
+            "n",
+        ),
+    ],
+    ids=["declared", "filled", "repeated", "joined"],
+)
+def test_tensors_that_are_said_to_be_huge(tmp_path, nodes, length):
+    of_nodes(tmp_path, *nodes, length=length)
+    taken = next(
+        int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize")
+    )
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken * 1024 + 2**30, before[1]))
+    try:
+        assert not analyze_caches(load(tmp_path)).caches
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
