@@ -86,12 +86,12 @@ class Use:
 class Graph:
     """Nodes in topological order, and who reads what."""
 
-    def __init__(self, nodes: tuple[Node, ...], read_constant: Callable[[Node], numpy.ndarray]) -> None:
+    def __init__(self, nodes: tuple[Node, ...], read_constant: Callable[[Node], numpy.ndarray | None]) -> None:
         """Create a view.
 
         Args:
             nodes: In topological order; ``nodes[i].index == i``.
-            read_constant: Gives the value of a ``Constant`` node.
+            read_constant: Gives the value of a ``Constant`` node; ``None`` where nothing can read it.
         """
         self.nodes = nodes
         self._read_constant = read_constant
@@ -137,7 +137,7 @@ class Graph:
         return (node for node in self.nodes if node.op in ops)
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """What ``value`` holds, where it is a constant of at most ``limit`` elements; else ``None``.
+        """What ``value`` holds, where it is a constant of at most ``limit`` elements that can be read; else ``None``.
 
         Raises:
             FileNotFoundError: It lies in a file that is not there.

@@ -165,7 +165,8 @@ class _Builder:
         value = inputs[port]
         if value is None or self.nodes[value.node].op != "Constant":
             return None
-        return [int(axis) for axis in _read_constant(self.nodes[value.node], self.model_file).reshape(-1)]
+        held = _read_constant(self.nodes[value.node], self.model_file)
+        return None if held is None else [int(axis) for axis in held.reshape(-1)]
 
 
 def build(model: OnnxModel, *, inline: bool = False) -> Graph:
@@ -332,7 +333,7 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
     attribute = native.attribute[0]
     if attribute.name == "value":
         held: onnx.TensorProto = attribute.t
-        return held
+        return held if attribute.HasField("t") else None
     types = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
     if attribute.name not in types:
         return None
@@ -356,9 +357,16 @@ def _element_type(code: int) -> str:
     return element_type(code)
 
 
-def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray:
+def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
+    """What a Constant holds; ``None`` for element types of a later ONNX than the one that is installed."""
     try:
-        array: numpy.ndarray = numpy_helper.to_array(embedded(node.native, model_file))
+        tensor = embedded(node.native, model_file)
     except ReadError as error:
         raise FileNotFoundError(str(error)) from error
+    if tensor.data_type == onnx.TensorProto.STRING:  # any bytes
+        words = [word.decode("utf-8", "backslashreplace") for word in tensor.string_data]
+        return numpy.array(words, object).reshape(tuple(tensor.dims))
+    if tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
+        return None
+    array: numpy.ndarray = numpy_helper.to_array(tensor)
     return array

@@ -45,7 +45,8 @@ def list_file(path: Path) -> str:
             from graphpass.onnx_model import parse_onnx
 
             return "\n".join(_of_onnx(parse_onnx(path)))
-    except ReadError:  # another kind of file with that ending, or one that a person broke: git wants to show it
+    # Another kind of file with that ending, or one that a person broke: git wants to show it.
+    except (ReadError, ElementTree.ParseError):
         pass
     return _of_any(path)
 

@@ -29,6 +29,7 @@ def test_every_operator_has_a_line_and_nothing_beside_the_file_is_needed(tmp_pat
     [
         ("pom.xml", b"<project>\n  <a/>\n</project>\n", "<project>\n  <a/>\n</project>"),
         ("broken.xml", b"<net version='11'>\n<", "<net version='11'>\n<"),
+        ("spaces.xml", b'<net version="11"><x:a/></net>', '<net version="11"><x:a/></net>'),
         ("hello.onnx", b"Hello\n", "Hello"),
         ("latin.txt", b"caf\xe9\n", "caf\\xe9"),
         ("empty.xml", b"", ""),

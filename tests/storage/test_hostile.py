@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from support.models import export
 
 from graphpass.analysis.caches import analyze_caches
+from graphpass.difference import diff_models
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.manager import PassManager
 from graphpass.model import load, save
@@ -285,3 +286,18 @@ def test_tensors_that_are_said_to_be_huge(tmp_path, nodes, length):
         assert not analyze_caches(load(tmp_path)).caches
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize("held", ["nothing", "no text", "a type to come"])
+def test_constants_that_cannot_be_read(tmp_path, held):
+    node = onnx.NodeProto(op_type="Constant", output=["made"])
+    value = node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+    if held == "no text":
+        value.t.CopyFrom(TensorProto(data_type=TensorProto.STRING, dims=[1], string_data=[b"\xff"]))
+    elif held == "a type to come":
+        value.t.CopyFrom(TensorProto(data_type=99, dims=[1], raw_data=b"1"))
+    of_nodes(tmp_path, node)
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+        shutil.copy(tmp_path / "model.onnx", tmp_path / name)
+    assert diff_models(load(tmp_path / "1"), load(tmp_path / "2")).same
