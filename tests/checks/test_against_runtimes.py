@@ -74,10 +74,3 @@ def test_predictions_of_npuw_of_converted_models_come_true(file):
 @pytest.mark.parametrize("file", IRS)
 def test_predictions_of_the_gpu_plugin_come_true(file):
     assert_not_contradicted(source(file), "gpu")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("file", CONVERTED)
-def test_predictions_of_the_gpu_plugin_of_converted_models_come_true(file):
-    assert_not_contradicted(converted(file, "gpu"), "gpu")

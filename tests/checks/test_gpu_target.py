@@ -1,70 +1,62 @@
-"""What the GPU plugin makes of the models that are made for it: compiled where an environment stands in for a GPU."""
+"""What the GPU plugin makes of the models that are made for it: it compiles each, in both forms."""
 
 from __future__ import annotations
 
-import numpy
-import pytest
-from support.decode import Decoder, compiled
-from support.loaded import openvino_model
-from support.models import reference
+import functools
+from pathlib import Path
 
+import pytest
+from support.files import model_files
+from support.models import fixtures
+
+import graphpass
 from graphpass.checks import check_model
-from graphpass.checks.subprocesses import run_worker
-from graphpass.manager import PassManager
 from graphpass.pipeline import parse_target
 
-#: Feeds a prompt and two tokens.
-_WORKER = """
-import json, sys, numpy, openvino
-path, where = sys.argv[1:]
-core = openvino.Core()
-request = core.compile_model(core.read_model(path), "GPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
-names = [name for port in request.model_inputs for name in port.get_names()]
-seen, found = 0, []
-for ids in %r:
-    length, seen = len(ids), seen + len(ids)
-    feeds = {
-        "input_ids": numpy.array([ids], numpy.int64),
-        "attention_mask": numpy.ones([1, seen], numpy.int64),
-        "position_ids": numpy.arange(seen - length, seen, dtype=numpy.int64)[None],
-        "beam_idx": numpy.zeros(1, numpy.int32),
-    }
-    found.append(request.infer({name: feeds[name] for name in names if name in feeds})["logits"][0, -1].tolist())
-with open(where, "w") as file:
-    json.dump({"logits": found}, file)
-"""
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu")]
+
+#: What has no cache to go on with: encoders, and decoders for the first step alone.
+OTHERS = ("encoder", "nocache", "/onnx/decoder_model.", "/ov-stateless/openvino_decoder_model.")
+
+FILES = [file for file in model_files() if not any(part in file for part in OTHERS)]
+
+#: The passes that let a caller edit caches, on whatever was exported.
+EDITS = ["insert-trim", "insert-reorder", "insert-reorder{trim=begin-one}", "insert-reorder{form=compact}"]
 
 
 def fused(model):
+    """How many caches became a ``kv_cache``, which is what was predicted."""
     report = check_model(model, "gpu")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     return sum(finding.verdict == "fused" for finding in report.findings)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("name", ["llama", "qwen3", "lfm2", "qwen3_next", "deepseek_v3"])
-def test_both_forms_compile(name):
+@functools.cache
+def fused_of_optimum(name):
+    """As of the stateful export; each cache where optimum makes none."""
+    exports = [file for file in FILES if file.startswith(f"{name}/ov-stateful/")]
+    if exports:
+        return fused(graphpass.load(fixtures() / exports[0]))
+    file = next(file for file in FILES if file.startswith(f"{name}/"))
+    return len(graphpass.analyze_caches(graphpass.load(fixtures() / file)).of_kind("kv"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_both_forms_compile(file):
     """The beam form, and the reorder form as 2026.4.1 fuses it, with as many caches in kernels as optimum's export."""
-    source = openvino_model(name)
-    count = fused(source)
-    for text, expected in (
-        ("gpu", count),
-        ("gpu{cache=reorder,trim=begin-one}", count),
+    source, expected = graphpass.load(fixtures() / file), fused_of_optimum(Path(file).parts[0])
+    for text, count in (
+        ("gpu", expected),
+        ("gpu{cache=reorder,trim=begin-one}", expected),
         ("gpu{cache=reorder}", 0),
     ):
-        made = PassManager(parse_target(text).pipeline(source)).run(source).model
-        assert (text, fused(made)) == (text, expected)
+        made = graphpass.PassManager(parse_target(text).pipeline(source)).run(source).model
+        assert (text, fused(made)) == (text, count)
 
 
-@pytest.mark.slow
-def test_the_beam_form_computes_what_the_cpu_does(gpu, monkeypatch):
-    monkeypatch.setenv("FAKEGPU_MODE", "lazy")
-    source, steps = openvino_model("llama"), [reference("llama")["prompt_ids"], [9], [17]]
-    made = PassManager(parse_target("gpu").pipeline(source)).run(source).model
-    done = run_worker(_WORKER % (steps,), made, gpu)
-    assert done.crashed is None, done.crashed
-    decoder = Decoder(compiled(source.ov_model).create_infer_request())
-    for found, ids in zip(done.found["logits"], steps, strict=True):
-        right = decoder.step(numpy.array([ids]))[0]
-        numpy.testing.assert_allclose(found, right, atol=2e-3 * abs(right).max())
+@pytest.mark.parametrize("file", [file for file in FILES if "/ov-stateful" in file])
+def test_predictions_of_edited_exports_come_true(file):
+    source = graphpass.load(fixtures() / file)
+    for text in EDITS:
+        report = check_model(graphpass.PassManager(graphpass.parse(text)).run(source).model, "gpu")
+        assert report.confirmation.outcome == "confirmed", (text, report.confirmation.contradictions)
