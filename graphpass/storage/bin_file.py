@@ -33,7 +33,7 @@ _PAGE = 4096
 _GAP = 64 * 1024
 
 #: How far before the end of a shared file what is new is looked for: places, and those that are compared as a whole.
-_LOOK_BACK, _COMPARED = 2**18, 8
+_LOOK_BACK, _COMPARED = 2**15, 8
 
 _SAMPLE = 32
 
