@@ -33,7 +33,8 @@ def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = Tr
     graphs = [("", ov_model)]
     for _, graph in graphs:
         for op in graph.get_ordered_ops():
-            graphs.extend((op.get_name(), body) for body in bodies(op))
+            if inside := bodies(op):
+                graphs.extend((op.get_name(), body) for body in inside)
     within: dict[str, list[str]] = {}
     for owner, graph in reversed(graphs):  # bodies before the graphs that hold them
         within.setdefault(owner, []).append(_graph_digest(graph, within, mapped, shapes=shapes))

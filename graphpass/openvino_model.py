@@ -81,11 +81,16 @@ class OpenVINOModel(Model):
         check_ir(path)
         model = cls.reopen(path)
         check_unchanged((graph, *model.weight_files))
-        return model
+        names = {op.get_friendly_name() for op in all_ops(model.ov_model)}
+        named = cls(model.ov_model, path, names | {model.ov_model.get_friendly_name()})
+        named.weight_files = model.weight_files
+        return named
 
     @classmethod
     def reopen(cls, path: Path) -> OpenVINOModel:
-        """Read an IR that graphpass wrote; OpenVINO checks that all constants lie inside the ``.bin`` file.
+        """Read an IR that graphpass wrote, to be compared, not edited: which names are made up, it does not know.
+
+        OpenVINO checks that all constants lie inside the ``.bin`` file.
 
         Raises:
             ReadError: GP106, OpenVINO does not read it.
@@ -99,8 +104,7 @@ class OpenVINOModel(Model):
             raise ReadError("GP106", f"{path} is damaged or not supported: {openvino_words(error)}", hint) from error
         if not (ov_model.get_results() or ov_model.get_sinks() or ov_model.get_parameters()):
             raise ReadError("GP106", f"{path} is an IR without outputs", "export the model again")
-        names = {op.get_friendly_name() for op in all_ops(ov_model)}
-        model = cls(ov_model, path, names | {ov_model.get_friendly_name()})
+        model = cls(ov_model, path)
         model.weight_files = files
         return model
 

@@ -35,7 +35,8 @@ def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
     for graph in pending:
         for op in graph.get_ordered_ops():
             yield op
-            pending.extend(bodies(op))
+            if op.get_type_name() in _WITH_BODIES:
+                pending.extend(bodies(op))
 
 
 def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:

@@ -159,9 +159,9 @@ def _windows(files: tuple[WeightFile, ...]) -> list[_Window]:
         if len(fields) < 6:
             continue
         addresses, _, offset, device, inode, shown = fields
-        major, minor = (int(part, 16) for part in device.split(":"))
-        name = _OCTAL.sub(lambda match: chr(int(match[1], 8)), shown)
-        file = paths.get(name) or numbers.get((major, minor, int(inode)))
+        name = _OCTAL.sub(lambda match: chr(int(match[1], 8)), shown) if "\\" in shown else shown
+        major, _, minor = device.partition(":")
+        file = paths.get(name) or numbers.get((int(major, 16), int(minor, 16), int(inode)))
         if file is not None:
             start, end = (int(part, 16) for part in addresses.split("-"))
             found.append(_Window(start, end, int(offset, 16), file))
