@@ -32,8 +32,9 @@ def test_edits(name: str, variant: str) -> None:
     run_edits(subject(name, variant), 12)
 
 
-def test_edits_of_a_hybrid_that_is_told_positions() -> None:
-    run_edits(subject("lfm2", "ov-stateful", "expose-position-ids"), 12)
+@pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
+def test_edits_of_a_hybrid_that_is_told_positions(passes: str) -> None:
+    run_edits(subject("lfm2", "ov-stateful", passes), 12)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from graphpass.runtime import DecodeSession
 #: The tokens that a slot's content was computed from, up to and including the slot's own.
 Path = tuple[int, ...]
 
+#: What a slot holds; ``None`` for padding.
+Slot = Path | None
+
 
 class Recomputation:
     """Logits behind token sequences, each from a prefill of its own; remembered, since tests ask again and again."""
@@ -18,6 +21,10 @@ class Recomputation:
     def __init__(self, session: DecodeSession) -> None:
         self._session = session
         self._known: dict[Path, np.ndarray] = {}
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self((0,)))
 
     def __call__(self, tokens: Path) -> np.ndarray:
         """The logits ``[vocabulary]`` behind the last of ``tokens``."""
@@ -33,12 +40,12 @@ class Oracle:
     """Tokens by row and slot, edited as a session's caches are.
 
     Attributes:
-        rows: For each row, the path of each slot.
+        rows: For each row, what each slot holds.
     """
 
     def __init__(self, recompute: Recomputation) -> None:
         self._recompute = recompute
-        self.rows: list[tuple[Path, ...]] = []
+        self.rows: list[tuple[Slot, ...]] = []
 
     @property
     def batch(self) -> int:
@@ -49,16 +56,33 @@ class Oracle:
         return len(self.rows[0]) if self.rows else 0
 
     @property
+    def is_padded(self) -> bool:
+        return any(slot is None for row in self.rows for slot in row)
+
+    @property
     def tokens(self) -> list[Path]:
         """The surviving tokens of each row; each slot must hold what was computed behind those before it."""
+        found = []
         for row in self.rows:
-            for slot, path in enumerate(row):
-                assert path[:-1] == (row[slot - 1] if slot else ()), "no recomputation gives what this holds"
-        return [row[-1] if row else () for row in self.rows]
+            before: Path = ()
+            for path in filter(None, row):
+                assert path[:-1] == before, "no recomputation gives what this holds"
+                before = path
+            found.append(before)
+        return found
 
-    def prefill(self, ids: Sequence[Sequence[int]], mask: Sequence[Sequence[int]] | None = None) -> np.ndarray:
-        self.rows = [()] * len(ids)
-        return self.step(ids)
+    def prefill(self, ids: Sequence[Sequence[int]], padding: Sequence[int] | None = None) -> np.ndarray:
+        """Logits ``[batch, length, vocabulary]``, NaN where the first ids of a row are padding."""
+        padding = padding or [0] * len(ids)
+        self.rows = [(None,) * count for count in padding]
+        logits = np.full((len(ids), len(ids[0]), self._recompute.vocabulary), np.nan, np.float32)
+        for number, (row, count) in enumerate(zip(ids, padding, strict=True)):
+            paths = _paths((), row[count:], range(-1, len(row) - count - 1))
+            self.rows[number] += tuple(paths)
+            # The last ones first: the logits of those before them come with theirs.
+            for place, path in reversed(list(enumerate(paths, count))):
+                logits[number, place] = self._recompute(path)
+        return logits
 
     def step(self, ids: Sequence[Sequence[int]], parents: Sequence[int] | None = None) -> np.ndarray:
         """Logits ``[batch, length, vocabulary]``."""
@@ -67,7 +91,6 @@ class Oracle:
         parents = range(-1, len(ids[0]) - 1) if parents is None else parents
         new = [_paths(before, row, parents) for before, row in zip(self.tokens, ids, strict=True)]
         self.rows = [(*row, *paths) for row, paths in zip(self.rows, new, strict=True)]
-        # The last ones first: the logits of those before them come with theirs.
         logits = [[self._recompute(path) for path in reversed(paths)] for paths in new]
         return np.array(logits)[:, ::-1]
 
@@ -87,10 +110,10 @@ class Oracle:
     def reset(self) -> None:
         self.rows = []
 
-    def snapshot(self) -> list[tuple[Path, ...]]:
+    def snapshot(self) -> list[tuple[Slot, ...]]:
         return list(self.rows)
 
-    def restore(self, snapshot: list[tuple[Path, ...]]) -> None:
+    def restore(self, snapshot: list[tuple[Slot, ...]]) -> None:
         self.rows = list(snapshot)
 
 
