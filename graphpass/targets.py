@@ -162,6 +162,7 @@ class _StatefulIR(Target):
         from graphpass.analysis.caches import analyze_caches
         from graphpass.analysis.flat import flat_caches
         from graphpass.analysis.padding import absorbs_padding
+        from graphpass.analysis.stepping import find_stepping
         from graphpass.openvino_model import check_trim
         from graphpass.pipeline import parse
         from graphpass.unpacking import packed_caches
@@ -174,6 +175,8 @@ class _StatefulIR(Target):
         unpacking += ["unpack-linear"] if flat_caches(model, inventory) else []
         before = [*_experts(model), *self.beforehand, *unpacking]
         names = [*_to_openvino(model), "compute-in-f32", *before, "fuse-attention"]
+        if find_stepping(model, inventory).masks_new_tokens:
+            names.append("cover-past")
         from_mask = "lower-group-query-attention" in names
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
         # the mask; and the runtimes of encoder-decoder models feed no positions.

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.flat import flat_caches
-from graphpass.caches import Inventory
 from graphpass.graph import Graph, Node, Value
-from graphpass.model import Model
 
-__all__ = ["packed_windows", "shifted_in"]
+__all__ = ["shifted_in"]
+
+#: Operators through which a window is still a window.
+_WAY = frozenset({"Convert", "Identity", "Gather", "Slice", "StridedSlice"})
+
+#: How it gets into the body of a loop.
+_INTO_LOOPS = frozenset({"Carried", "Sliced"})
 
 
-def packed_windows(model: Model, inventory: Inventory) -> set[int]:
-    """How many columns the windows have that lie in flat tensors; of others the cache's own shape says so."""
-    states = [state for flat in flat_caches(model, inventory).values() for state in flat.states]
-    return {state.sizes[-1] for state in states if any(shifted_in(model.graph, past) for past in state.pasts)}
+def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
+    """The Concat or Roll that shifts new columns into a convolution's window.
 
-
-def shifted_in(graph: Graph, past: Value) -> Node | None:
-    """The Concat or Roll that shifts new columns into a convolution's window."""
+    Args:
+        graph: Where to look.
+        past: The window before a step.
+        in_loops: Look into bodies of loops, too, which shift once a token.
+    """
+    way = _WAY | _INTO_LOOPS if in_loops else _WAY
     pending, seen = [past], set()
     while pending:
         for use in graph.uses(pending.pop()):
@@ -26,9 +30,6 @@ def shifted_in(graph: Graph, past: Value) -> Node | None:
             seen.add(use.node.index)
             if use.node.op in {"Concat", "Roll", "CausalConvWithState"}:
                 return use.node
-            if (
-                use.node.op in {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Carried", "Sliced"}
-                and use.port == 0
-            ):
+            if use.node.op in way and use.port == 0:
                 pending.extend(use.node.outputs)
     return None

@@ -90,6 +90,8 @@ def _unfused_convolution(graph: Graph, cache: Cache) -> tuple[Node, str] | None:
                 axis = node.native.get_attributes()["axis"]
                 if axis != -1:
                     return node, f"it joins along axis {axis}, and only one that is counted from the end, -1, is found"
+            if node.op == "Roll":
+                return node, "it rolls the window, and only one that a Concat joins new columns to is found"
             if node.op in {"Gather", "Concat"}:
                 pending += node.outputs
             elif node.op == "GroupConvolution":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphpass.analysis.stepping import Stepping
 from graphpass.caches import Axes
 from graphpass.errors import UnsupportedError
 
@@ -98,20 +99,22 @@ class InputPlan:
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
     """
 
-    def __init__(self, ports: Iterable[Port], inventory: Inventory, packed_windows: Iterable[int] = ()) -> None:
+    def __init__(self, ports: Iterable[Port], inventory: Inventory, stepping: Stepping | None = None) -> None:
         """Plan the feeds.
 
         Args:
             ports: The model's inputs.
             inventory: The model's caches; those that are inputs are the session's business, not this plan's.
-            packed_windows: How many columns the windows of convolutions have that lie in flat caches.
+            stepping: What its graph says of a step; where not given, nothing out of the ordinary.
 
         Raises:
             UnsupportedError: GP320, an input that nothing here knows how to feed, or none that takes token ids.
         """
         reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
         fed = {port.name: port for port in ports if port.name not in reads}
-        makers = _makers(inventory, packed_windows)
+        stepping = stepping or Stepping()
+        linear = inventory.kind == "linear"
+        makers = _makers(inventory, stepping)
         self._feeds = [
             (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
             for port in fed.values()
@@ -120,21 +123,20 @@ class InputPlan:
         if tokens is None:
             raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
         self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
-        self.takes_mask = "attention_mask" in fed
+        self.takes_mask = "attention_mask" in fed and (linear or not stepping.masks_new_tokens)
         destinations = [port for name, port in fed.items() if name.startswith("dst_idx")]
         self.takes_moves = "src_idx" in fed and bool(destinations)
         # Where GPU plugins move entries, they do not move rows, not of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
         self.takes_steps_back = "steps_back" in fed
-        # Such a model tells prefill from decode by this input, and its decode branch takes one token.
-        self._decodes_singly = "cache_position" in fed and inventory.kind == "linear"
+        self._one_by_one = stepping.one_by_one
 
     def tokens_at_once(self, past: int, length: int) -> int:
         """How many of ``length`` new tokens one run of the model takes."""
         if self._length is not None:
             return self._length
-        return 1 if past and self._decodes_singly else length
+        return 1 if past and self._one_by_one else length
 
     def feeds(self, step: Step) -> dict[str, Array]:
         """One array an input, in the element type that the model declares."""
@@ -159,12 +161,13 @@ def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-def _makers(inventory: Inventory, packed_windows: Iterable[int]) -> dict[str, Callable[[Step], Array]]:
+def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Step], Array]]:
     linear = inventory.kind == "linear"
+    masks_new = linear or stepping.masks_new_tokens
     makers: dict[str, Callable[[Step], Array]] = {
         **dict.fromkeys(_TOKENS, lambda step: step.input_ids),
         # Without a cache that grows there are no past positions for a mask to cover.
-        "attention_mask": lambda step: step.attention_mask[:, step.past if linear else 0 :],
+        "attention_mask": lambda step: step.attention_mask[:, step.past if masks_new else 0 :],
         "position_ids": lambda step: step.position_ids,
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
         "beam_idx": lambda step: np.arange(step.batch, dtype=np.int32) if step.rows is None else step.rows,
@@ -175,7 +178,7 @@ def _makers(inventory: Inventory, packed_windows: Iterable[int]) -> dict[str, Ca
     }
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
-    elif (window := _convolution_window(inventory, packed_windows)) is not None:
+    elif (window := _convolution_window(inventory, stepping.packed_windows)) is not None:
         # Transformers' convolution caches read this input as slots of the window: all of them say that this is a
         # prefill, whatever the prompt's length; the last one is where a decode step puts its token.
         slots = np.arange(window)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.shifts import packed_windows
+from graphpass.analysis.stepping import find_stepping
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.checkpoints import Checkpoint
 from graphpass.runtime.editing import EditableCaches
@@ -40,7 +40,7 @@ class DecodeSession(EditableCaches):
     Attributes:
         outputs: Names of the outputs that are not caches.
         fixed_batch: The batch that the model fixes; ``None`` where any will do.
-        takes_mask: Whether the model has an ``attention_mask`` input, so that padding can be hidden from it.
+        takes_mask: Whether padding can be hidden from the model by an ``attention_mask`` of all positions.
         takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
     """
 
@@ -54,7 +54,7 @@ class DecodeSession(EditableCaches):
         Raises:
             UnsupportedError: GP320, an input that nothing here knows how to feed.
         """
-        super().__init__(model, inventory, InputPlan(model.inputs, inventory, packed_windows(model, inventory)))
+        super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
         self.fixed_batch = self._inputs.batch

@@ -148,7 +148,7 @@ class _Lockstep:
         if batch is not None:
             self._skipped[f"left-padded batch: the batch is fixed at {batch}"] = None
         elif maskless:
-            self._skipped[f"left padding: no attention_mask input in the {' and the '.join(maskless)}"] = None
+            self._skipped[f"left padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
             prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
         else:
             unlike = padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)])

@@ -99,6 +99,12 @@ def test_npuw_refuses_experts_that_sort_tokens():
     assert any("no static shape" in finding.reason and "block_sparse_moe" in finding.node for finding in found)
 
 
+def test_paged_attention_finds_no_window_that_is_rolled():
+    found = failing("zamba2", "ov-stateful", "paged")
+    assert {finding.verdict for finding in found} == {"refused"}
+    assert all("Roll" in str(finding.node) or "roll" in str(finding.reason) for finding in found)
+
+
 def test_paged_attention_gives_all_tokens_one_position():
     (found,) = failing("granitemoehybrid", "ov-stateful", "paged")
     assert (found.verdict, found.name, found.node) == ("wrong", "position_ids", "__module.model/aten::add/Add")

@@ -44,6 +44,7 @@ MODELS = [
     ("olmo2", "ov-stateless"),  # boolean masks
     ("qwen3_moe", "onnx"),  # experts of computed sizes, decomposed attention
     ("qwen3_next", "ov-stateful"),  # recurrent states that absorb padding
+    ("zamba2", "ov-stateful"),  # a mask of the new tokens alone
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphpass.analysis.stepping import Stepping
 from graphpass.caches import Axes, Cache, Inventory
 from graphpass.errors import UnsupportedError
 from graphpass.model import Port
@@ -63,8 +64,16 @@ def test_without_growing_caches_the_mask_covers_the_new_tokens_only() -> None:
     np.testing.assert_array_equal(feed(Port("attention_mask", (None, None), "i64"), CONV), np.ones((2, 2)))
 
 
+def test_a_mask_of_the_new_tokens_beside_a_cache_that_grows() -> None:
+    mask = Port("attention_mask", (None, None), "i64")
+    plan = InputPlan([IDS, mask], KV, Stepping(masks_new_tokens=True))
+    np.testing.assert_array_equal(plan.feeds(STEP)["attention_mask"], np.ones((2, 2)))
+    assert not plan.takes_mask
+    assert InputPlan([IDS, mask], KV).takes_mask
+
+
 def test_convolution_windows_are_told_their_slots() -> None:
-    plan = InputPlan([IDS, Port("cache_position", (None,), "i64")], CONV)
+    plan = InputPlan([IDS, Port("cache_position", (None,), "i64")], CONV, Stepping(one_by_one=True))
     prefill = Step(STEP.input_ids, np.ones((2, 2), np.int64), STEP.position_ids, past=0)
     np.testing.assert_array_equal(plan.feeds(prefill)["cache_position"], [0, 1, 2, 3])
     np.testing.assert_array_equal(plan.feeds(STEP)["cache_position"], [3])

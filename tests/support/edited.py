@@ -21,6 +21,10 @@ VARIANTS = ("onnx", "onnx-genai", "onnx-raw", "ov-stateless", "ov-stateful", "co
 #: They decode what an encoder gives them, which sessions do not feed.
 _WITH_ENCODER = ("t5", "whisper")
 
+#: Its one export computes prompts of more than a chunk (8 tokens) inexactly, and OpenVINO's CPU plugin (2026.4.1) its
+#: batches wrong, by a ReduceSum with a fused Add: nothing recomputes what edits leave. test_cover_past.py edits it.
+_INEXACT = ("zamba2",)
+
 #: ONNX Runtime's GroupQueryAttention refuses heads of 24.
 _REFUSED = {("llama_12l", "onnx-genai")}
 
@@ -31,7 +35,7 @@ def forms() -> list[tuple[str, str]]:
     return [
         (name, variant)
         for name in names
-        if name not in _WITH_ENCODER
+        if name not in (*_WITH_ENCODER, *_INEXACT)
         for variant in VARIANTS
         if (name, variant) not in _REFUSED and _folder(name, variant).is_dir()
     ]

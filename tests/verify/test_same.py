@@ -85,7 +85,7 @@ def test_without_a_mask_input_the_batch_is_not_padded() -> None:
     maskless = mutants.drop_mask_input(model)
     found = compare(model, maskless, steps=2)
     assert found.passed, found.summary()
-    assert found.skipped == ("left padding: no attention_mask input in the candidate",)
+    assert found.skipped == ("left padding: it cannot be hidden from the candidate",)
     assert [len(prompt) for prompt in found.sequences[2].prompt_ids] == [5, 5]
 
 
