@@ -1,8 +1,13 @@
-"""Copies files inside the kernel: clones that share blocks where the file system can, else kernel buffer to buffer."""
+"""Copies files: clones that share blocks where the file system can, else past the file cache, else inside the kernel.
+
+What is copied is waited for until the disk has it, so it gains nothing from the cache, and making room there for
+gigabytes takes longer than all else: on one machine 1.5 GB took 2.5 s past the cache, and from 4 to 23 s through it.
+"""
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -18,6 +23,9 @@ _FICLONE = 0x40049409
 #: Bytes a call; a signal is answered between two.
 _CHUNK = 256 * 2**20
 
+#: Bytes from which on a file is copied past the cache, in blocks of so many, which start at multiples of a sector.
+_LARGE, _BLOCK, _SECTOR = 64 * 2**20, 16 * 2**20, 4096
+
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file's content to a new file.
@@ -26,9 +34,11 @@ def copy_file(source: Path, target: Path) -> None:
         OSError: The file system's words; `FileExistsError` where ``target`` is there.
     """
     with source.open("rb") as reading, target.open("xb") as writing:
-        if not _cloned(reading.fileno(), writing.fileno()):
-            size = os.fstat(reading.fileno()).st_size
-            reserve(writing.fileno(), size)
+        if _cloned(reading.fileno(), writing.fileno()):
+            return
+        size = os.fstat(reading.fileno()).st_size
+        reserve(writing.fileno(), size)
+        if not _copied_past_cache(reading.fileno(), size, target):
             copy_range(reading.fileno(), 0, size, writing.fileno())
 
 
@@ -86,7 +96,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
         else:
             done = os.write(target, os.pread(source, min(count, 2**20), offset))
         if not done:
-            raise OSError(f"a file of weights ends at byte {offset}, and {end} bytes of it were there before")
+            raise _cut(offset, end)
         offset += done
 
 
@@ -100,3 +110,46 @@ def _cloned(source: int, target: int) -> bool:
     except OSError:  # few file systems can: btrfs, xfs, some more; and not from one to another
         return False
     return True
+
+
+def _copied_past_cache(source: int, size: int, target: Path) -> bool:
+    """Copy a large file without filling the cache of files with it; whether the file system can."""
+    if size < _LARGE or not hasattr(os, "O_DIRECT"):
+        return False
+    try:
+        writing = os.open(target, os.O_WRONLY | os.O_DIRECT)
+    except OSError:  # some file systems cannot: tmpfs
+        return False
+    try:
+        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
+            offset = 0
+            while offset < size:
+                done = os.preadv(source, [view], offset)
+                if offset + done < size:
+                    done -= done % _SECTOR
+                if not done:
+                    raise _cut(offset, size)
+                if not _written(writing, view[: -(-done // _SECTOR) * _SECTOR], offset):
+                    return False
+                offset += done
+        os.ftruncate(writing, size)  # the last sector was written as a whole
+    finally:
+        os.close(writing)
+    return True
+
+
+def _written(target: int, data: memoryview, offset: int) -> bool:
+    """Write sectors; whether the file system takes them."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.pwrite(target, data[written:], offset + written)
+    except OSError as error:
+        if error.errno != errno.EINVAL or offset + written:
+            raise
+        return False  # its sectors are larger
+    return True
+
+
+def _cut(offset: int, end: int) -> OSError:
+    return OSError(f"a file of weights ends at byte {offset}, and {end} bytes of it were there before")
