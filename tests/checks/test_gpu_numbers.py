@@ -8,9 +8,9 @@ import numpy
 import pytest
 from support.decode import Decoder, compiled
 from support.gpu_on_cpu import Recorder, replay
-from support.loaded import openvino_model
-from support.models import reference
+from support.models import export, reference
 
+import graphpass
 from graphpass.manager import PassManager
 from graphpass.pipeline import parse_target
 
@@ -25,26 +25,30 @@ TOLERANCE = 2e-3
 
 
 @functools.cache
-def made(name, target):
-    source = openvino_model(name)
+def made(name, target, variant="ov-stateful"):
+    source = graphpass.load(export(name, variant))
     return PassManager(parse_target(target).pipeline(source)).run(source).model
 
 
-def recording(name, target):
-    return Decoder(Recorder(compiled(made(name, target).ov_model).create_infer_request()))
+def recording(model):
+    return Decoder(Recorder(compiled(model.ov_model).create_infer_request()))
 
 
-def assert_same(name, target, decoder, expected, monkeypatch):
-    found = replay(made(name, target), decoder.request, monkeypatch)
+def assert_same(model, decoder, expected, monkeypatch):
+    found = replay(model, decoder.request, monkeypatch)
     assert len(found) == len(expected)
     for one, right in zip(found, expected, strict=True):
         numpy.testing.assert_allclose(one, right, atol=TOLERANCE * abs(right).max())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_beams(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("llama", "onnx"), ("qwen3", "onnx-genai"), ("lfm2", "onnx-genai"), ("qwen3_next", "ov-stateful")],
+)
+def test_beams(name, variant, monkeypatch):
     """Two sequences: a prompt, beams that swap, copy and stay, and three tokens at once."""
-    decoder, expected = recording(name, "gpu"), []
+    model = made(name, "gpu", variant)
+    decoder, expected = recording(model), []
     prompt = reference(name)["prompt_ids"]
     steps = [
         ([prompt, prompt[::-1]], [0, 1]),
@@ -56,14 +60,14 @@ def test_beams(name, monkeypatch):
     for ids, beams in steps:
         decoder.step(numpy.array(ids), beams=beams)
         expected.append(decoder.logits)
-    assert_same(name, "gpu", decoder, expected, monkeypatch)
+    assert_same(model, decoder, expected, monkeypatch)
 
 
 @pytest.mark.parametrize("target", ["gpu{cache=reorder}", "gpu{cache=reorder,trim=begin-one}"])
 @pytest.mark.parametrize("name", NAMES)
 def test_slots(name, target, monkeypatch):
     """A prompt, single tokens and three at once; nothing moved, or some slots, or what was drafted cut off."""
-    decoder, expected = recording(name, "gpu{cache=reorder}"), []
+    decoder, expected = recording(made(name, "gpu{cache=reorder}")), []
     prompt = reference(name)["prompt_ids"]
     end = len(prompt)
 
@@ -81,7 +85,7 @@ def test_slots(name, target, monkeypatch):
     step([6], kept=end + 1)
     step([7], moves=[(end, 2)], kept=end + 2)
     step([3])
-    assert_same(name, target, decoder, expected, monkeypatch)
+    assert_same(made(name, target), decoder, expected, monkeypatch)
 
 
 def moved(decoder, moves):
