@@ -28,7 +28,11 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option("--prompt-ids", callback=_ids, metavar="1,5,9", help="Token ids of the first prompt.")
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance; 1e-3 for models in f32, more for f16.")
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance; the same.")
-@click.option("--edits", is_flag=True, help="Also trim, rewind and reorder the caches, and restore snapshots.")
+@click.option(
+    "--edits",
+    is_flag=True,
+    help="Also trim, rewind and reorder the caches, restore snapshots, and feed trees of drafts.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 @talk_options
 @click.pass_context
