@@ -1,7 +1,7 @@
 """Looks at files that may be damaged or hostile, each in a process of its own with little memory and little time.
 
-Run as a program: reads a path a line, runs ``graphpass inspect`` on it, and prints a line: the exit code, or the signal
-as a negative number, and the end of what was said.
+Run as a program: reads lines of arguments with tabs between them, runs ``graphpass`` with them, and prints a line: the
+exit code, or the signal as a negative number, and the end of what was said.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
 
     import graphpass
     import graphpass.views
-    from graphpass.cli import inspect  # noqa: F401
+    from graphpass.cli import diff, inspect  # noqa: F401
     from graphpass.cli.inventory import as_text  # noqa: F401
     from graphpass.onnx_model import OnnxModel  # noqa: F401
     from graphpass.openvino_model import OpenVINOModel  # noqa: F401
@@ -38,7 +38,7 @@ def main() -> None:
         with tempfile.TemporaryFile("w+") as said:
             child = os.fork()
             if not child:
-                _look(line.rstrip("\n"), said.fileno(), taken + MEMORY)
+                _look(line.rstrip("\n").split("\t"), said.fileno(), taken + MEMORY)
             _, status = os.waitpid(child, 0)
             said.seek(0)
             words = said.read().strip().splitlines() or [""]
@@ -47,7 +47,7 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def _look(path: str, said: int, memory: int) -> None:
+def _look(arguments: list[str], said: int, memory: int) -> None:
     from graphpass.cli.main import main as graphpass
 
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -56,7 +56,7 @@ def _look(path: str, said: int, memory: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number, target in ((0, nowhere), (1, nowhere), (2, said)):
         os.dup2(target, number)
-    code = graphpass(["--verbose", "inspect", path])
+    code = graphpass(["--verbose", *arguments])
     sys.stderr.flush()
     os._exit(code)
 
