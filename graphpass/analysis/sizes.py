@@ -149,7 +149,9 @@ class Sizes:
     def transpose(self, node: Node, value: Value) -> Vector | None:  # noqa: ARG002
         """Transpose."""
         shape, order = self.shape(node.inputs[0]), node.attributes.get("order")
-        return tuple(shape[axis] for axis in order) if shape is not None and order is not None else None
+        if shape is None or order is None or sorted(order) != list(range(len(shape))):
+            return None
+        return tuple(shape[axis] for axis in order)
 
     def unsqueeze(self, node: Node, value: Value) -> Vector | None:
         """Unsqueeze."""

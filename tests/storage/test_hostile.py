@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from support.models import export
 
 from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.sizes import infer_sizes
 from graphpass.difference import diff_models
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.manager import PassManager
@@ -184,7 +185,7 @@ def test_nodes_that_lack_what_they_need(tmp_path, node):
         analyze_caches(load(tmp_path))
 
 
-@pytest.mark.parametrize("order", [[0, 1, 3, 2], [0, 1], [0, 0, 0]])
+@pytest.mark.parametrize("order", [[0, 1, 3, 2], [0, 1], [0, 0, 0], [0, 1, 2, 7]])
 def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
     def value(name, rank):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"] * rank)
@@ -201,6 +202,7 @@ def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
     assert not analyze_caches(load(tmp_path)).of_kind("kv")
+    assert load(tmp_path).analysis(infer_sizes)
 
 
 @pytest.mark.parametrize(
