@@ -36,7 +36,8 @@ class DropNeedlessBroadcasts(Pass[OpenVINOModel]):
 
     Shapes:
         any; the axes that were broadcast have the same size in another operand of the reader. Of a MatMul only the
-        axes before the last two.
+        axes before the last two, and not beside weights: the CPU plugin (2026.4.1) makes a FullyConnected of that,
+        which broadcasts nothing.
 
     Before:
         frequencies [1, n, 1] -> Broadcast [batch, n, 1] -> MatMul with positions [batch, 1, length]
@@ -81,7 +82,7 @@ def _is_needless(broadcast: openvino.Node, reader: openvino.Input, sizes: Length
     if before is None or after is None or None in others or not (kind in _ELEMENTWISE or kind == "MatMul"):
         return False
     if kind == "MatMul":
-        if before[-2:] != after[-2:] or len(before) < 2:
+        if before[-2:] != after[-2:] or len(before) < 2 or _is_constant(node.input_value(1 - reader.get_index())):
             return False
         others = [other[:-2] for other in others if other is not None]
         before, after = before[:-2], after[:-2]
@@ -97,4 +98,17 @@ def _is_needless(broadcast: openvino.Node, reader: openvino.Input, sizes: Length
             continue
         if old != one or not any(place <= len(other) and other[-place] == after[-place] for other in known[1:]):
             return False
+    return True
+
+
+def _is_constant(output: openvino.Output) -> bool:
+    """Whether ``output`` is made of constants alone."""
+    pending, seen = [output.get_node()], set()
+    while pending:
+        node = pending.pop()
+        if node.get_type_name() in {"Parameter", "ReadValue"}:
+            return False
+        if node.get_name() not in seen:
+            seen.add(node.get_name())
+            pending += [source.get_node() for source in node.input_values()]
     return True

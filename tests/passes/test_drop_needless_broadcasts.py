@@ -59,6 +59,15 @@ FORMS = {
         ),
         False,
     ),
+    "product with the weights of experts": (
+        lambda x, y: ops.matmul(
+            ops.broadcast(ops.reshape(x, integers(1, -1, 6), False), integers(4, 1, 1), "bidirectional"),
+            row(4, 6, 8),
+            False,
+            False,
+        ),
+        False,
+    ),
     "rows of a product": (
         lambda x, y: ops.matmul(
             ops.broadcast(row(1, 1, 1), ops.concat([batch_of(x), integers(4, 1)], 0)), x, False, False
