@@ -61,7 +61,9 @@ FORMS = {
     ),
     "product with the weights of experts": (
         lambda x, y: ops.matmul(
-            ops.broadcast(ops.reshape(x, integers(1, -1, 6), False), integers(4, 1, 1), "bidirectional"),
+            ops.broadcast(
+                ops.reshape(x, integers(1, -1, 6), False), ops.concat([integers(4), batch_of(x), integers(6)], 0)
+            ),
             row(4, 6, 8),
             False,
             False,
