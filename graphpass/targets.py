@@ -20,9 +20,9 @@ __all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
 #: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
 #: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
 #: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
-#: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized, MultiHeadAttention, ONNX's
-#: RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer heads than queries
-#: and the frontend does not know both numbers.
+#: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized of constants,
+#: MultiHeadAttention, ONNX's RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer
+#: heads than queries and the frontend does not know both numbers.
 _LOWERINGS = {
     "lower-causal-conv": {"CausalConvWithState"},
     "lower-group-query-attention": {"GroupQueryAttention"},
@@ -32,6 +32,7 @@ _LOWERINGS = {
     "lower-rotary-embedding": {"RotaryEmbedding"},
     "lower-tensor-scatter": {"TensorScatter"},
     "repeat-shared-heads": {"Attention"},
+    "reshape-weights": {"GatherBlockQuantized"},
 }
 
 
