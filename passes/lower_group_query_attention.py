@@ -40,7 +40,8 @@ class LowerGroupQueryAttention(Pass[OnnxModel]):
     The operator is told how many positions count by ``seqlens_k``, and takes padding to stand behind them. Models
     compute that as the sum of their attention mask, so the mask itself is read instead: positions are its running sum,
     and keys count where it is not 0, on whichever side the padding stands. Past and present grow: a model whose cache
-    is a shared buffer of fixed size declares its ports with a length that is not known.
+    is a shared buffer of fixed size declares its ports with a length that is not known, and one that keeps a window
+    alone (``sliding_window_cache``) keeps all positions, of which the mask hides those before the window.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``, or all in one; past and present ``[batch, kv_heads,
@@ -125,7 +126,7 @@ class _Block:
         for port, reason in _REFUSED_INPUTS.items():
             if input_at(native, port):
                 raise _refusal(native, f"it has {reason}, {input_at(native, port)}")
-        for name, usual in (("sliding_window_cache", 0), ("qk_output", 0), ("kv_cache_bit_width", 0)):
+        for name, usual in (("qk_output", 0), ("kv_cache_bit_width", 0)):
             if given.get(name, usual) != usual:
                 raise _refusal(native, f"it has {name} = {given[name]}")
         if len(native.output) > 3 and native.output[3]:

@@ -47,7 +47,10 @@ class StatelessSession(DecodeSession):
             UnsupportedError: GP320, an input or a cache that cannot be fed.
         """
         super().__init__(model, inventory)
-        self._starts = {cache: _Start(cache) for cache in inventory.caches}
+        least = _least_lengths(inventory)
+        self._starts = {cache: _Start(cache, least.get(cache.name, 0)) for cache in inventory.caches}
+        # ONNX Runtime runs no row with such a cache that has fewer tokens than others.
+        self.takes_mask = self.takes_mask and not least
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
         windows = windowed(inventory)
@@ -129,6 +132,17 @@ class StatelessSession(DecodeSession):
             self._bytes_copied += buffer.gather(entries if cache in self._growing else None, rows, cache.axes.batch)
 
 
+def _least_lengths(inventory: Inventory) -> dict[str, int]:
+    """Of caches that are no shorter than a window from the start, as GroupQueryAttention's sliding_window_cache is."""
+    return {
+        name: block.window
+        for block in inventory.attention
+        if block.window_in == "state" and block.form == "GroupQueryAttention" and block.window is not None
+        for name in (block.key, block.value)
+        if name is not None
+    }
+
+
 def _has_capacity(cache: Cache) -> bool:
     axis = cache.axes.sequence
     return axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int)
@@ -137,12 +151,12 @@ def _has_capacity(cache: Cache) -> bool:
 class _Start:
     """What a cache holds before the first token."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, length: int) -> None:
         if cache.write is None:
             raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
         self._dtype = numpy_type(cache.element_type, f"cache {cache.name}")
         self._batch_axis = cache.axes.batch
-        self._shape = _empty_shape(cache)
+        self._shape = _empty_shape(cache, length)
 
     def past(self, batch: int) -> Array:
         shape = list(self._shape)
@@ -151,10 +165,11 @@ class _Start:
         return np.zeros(shape, self._dtype)
 
 
-def _empty_shape(cache: Cache) -> tuple[int, ...]:
-    """The shape before the first step: of length 0 along the sequence, unless the cache's capacity is fixed."""
+def _empty_shape(cache: Cache, length: int) -> tuple[int, ...]:
+    """The shape before the first step: of ``length`` along the sequence, unless the cache's capacity is fixed."""
+    free = {cache.axes.batch: 0, cache.axes.sequence: length}
     shape = tuple(
-        0 if axis == cache.axes.batch or (axis == cache.axes.sequence and not isinstance(size, int)) else size
+        free.get(axis, size) if axis == cache.axes.batch or not isinstance(size, int) else size
         for axis, size in enumerate(cache.shape or (None,))
     )
     known = tuple(size for size in shape if isinstance(size, int))

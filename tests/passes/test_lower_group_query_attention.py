@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from openvino._offline_transformations import paged_attention_transformation
 from support.decode import EXACT, compiled, fused_attention, greedy
 from support.grouped_query import Decoder, Form, build, trajectory
+from support.loaded import onnx_model
 from support.models import export, reference
 
 import graphpass
@@ -24,6 +25,7 @@ from graphpass.passes.fuse_attention import FuseAttention
 from graphpass.passes.lower_group_query_attention import LowerGroupQueryAttention
 from graphpass.passes.to_openvino import ToOpenVINO
 from graphpass.rewrite import fold
+from graphpass.runtime import open_session
 from graphpass.verify import compare
 
 MODELS = ["llama", "qwen3", "llama_12l"]
@@ -177,6 +179,49 @@ class TestStructure:
         assert isinstance(result.records[0].result, Unchanged)
 
 
+def windowed(**given: int) -> OnnxModel:
+    """llama with a window in every layer, as the builder of onnxruntime-genai writes sliding layers."""
+    model = onnx_model("llama", "onnx-genai")
+    for node in model.proto.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            kept = [attribute for attribute in node.attribute if attribute.name not in given]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in given.items())
+    model.mark_edited()
+    return model
+
+
+class TestCachesOfAWindow:
+    """``sliding_window_cache``: past and present are as long as the window, from the first step on."""
+
+    def test_onnx_runtime_runs_them(self):
+        sliding = open_session(windowed(local_window_size=8, sliding_window_cache=1))
+        growing = open_session(windowed(local_window_size=8))
+        ids = numpy.random.default_rng(0).integers(3, 300, 13)
+        found, expected = sliding.prefill(ids), growing.prefill(ids)
+        for _ in range(12):
+            numpy.testing.assert_allclose(found, expected, atol=1e-4)
+            token = expected[:, -1].argmax(-1)
+            found, expected = sliding.step(token), growing.step(token)
+
+    def test_they_become_caches_of_all_positions_with_a_window_in_the_mask(self):
+        source = windowed(local_window_size=8, sliding_window_cache=1)
+        model = lowered(source)
+        assert "GroupQueryAttention" not in operators(model)
+        assert {block.window_in for block in graphpass.analyze_caches(model).attention} == {"mask"}
+        comparison = compare(source, model)
+        assert comparison.passed, comparison.summary()
+        assert any("left padding" in skipped for skipped in comparison.skipped)
+
+    def test_sessions_edit_none(self):
+        session = open_session(windowed(local_window_size=8, sliding_window_cache=1))
+        session.prefill([3, 4, 5])
+        with pytest.raises(UnsupportedError) as caught:
+            session.trim(1)
+        assert caught.value.id == "GP370"
+
+
 class TestRefusals:
     def refused(self, model: OnnxModel, match: str) -> None:
         with pytest.raises(UnsupportedError, match=match) as failure:
@@ -187,9 +232,7 @@ class TestRefusals:
     def test_lengths_that_come_from_outside(self):
         self.refused(build(Form(lengths="input")), "seqlens_k, is not the sum of an attention mask")
 
-    @pytest.mark.parametrize(
-        ("name", "value"), [("sliding_window_cache", 1), ("qk_output", 1), ("kv_cache_bit_width", 8)]
-    )
+    @pytest.mark.parametrize(("name", "value"), [("qk_output", 1), ("kv_cache_bit_width", 8)])
     def test_attributes(self, name, value):
         self.refused(build(Form(window=3), **{name: value}), f"it has {name} = {value}")
 
