@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
@@ -207,7 +208,7 @@ class DecodeSession(EditableCaches):
         position_ids: ArrayLike | None,
         tree: NDArray[np.int64] | None,
     ) -> Tokens:
-        mask = np.ones(ids.shape, np.int64)
+        mask = _ones(*ids.shape)
         if attention_mask is not None:
             whole = _shaped("attention_mask", attention_mask, (len(ids), self.length + ids.shape[1]))
             mask = whole[:, self.length :]
@@ -221,7 +222,8 @@ class DecodeSession(EditableCaches):
             return Tokens(ids, mask, counted[:, None] + depths(tree))
         if attention_mask is not None:
             return Tokens(ids, mask, np.maximum(counted[:, None] + mask.cumsum(axis=1) - 1, 0))
-        return Tokens(ids, mask, counted[:, None] + np.arange(ids.shape[1]))
+        first = counted[:, None]
+        return Tokens(ids, mask, first if ids.shape[1] == 1 else first + np.arange(ids.shape[1]))
 
     def _mask_past(self, mask: NDArray[np.int64]) -> None:
         """Take what the caller says of the positions so far."""
@@ -284,6 +286,14 @@ class DecodeSession(EditableCaches):
         assert self._owed is not None
         assert self._slots is not None
         self._feed(self._owed, self._runs(self._slots.size, self._owed.length))
+
+
+@functools.lru_cache(maxsize=8)
+def _ones(batch: int, length: int) -> NDArray[np.int64]:
+    """Kept, since a step asks for few shapes again and again."""
+    ones = np.ones((batch, length), np.int64)
+    ones.flags.writeable = False
+    return ones
 
 
 def _shaped(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
