@@ -75,7 +75,7 @@ def configured(config, layer):
     kind = config["model_type"]
     heads = named(config, "decoder_attention_heads", "num_attention_heads", "n_head", "num_heads", "attention_heads")
     width = named(config, "hidden_size", "n_embd", "d_model")
-    size = value = named(config, "d_kv", "head_dim", default=width // heads)
+    size = value = named(config, "d_kv", "attention_head_dim", "head_dim", default=width // heads)
     key_heads = named(config, "num_key_value_heads", default=heads)
     if kind == "falcon":
         key_heads = 1 if config["multi_query"] else heads
@@ -84,6 +84,8 @@ def configured(config, layer):
     scale = named(config, "query_pre_attn_scalar", default=size) ** -0.5
     scale = named(config, "attention_multiplier", default=scale)
     scale = 1.0 if kind in {"t5", "gpt_neo"} else scale
+    # Its attention reads hidden states and embeddings side by side, twice the width.
+    scale = (size / 2) ** -0.5 if kind == "zamba2" else scale
     if config.get("scale_attn_by_inverse_layer_idx"):
         scale /= layer + 1
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
