@@ -179,11 +179,12 @@ class _StatefulIR(Target):
         if find_stepping(model, inventory).masks_new_tokens:
             names.append("cover-past")
         from_mask = "lower-group-query-attention" in names
+        fed = any(port.name == "position_ids" for port in model.inputs)
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
-        # the mask; and the runtimes of encoder-decoder models feed no positions.
+        # the mask or fed already; and the runtimes of encoder-decoder models feed no positions.
         masks = "mask-padding" in self.beforehand
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
-        if from_mask or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
+        if from_mask or fed or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
         names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
         # Beside make-stateful, which asks for the same inventory.

@@ -12,19 +12,22 @@ from graphpass.graph import Graph, Node, Use, Value
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect, Model
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import add_input, has_input, named
+from graphpass.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
 
 if TYPE_CHECKING:
     import openvino
 
 __all__ = ["ExposePositionIds"]
 
+_POSITIONS = "position_ids"
+
 #: Operators through which a length stays a length.
 _KEEPS_LENGTH = frozenset({"Convert", "Gather", "Reshape", "Slice", "Squeeze", "StridedSlice", "Unsqueeze"})
 
 #: Operators between positions and the angles of a rotary embedding.
 _TOWARDS_ANGLES = frozenset(
-    {"Add", "Broadcast", "Concat", "Convert", "Einsum", "MatMul", "Multiply", "Reshape", "Transpose", "Unsqueeze"}
+    {"Add", "Broadcast", "Concat", "Convert", "Einsum", "Gather", "MatMul", "Multiply", "Reshape", "ScatterNDUpdate"}
+    | {"Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
 
 
@@ -38,6 +41,8 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
     Shapes:
         position_ids i64 ``[batch, length]``
+
+    An input of that name which nothing reads, as in optimum-intel's exports of qwen3_5_text, counts as none.
 
     Before:
         Range(past length, past length + length) -> Unsqueeze(0) -> rotary embedding
@@ -60,17 +65,19 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> PassResult:
         """See `Pass.run`."""
-        if has_input(model.ov_model, "position_ids"):
+        native, graph = model.ov_model, model.graph
+        if has_input(native, _POSITIONS) and find_input(native, _POSITIONS).output(0).get_target_inputs():
             return Skipped("the model has an input position_ids")
-        graph = model.graph
         uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
         if not uses:
             return Unchanged()
-        sources = _Sources(add_input(model.ov_model, "position_ids", "i64", [-1, -1]))
+        # Plugins lose an input that was read by nothing when the model was made (2026.4.1).
+        drop_unread_input(native, _POSITIONS)
+        sources = _Sources(add_input(native, _POSITIONS, "i64", [-1, -1]))
         for found in uses:
             port = found.use.node.native.input(found.use.port)
             port.replace_source_output(sources.of(found, port.get_element_type().to_string()))
-        model.ov_model.validate_nodes_and_infer_types()
+        native.validate_nodes_and_infer_types()
         return Changed(model, {"uses of positions": len(uses)})
 
 
@@ -88,7 +95,7 @@ def _counted_rows(model: Model) -> list[Value]:
 
 
 def _rows(graph: Graph, counted: Value) -> list[Value]:
-    """``counted``, laid out as ``[1, length]``."""
+    """``counted``, laid out as ``[1, length]`` or ``[1, 1, length]``."""
     return [use.node.outputs[0] for use in graph.uses(counted) if _makes_row(use.node)]
 
 
@@ -168,16 +175,17 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
             elif _leads_to_embedding(graph, use):
-                found.append(_EmbeddingUse(use, laid_out))
+                found.append(_EmbeddingUse(use, laid_out, max((positions.rank or 0) - 2, 0)))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingUse:
-    """Where an embedding reads positions, and the Unsqueezes on the way there."""
+    """Where an embedding reads positions, the Unsqueezes on the way there, and how many axes stand before the batch."""
 
     use: Use
     laid_out: tuple[Node, ...]
+    leading: int
 
 
 class _Sources:
@@ -185,14 +193,18 @@ class _Sources:
 
     def __init__(self, parameter: openvino.Node) -> None:
         self._made: dict[tuple[tuple[int, ...], str], openvino.Node] = {((), "i64"): parameter}
+        self._parameter = parameter
 
     def of(self, found: _EmbeddingUse, element_type: str) -> openvino.Output:
         """What stands for the positions where ``found`` reads them."""
         from openvino import opset13
 
         steps = found.laid_out
-        done: tuple[int, ...] = ()
-        source = self._made[(), "i64"]
+        done: tuple[int, ...] = tuple(range(-found.leading, 0))
+        if (done, "i64") not in self._made:
+            axes = integers(range(found.leading), "position_ids/leading_axes")
+            self._made[done, "i64"] = named(opset13.unsqueeze(self._parameter, axes), "position_ids/leading")
+        source = self._made[done, "i64"]
         for step in steps:
             done = (*done, step.index)
             if (done, "i64") not in self._made:
@@ -206,9 +218,9 @@ class _Sources:
 
 
 def _makes_row(node: Node) -> bool:
-    """Whether ``node`` makes ``[1, length]`` of a vector."""
+    """Whether ``node`` makes ``[1, length]`` of a vector, or ``[1, 1, length]``."""
     shape = node.outputs[0].shape if node.outputs else None
-    return node.op in {"Unsqueeze", "Reshape"} and shape is not None and len(shape) == 2 and shape[0] == 1
+    return node.op in {"Unsqueeze", "Reshape"} and shape is not None and tuple(shape[:-1]) in {(1,), (1, 1)}
 
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:

@@ -18,6 +18,7 @@ from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.expose_position_ids import ExposePositionIds
 from graphpass.passes.fuse_attention import FuseAttention
 from graphpass.passes.to_openvino import ToOpenVINO
+from graphpass.runtime import open_session
 from graphpass.verify import compare
 
 COUNTING = [
@@ -80,6 +81,46 @@ def test_counted_positions_give_the_same(name, variant, length, past):
         if key == "logits":
             value, found[key] = value[sees], found[key][sees]
         numpy.testing.assert_allclose(found[key], value, atol=1e-5, err_msg=key)
+
+
+def with_unread_input(model: OpenVINOModel) -> OpenVINOModel:
+    """As optimum-intel exports qwen3_5_text: position_ids is there, and the model counts all the same, for 3 axes."""
+    copy = model.clone()
+    parameter = ops.parameter([-1, -1], numpy.int64, "position_ids")
+    parameter.output(0).set_names({"position_ids"})
+    copy.ov_model.add_parameters([parameter])
+    laid_out = [
+        op
+        for op in copy.ov_model.get_ops()
+        if op.get_type_name() in {"Unsqueeze", "Reshape"}
+        and op.input_value(0).get_node().get_type_name() == "Range"
+        and len(op.get_output_partial_shape(0)) == 2
+    ]
+    for row in laid_out:
+        readers = list(row.output(0).get_target_inputs())
+        deep = ops.reshape(row.input_value(0), integers(1, 1, -1), False)
+        flat = ops.gather(
+            ops.broadcast(deep, integers(3, 1, 1), broadcast_spec="BIDIRECTIONAL"), ops.constant(1), ops.constant(0)
+        )
+        for port in readers:
+            port.replace_source_output(flat.output(0))
+    copy.ov_model.validate_nodes_and_infer_types()
+    copy.mark_edited()
+    return copy
+
+
+@pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])
+def test_an_input_that_nothing_reads_is_taken(variant):
+    model = with_unread_input(before("lfm2", variant))
+    after, result = exposed(model)
+    assert isinstance(result, Changed)
+    assert sorted(port.name for port in after.inputs) == sorted(port.name for port in model.inputs)
+    counting, told = open_session(before("lfm2", variant)), open_session(after)
+    numpy.testing.assert_allclose(told.prefill([3, 9, 11, 200]), counting.prefill([3, 9, 11, 200]), atol=1e-5)
+    numpy.testing.assert_allclose(told.step([[5]]), counting.step([[5]]), atol=1e-5)
+    elsewhere = told.forward([[7]], position_ids=[[99]])["logits"]
+    assert numpy.abs(elsewhere - counting.step([[7]])).max() > 1e-2
+    assert isinstance(exposed(after)[1], Skipped)
 
 
 def test_the_mask_counts_on():
