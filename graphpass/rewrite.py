@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphpass.graph import Value
 
 __all__ = [
+    "TOKEN_INPUTS",
     "add_input",
     "beam_gather",
     "drop_unread_input",
@@ -29,7 +30,11 @@ __all__ = [
     "output_of",
     "redirect",
     "scalar",
+    "token_input",
 ]
+
+#: What the input is called that holds the new tokens, or their embeddings.
+TOKEN_INPUTS = ("input_ids", "inputs_embeds")
 
 #: Operators whose outputs hold elements of their first input (Concat: of all inputs), chosen and placed by the others.
 _MOVES_ELEMENTS = frozenset({"Broadcast", "Concat", "Convert", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"})
@@ -119,6 +124,11 @@ def find_output(model: openvino.Model, name: str) -> openvino.Node:
         KeyError: There is none.
     """
     return _find(model.outputs, name)
+
+
+def token_input(model: openvino.Model) -> str | None:
+    """The name of the input that holds the new tokens, or their embeddings; ``None`` where there is none."""
+    return next((name for name in TOKEN_INPUTS if has_input(model, name)), None)
 
 
 def input_length(model: openvino.Model, name: str, prefix: str) -> openvino.Node:

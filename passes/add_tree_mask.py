@@ -19,7 +19,7 @@ from graphpass.onnx_model import OnnxModel
 from graphpass.onnx_rewrite import NodeWriter, rewrite_nodes
 from graphpass.onnx_tensors import element_code
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import add_input, input_length, integers, named, output_of, scalar
+from graphpass.rewrite import TOKEN_INPUTS, add_input, input_length, integers, named, output_of, scalar
 
 from .expose_window import read_mask
 from .window_from_positions import compares_positions
@@ -36,8 +36,6 @@ _NAME = "tree_mask"
 
 #: Operators that take a mask, and at which port.
 _MASK_PORTS = {"ScaledDotProductAttention": 3, "Attention": 3}
-
-_TOKENS = ("input_ids", "inputs_embeds")
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,11 @@ class _Lengths:
     @classmethod
     def of(cls, model: Model, past: Cache) -> _Lengths:
         names = {port.name: len(port.shape or ()) for port in model.inputs}
-        tokens = next((name for name in _TOKENS if name in names), None)
+        tokens = next((name for name in TOKEN_INPUTS if name in names), None)
         if tokens is None:
-            raise UnsupportedError("GP363", f"no input is called {' or '.join(_TOKENS)}: nothing tells the new tokens")
+            raise UnsupportedError(
+                "GP363", f"no input is called {' or '.join(TOKEN_INPUTS)}: nothing tells the new tokens"
+            )
         return cls(tokens, "attention_mask" if names.get("attention_mask") == 2 else None, past)
 
 

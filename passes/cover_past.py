@@ -11,7 +11,8 @@ from graphpass.analysis.stepping import weighs_new_tokens
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import find_input, has_input, input_length, integers, named, scalar
+from graphpass.passes.fuse_attention import MASKED
+from graphpass.rewrite import find_input, input_length, integers, named, scalar, token_input
 
 if TYPE_CHECKING:
     import openvino
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["CoverPast"]
 
 _MASK = "attention_mask"
-
-#: The lowest number of f16: adding it to a score leaves nothing of its weight.
-_MASKED = -65504.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class CoverPast(Pass[OpenVINOModel]):
         graph, native = model.graph, model.ov_model
         if not any(True for _ in weighs_new_tokens(graph)):
             return Unchanged()
-        ids = next((name for name in ("input_ids", "inputs_embeds") if has_input(native, name)), None)
+        ids = token_input(native)
         if ids is None:
             return Skipped("the model has no input input_ids whose length says which tokens are new")
         attention = [found.node for found in model.analysis(find_attention)]
@@ -79,7 +77,7 @@ class CoverPast(Pass[OpenVINOModel]):
             element_type = node.native.get_input_element_type(0)
             name = f"{_MASK}/{element_type.to_string()}"
             if name not in written:
-                nothing, masked = scalar(0.0, element_type, f"{name}/0"), scalar(_MASKED, element_type, f"{name}/low")
+                nothing, masked = scalar(0.0, element_type, f"{name}/0"), scalar(MASKED, element_type, f"{name}/low")
                 written[name] = named(opset13.select(visible, nothing, masked), name)
             node.native.input(3).replace_source_output(written[name].output(0))
         native.validate_nodes_and_infer_types()

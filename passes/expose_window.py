@@ -18,7 +18,7 @@ from graphpass.analysis.windows import compared_positions, one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import find_input, has_input, integers, named, output_of, redirect, scalar
+from graphpass.rewrite import find_input, integers, named, output_of, redirect, scalar, token_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -141,7 +141,7 @@ def _places(model: OpenVINOModel) -> tuple[openvino.Node, openvino.Node] | None:
     from openvino import opset13
 
     caches = analyze_caches(model).of_kind("kv")
-    ids = next((name for name in ("input_ids", "inputs_embeds") if has_input(model.ov_model, name)), None)
+    ids = token_input(model.ov_model)
     if not caches or ids is None:
         return None
     read = next(node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == caches[0].read)

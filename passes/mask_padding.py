@@ -12,7 +12,7 @@ from graphpass.analysis.caches import analyze_caches
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import find_input, has_input, integers, named
+from graphpass.rewrite import find_input, has_input, integers, named, token_input
 
 if TYPE_CHECKING:
     import openvino
@@ -66,7 +66,7 @@ class MaskPadding(Pass[OpenVINOModel]):
         caches = analyze_caches(model).of_kind("linear")
         if not caches:
             return Unchanged()
-        ids = next((name for name in ("input_ids", "inputs_embeds") if has_input(native, name)), None)
+        ids = token_input(native)
         if ids is None or not has_input(native, _MASK):
             return Skipped(f"the model has no inputs {_MASK} and input_ids that tell what is padding")
         reads = {node.name: node.native for node in model.graph.of_op("Parameter", "ReadValue")}

@@ -8,7 +8,16 @@ from graphpass.analysis.caches import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.onnx_rewrite import NodeWriter, check_opset
 from graphpass.onnx_tensors import element_code, graphs
-from graphpass.rewrite import add_input, beam_gather, has_input, input_length, integers, named
+from graphpass.rewrite import (
+    TOKEN_INPUTS,
+    add_input,
+    beam_gather,
+    has_input,
+    input_length,
+    integers,
+    named,
+    token_input,
+)
 
 if TYPE_CHECKING:
     import openvino
@@ -24,8 +33,6 @@ Trim = Literal["slice", "begin-one"]
 
 #: The input that tells the past's length where it does not follow from others.
 PAST_LENGTH = "past_len"
-
-_TOKENS = ("input_ids", "inputs_embeds")
 
 _TRIMS = frozenset({"Slice", "StridedSlice"})
 
@@ -67,7 +74,7 @@ def past_length(native: openvino.Model) -> openvino.Node:
     """
     from openvino import opset8
 
-    tokens = next((name for name in _TOKENS if has_input(native, name)), None)
+    tokens = token_input(native)
     if tokens is None or not has_input(native, "attention_mask"):
         return add_input(native, PAST_LENGTH, "i64", [1])
     lengths = [input_length(native, name, f"past_length/{name}") for name in ("attention_mask", tokens)]
@@ -167,7 +174,7 @@ class OnnxPast:
     def length(self) -> str:
         """As `past_length`."""
         names = {port.name for port in self._model.inputs}
-        tokens = next((name for name in _TOKENS if name in names), None)
+        tokens = next((name for name in TOKEN_INPUTS if name in names), None)
         if tokens is None or "attention_mask" not in names:
             return self.add_input(PAST_LENGTH, "i64", [1])
         lengths = [self.writer.size(name, 1) for name in ("attention_mask", tokens)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from graphpass.runtime.inputs import Array
 
-__all__ = ["CacheBuffer"]
+__all__ = ["CacheBuffer", "move_entries"]
 
 
 class CacheBuffer:
@@ -60,11 +60,7 @@ class CacheBuffer:
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
         """Let entries take the old values of others, in place, and tell how many bytes were moved."""
         assert self._sequence is not None
-        entries = np.moveaxis(self.held, self._sequence, 0)
-        # What is moved is read as a whole before any of it is overwritten.
-        values = entries[sources]
-        entries[destinations] = values
-        return values.nbytes
+        return move_entries(self.held, self._sequence, sources, destinations)
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None, batch: int | None) -> int:
         """Hold only these entries and rows, in this order; all where none are given.
@@ -94,3 +90,12 @@ class CacheBuffer:
             self._spare = np.empty(max(size, 2 * self._memory.size), self.held.dtype)
         self._last = self._spare[:size].reshape(shape)
         return self._last
+
+
+def move_entries(memory: Array, axis: int, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
+    """Let entries along ``axis`` take the old values of others, in place, and tell how many bytes were moved."""
+    entries = np.moveaxis(memory, axis, 0)
+    # What is moved is read as a whole before any of it is overwritten.
+    values = entries[sources]
+    entries[destinations] = values
+    return values.nbytes

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.arrangement import Arrangement
+from graphpass.runtime.buffers import move_entries
 from graphpass.runtime.editable import check_editable
 from graphpass.runtime.inputs import Array, numpy_type
 from graphpass.runtime.session import DecodeSession
@@ -116,11 +117,7 @@ class FixedCapacitySession(DecodeSession):
         """Let entries of the growing caches take the old values of others."""
         for cache in self._growing if len(sources) else ():
             assert cache.axes.sequence is not None
-            entries = np.moveaxis(self._memory(cache), cache.axes.sequence, 0)
-            # What is moved is read as a whole before any of it is overwritten.
-            values = entries[sources]
-            entries[destinations] = values
-            self._bytes_copied += values.nbytes
+            self._bytes_copied += move_entries(self._memory(cache), cache.axes.sequence, sources, destinations)
 
     def _check_editable(self) -> None:
         check_editable(self._inventory, written_in_place=True)
