@@ -9,9 +9,9 @@ from graphpass.analysis.attention import find_attention
 from graphpass.analysis.masks import mask_facts
 from graphpass.analysis.stepping import weighs_new_tokens
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.masked import MASKED
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.passes.fuse_attention import MASKED
 from graphpass.rewrite import find_input, input_length, integers, named, scalar, token_input
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.masks import MASKED_BELOW, alibi_operands, is_exposed_alibi, mask_facts
+from graphpass.analysis.masks import alibi_operands, is_exposed_alibi, mask_facts
 from graphpass.analysis.values import keeps_elements
 from graphpass.analysis.windows import one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.masked import MASKED, MASKED_BELOW
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.passes.fuse_attention import MASKED
 from graphpass.rewrite import integers, named, output_of, scalar
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from graphpass.analysis.masks import mask_facts
 from graphpass.analysis.parts import NoMatchError
 from graphpass.analysis.windows import compared_positions, one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.masked import MASKED_BELOW
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import find_input, integers, named, output_of, redirect, scalar, token_input
@@ -32,9 +33,6 @@ __all__ = ["ExposeWindow", "WindowMask", "read_mask", "write_mask"]
 _AND = frozenset({"LogicalAnd", "BitwiseAnd"})
 _OR = frozenset({"LogicalOr", "BitwiseOr"})
 _NOT = frozenset({"LogicalNot", "BitwiseNot"})
-
-#: Below this, ``exp`` of a score is 0 beside any other score.
-_MASKED_BELOW = -1e3
 
 _ARITHMETIC = frozenset({"Add", "Maximum", "Minimum", "Multiply", "Subtract"})
 
@@ -240,7 +238,7 @@ def _added(graph: Graph, mask: Value) -> list[Value]:
         limit = one_number(graph, node.inputs[1]) if node.op == "Maximum" else None
         if node.op == "Add":
             pending += [operand for operand in node.inputs if operand is not None]
-        elif first is not None and limit is not None and limit < _MASKED_BELOW and graph.producer(first).op == "Add":
+        elif first is not None and limit is not None and limit < MASKED_BELOW and graph.producer(first).op == "Add":
             pending.append(first)
         else:
             terms.append(value)
@@ -256,7 +254,7 @@ def _only_masks(graph: Graph, mask: Value) -> bool:
         held = node.outputs[0] if node.op in {"Constant", "Parameter"} else None
         if held is not None and held.element_type in _REAL:
             number = one_number(graph, held)
-            if number is None or (number not in {0, 1} and number > _MASKED_BELOW):
+            if number is None or (number not in {0, 1} and number > MASKED_BELOW):
                 return False
     return True
 
@@ -288,7 +286,7 @@ def _read_term(graph: Graph, mask: Value) -> WindowMask | None:
         elif node.op == "Select" and not values:
             numbers = [one_number(graph, operand) for operand in given[1:]]
             values = [max(number, lowest) for number in numbers if number is not None]
-            if len(values) != 2 or max(values) < 0 or min(values) > _MASKED_BELOW:
+            if len(values) != 2 or max(values) < 0 or min(values) > MASKED_BELOW:
                 return None
         elif node.op != "Convert" or (values and given[0].element_type != value.element_type):
             break
@@ -384,7 +382,7 @@ def _written(graph: Graph, condition: _Condition, name: str) -> openvino.Output:
         kept = opset13.convert(output, "boolean")
         return named(opset13.unsqueeze(kept, integers([1, 2], f"{name}/axes")), name).output(0)
     if condition.value.element_type != "boolean":
-        limit = scalar(_MASKED_BELOW, output.get_element_type(), f"{name}/masked_below")
+        limit = scalar(MASKED_BELOW, output.get_element_type(), f"{name}/masked_below")
         return named(opset13.greater(output, limit), name).output(0)
     return output if condition.holds else named(opset13.logical_not(output), name).output(0)
 

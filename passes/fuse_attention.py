@@ -12,6 +12,7 @@ from graphpass.analysis.bare_operands import is_wider
 from graphpass.analysis.bodies import inlined
 from graphpass.graph import Graph, Node, Value
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.masked import MASKED
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import fold, integers, named, output_of, scalar
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     import openvino
 
 __all__ = ["FuseAttention"]
-
-#: What a masked score is set to: the lowest number of f16. It is finite in f16, bf16 and f32, so that a row which is
-#: masked whole stays free of NaN at any inference precision, and exp of it is 0. Optimum's exports use the same.
-MASKED = -65504.0
 
 #: Element types that the operator takes.
 _TYPES = frozenset({"bf16", "f16", "f32", "f64"})

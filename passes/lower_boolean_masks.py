@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.masked import MASKED
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.passes.fuse_attention import MASKED
 from graphpass.rewrite import named, output_of, scalar
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.masked import MASKED
 from graphpass.model import Dialect
 from graphpass.onnx_masks import summed_mask
 from graphpass.onnx_model import OnnxModel
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from graphpass.graph import Graph, Node
 
 __all__ = ["LowerGroupQueryAttention"]
-
-#: What is added to a masked score: the lowest number of f16, finite in f16, bf16 and f32, and exp of it is 0.
-MASKED = -65504.0
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
 

@@ -10,13 +10,11 @@ from graphpass.analysis.products import product_behind
 from graphpass.analysis.sinks import COLUMN_DROPS, Column, dropped_column, sink_of, subtracts_row_maximum
 from graphpass.analysis.values import held_constant, keeps_elements
 from graphpass.graph import Graph, Node, Use, Value
+from graphpass.masked import MASKED_BELOW
 
 __all__ = ["Scores", "match", "read_scores"]
 
-#: Below this, ``exp`` of a score is 0 beside any other score.
-_MASKED_BELOW = -1e3
-
-#: The same for scores that are still to be scaled down.
+#: What counts as masked in scores that are still to be scaled down.
 _MASKED_BELOW_BEFORE_SCALE = -1e8
 
 
@@ -240,7 +238,7 @@ def _only_bounds(graph: Graph, node: Node) -> bool:
     if node.op != "Maximum":
         return False
     bound = held_constant(graph, node.inputs[1])
-    return bound is not None and bool((bound < _MASKED_BELOW).all())
+    return bound is not None and bool((bound < MASKED_BELOW).all())
 
 
 def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Value, Mask]:
@@ -265,7 +263,7 @@ def _merges_heads(mask: Value, scores: Value) -> bool:
 def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Mask]:
     condition, kept, other = node.inputs
     assert condition is not None
-    limit = _MASKED_BELOW_BEFORE_SCALE if is_scaled else _MASKED_BELOW
+    limit = _MASKED_BELOW_BEFORE_SCALE if is_scaled else MASKED_BELOW
     for scores, fill, keeps in ((kept, other, True), (other, kept, False)):
         constant = held_constant(graph, fill)
         if scores is not None and constant is not None and (constant < limit).all():

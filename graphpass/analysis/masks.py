@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions, one_number
 from graphpass.caches import MaskPart
 from graphpass.graph import Graph, Node, Value
+from graphpass.masked import MASKED_BELOW
 
 if TYPE_CHECKING:
     import numpy
 
 __all__ = [
-    "MASKED_BELOW",
     "MASK_PARTS",
     "WRITES",
     "MaskFacts",
@@ -48,9 +48,6 @@ WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUp
 
 #: Operators whose results hold no positions: sizes, and tensors filled with one number.
 _PLAIN = frozenset({"ConstantOfShape", "ShapeOf"})
-
-#: Below this, ``exp`` of a score is 0 beside any other score.
-MASKED_BELOW = -1e3
 
 #: Constants of more elements are not read.
 _LARGEST_CONSTANT = 1 << 24
