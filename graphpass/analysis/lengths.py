@@ -6,6 +6,7 @@ dimensions) is added here, node by node.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import openvino
@@ -17,8 +18,7 @@ from graphpass.analysis.size import Size, Vector
 from graphpass.openvino_model import port_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from graphpass.caches import Cache
     from graphpass.openvino_model import OpenVINOModel
 
 __all__ = ["Lengths", "Size", "find_lengths"]
@@ -35,8 +35,8 @@ _ROUNDS = 4
 _Key: TypeAlias = tuple[str, int]
 _Birth: TypeAlias = tuple[str, int, int]
 
-#: Where the length of all caches of kind kv is born.
-_PAST: _Birth = ("", 0, 0)
+#: By past, the axis of positions and where their number is born: the same for caches that count as equally long.
+_Pasts: TypeAlias = Mapping[str, tuple[int | None, _Birth]]
 
 
 class Lengths:
@@ -69,31 +69,39 @@ def find_lengths(model: OpenVINOModel) -> Lengths:
     """Dimensions of ``model`` that are equal in every inference that succeeds.
 
     Caches of kind ``kv`` count as equally long where every step appends equally many positions to each: they start
-    empty, so that they stay so. Of stateless ones that is what their runtimes feed. Where embeddings from two tables
-    are added, of tokens and of positions, there count as many of one as of the other.
+    empty, so that they stay so. Of stateless ones that is what their runtimes feed. Where that cannot be told of all,
+    it is asked of those of each layer, of which attention takes no others. Where embeddings from two tables are added,
+    of tokens and of positions, there count as many of one as of the other.
 
     Args:
         model: Looked at only; its shapes are inferred anew at the end. Bodies of If and Loop are not entered.
     """
-    caches = {cache.read: cache.axes.sequence for cache in analyze_caches(model).of_kind("kv")}
+    caches = analyze_caches(model).of_kind("kv")
     try:
-        walk = _settled(model.ov_model, caches)
-        if caches and not walk.caches_grow_alike(model):
-            walk = _settled(model.ov_model, {})
+        for pasts in (_pasts(caches, lambda _: 0), _pasts(caches, lambda cache: cache.layer), {}):
+            walk = _settled(model.ov_model, pasts)
+            if walk.caches_grow_alike(model):
+                break
     finally:
         model.ov_model.validate_nodes_and_infer_types()
     return walk.result()
 
 
-def _settled(model: openvino.Model, caches: Mapping[str, int | None]) -> _Walk:
+def _pasts(caches: tuple[Cache, ...], group: Callable[[Cache], int | None]) -> _Pasts:
+    """Caches of one group count as equally long; those of none as others than all."""
+    groups = ((cache, group(cache)) for cache in caches)
+    return {cache.read: (cache.axes.sequence, ("", one, 0)) for cache, one in groups if one is not None}
+
+
+def _settled(model: openvino.Model, pasts: _Pasts) -> _Walk:
     """Walks again with what the walk before found equal, until that is all."""
-    walk = _Walk(caches, {})
+    walk = _Walk(pasts, {})
     for _ in range(_ROUNDS):
         walk.run(model)
         equal = walk.equal_births()
         if equal == walk.equal:
             break
-        walk = _Walk(caches, equal)
+        walk = _Walk(pasts, equal)
     else:
         walk.run(model)
     return walk
@@ -105,9 +113,9 @@ class _Walk:
     A symbol is born at the dimension that first has it: a node's name, a port and an axis.
     """
 
-    def __init__(self, caches: Mapping[str, int | None], equal: Mapping[_Birth, _Birth]) -> None:
+    def __init__(self, pasts: _Pasts, equal: Mapping[_Birth, _Birth]) -> None:
         self.equal = equal
-        self._caches = caches
+        self._pasts = pasts
         self._symbols: list[openvino.Symbol] = []
         self._births: list[_Birth] = []
         self._born: dict[_Birth, int] = {}
@@ -146,7 +154,7 @@ class _Walk:
         if found.rank.is_dynamic:
             return
         kind, name = op.get_type_name(), op.get_name()
-        sequence = self._caches.get(op.get_friendly_name()) if kind in {"Parameter", "ReadValue"} else None
+        past = self._pasts.get(op.get_friendly_name()) if kind in {"Parameter", "ReadValue"} else None
         derived = infer_shape(op, shapes, values) if output.get_index() == 0 else {}
         distrusted = kind in _SOURCES | _FORGETFUL
         dimensions, sizes = [], []
@@ -157,7 +165,7 @@ class _Walk:
                 if size is not None and size.plain is not None:
                     dimension = openvino.Dimension(size.plain)
                 else:
-                    birth = _PAST if axis == sequence else (name, output.get_index(), axis)
+                    birth = past[1] if past and past[0] == axis else (name, output.get_index(), axis)
                     dimension = openvino.Dimension(dimension.min_length, dimension.max_length)
                     number = self._number_of(size, birth)
                     dimension.set_symbol(self._symbols[number])
@@ -229,17 +237,20 @@ class _Walk:
         return first
 
     def caches_grow_alike(self, model: OpenVINOModel) -> bool:
-        """Whether a step appends equally many positions to all caches of kind ``kv``."""
-        writes = {cache.write: cache.axes.sequence for cache in analyze_caches(model).of_kind("kv")}
-        known, grown = self.result(), []
+        """Whether a step appends equally many positions to all caches that count as equally long."""
+        caches = [cache for cache in analyze_caches(model).of_kind("kv") if cache.read in self._pasts]
+        written = {}
         for op in model.ov_model.get_ordered_ops():
-            kind = op.get_type_name()
-            if kind in {"Assign", "Result"}:
-                name = port_name(op.output(0)) if kind == "Result" else op.get_friendly_name()
-                shape, axis = known.shape(op.input_value(0)), writes.get(name)
-                if axis is not None:
-                    grown.append(shape[axis] if shape is not None else None)
-        return len(grown) == len(writes) and len(set(grown)) == 1 and None not in grown
+            if op.get_type_name() in {"Assign", "Result"}:
+                name = port_name(op.output(0)) if op.get_type_name() == "Result" else op.get_friendly_name()
+                written[name] = op.input_value(0)
+        known = self.result()
+        grown: dict[_Birth, set[Size | None]] = {}
+        for cache in caches:
+            axis, birth = self._pasts[cache.read]
+            shape = known.shape(written[cache.write]) if cache.write in written else None
+            grown.setdefault(birth, set()).add(None if shape is None or axis is None else shape[axis])
+        return all(len(sizes) == 1 and None not in sizes for sizes in grown.values())
 
     def result(self) -> Lengths:
         """What was found, with symbols that turned out to be equal made one."""
