@@ -291,7 +291,12 @@ class NPU(_StatefulIR):
         f"leave out cache=reorder; {GO_BACK}",
     )
     beforehand: ClassVar[tuple[str, ...]] = ("mask-padding", "compute-all-experts")
-    afterwards: ClassVar[tuple[str, ...]] = ("lower-boolean-masks", "insert-position-ids", "rename-variables")
+    afterwards: ClassVar[tuple[str, ...]] = (
+        "measure-keys",
+        "lower-boolean-masks",
+        "insert-position-ids",
+        "rename-variables",
+    )
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.

@@ -15,6 +15,7 @@ from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
 from graphpass.checks.masks import constant_window, positions_of_angles
 from graphpass.checks.npu_numbers import data_dependent, unpatched_window, whole_rows_masked
+from graphpass.checks.npu_values import is_transposed, length_reads
 from graphpass.checks.npu_weights import not_widened
 from graphpass.targets import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
@@ -35,6 +36,7 @@ _RESHAPE = f"{_NPUW}/npuw_transformations/reshape_to_static.cpp"
 _EMPTY = f"{_NPUW}/embedding/remove_empty_kv_inputs.cpp"
 _POSITIONS = f"{_NPUW}/npuw_transformations/add_position_ids_param.cpp"
 _REQUEST = f"{_NPUW}/llm_infer_request.cpp"
+_VALUES = f"{_NPUW}/npuw_transformations/optimize_value_tensors.cpp"
 _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
@@ -124,6 +126,9 @@ def _cache(graph: Graph, cache: Cache, read: Node | None, instead: str) -> Findi
             if use.node.op in _CUTS:
                 reason += f": take the model as it was before; {instead}"
             return found("refused", use.node, reason, _EMPTY)
+    for use in length_reads(graph, read) if cache.role == "value" and is_transposed(graph, read) else ():
+        reason = "NPUW transposes values, so that what asks this one how long the past is gets another size"
+        return found("refused", use.node, f"{reason}: run measure-keys", _VALUES)
     return found("taken", None, None, None)
 
 

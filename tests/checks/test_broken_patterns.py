@@ -81,6 +81,23 @@ def test_npuw_refuses_what_edits_caches_and_is_told_what_to_do_instead(name, tex
     assert all(words in reason and instead in reason for reason in reasons)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_npuw_refuses_to_have_the_length_of_the_past_read_of_a_value(name):
+    report = check_model(state_mutants.with_length_of_value(openvino_model(name)), "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    (found,) = [finding for finding in report.findings if not finding.holds]
+    assert (found.verdict, found.name) == ("refused", "past_key_values.0.valuepresent.0.value")
+    assert "transposes values" in found.reason
+    assert "run measure-keys" in found.reason
+
+
+def test_npuw_leaves_values_that_are_split_from_others_as_they_are():
+    made = graphpass.PassManager(graphpass.parse("join-experts,compute-all-experts")).run(openvino_model("deepseek_v3"))
+    report = check_model(state_mutants.with_length_of_value(made.model), "npu")
+    assert report.holds, report.findings
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+
+
 def failing(model, variant, target):
     report = check_model(openvino_model(model, variant), target)
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions

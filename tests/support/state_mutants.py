@@ -64,6 +64,19 @@ def with_axes_written_apart(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_length_of_value(model: OpenVINOModel) -> OpenVINOModel:
+    """How long the past is, asked of values where it was asked of keys."""
+
+    def edit(native: Any) -> None:
+        caches = {gather.input_value(0).get_node().get_variable_id(): gather for gather in _gathers(native)}
+        for name, key in caches.items():
+            for port in key.output(0).get_target_inputs():
+                if port.get_node().get_type_name() == "ShapeOf" and ".key" in name:
+                    port.replace_source_output(caches[name.replace(".key", ".value")].output(0))
+
+    return _edited(model, edit)
+
+
 def without_initializer(stateless: OpenVINOModel) -> OpenVINOModel:
     """Stateful, but no variable has an initial value."""
     from openvino._offline_transformations import apply_make_stateful_transformation
