@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.attention import find_attention
 from graphpass.caches import Cache
 from graphpass.model import Model
 
-__all__ = ["absorbs_padding"]
+__all__ = ["absorbs_attention", "absorbs_padding"]
 
 #: Through attention a mask hides padding from other positions, and its size is no mask.
 _NO_WAY = frozenset({"ScaledDotProductAttention", "ShapeOf", "Softmax"})
@@ -19,6 +20,14 @@ def absorbs_padding(model: Model, cache: Cache) -> bool:
         cache: One of its linear caches: what enters it stays in it.
     """
     return cache.write not in model.analysis(_masked_writes)
+
+
+def absorbs_attention(model: Model, cache: Cache) -> bool:
+    """Whether what is written into ``cache``, a linear one of ``model``, is computed from what attention gives."""
+    graph = model.graph
+    attention = {found.node.index for found in model.analysis(find_attention)}
+    written = next(node for node in graph.of_op("Assign", "Result") if node.name == cache.write)
+    return any(node.index in attention for node in graph.behind(written.inputs[:1], lambda node: node.inputs))
 
 
 def _masked_writes(model: Model) -> set[str]:

@@ -13,8 +13,8 @@ from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import Tolerance, difference
 from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, tree_rounds
-from graphpass.verify.prompts import Prompt, Vocabulary, padded, rectangular
-from graphpass.verify.rows import RowByRow, misreads_left_padding
+from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, rectangular
+from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +50,8 @@ def compare(
     positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen. Where
     that happens to the reference itself, the batch is run without padding, and the result says so. A reference that
     takes padding in front for tokens (by an operator such as GroupQueryAttention, or in a linear cache) runs each row
-    of that batch alone, unless the candidate does so, too.
+    of that batch alone, unless the candidate does so, too; where what attention computes for padding then enters linear
+    caches, padding stands behind each row's first token instead, which it sees.
 
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
@@ -83,9 +84,11 @@ def compare(
     usual = Tolerance.for_models(reference, candidate)
     tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
     sessions = open_session(reference), open_session(candidate)
-    alone = misreads_left_padding(reference) and not misreads_left_padding(candidate)
-    lockstep = _Lockstep(*sessions, tolerance, alone=alone)
-    kinds = [model.analysis(analyze_caches).kind for model in (reference, candidate)]
+    both = reference, candidate
+    misreading = tuple(misreads_left_padding(model) for model in both)
+    inside = all(misreading) and any(is_undefined_behind_padding(model) for model in both)
+    lockstep = _Lockstep(*sessions, tolerance, alone=misreading == (True, False), inside=inside)
+    kinds = [model.analysis(analyze_caches).kind for model in both]
     try:
         return lockstep.run(steps, prompt_ids, kinds if edits else [])
     except UsageError as error:
@@ -101,10 +104,17 @@ def compare(
 
 class _Lockstep:
     def __init__(
-        self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance, *, alone: bool
+        self,
+        reference: DecodeSession,
+        candidate: DecodeSession,
+        tolerance: Tolerance,
+        *,
+        alone: bool,
+        inside: bool,
     ) -> None:
         self._reference = reference
         self._alone = RowByRow(reference) if alone else None
+        self._padded = padded_inside if inside else padded
         self._candidate = candidate
         self._tolerance = tolerance
         self._largest = 0.0
@@ -151,7 +161,7 @@ class _Lockstep:
             self._skipped[f"left padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
             prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
         else:
-            unlike = padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)])
+            unlike = self._padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)])
             if self._alone is None and self._reference_gives_nan(unlike):
                 self._skipped["left padding: the reference gives NaN behind it"] = None
                 unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
@@ -202,9 +212,15 @@ class _Lockstep:
                 edited = any(done.words for done in rounds[:step])
                 past = np.ones((len(ids), self._reference.length), np.int64) if edited else mask
                 mask = np.concatenate([past, np.ones_like(ids)], axis=1)
-            expected = reference.forward(ids, mask) if now.tree is None else editors[0].feed_tree(ids, now.tree)
+            positions = _slots(ids, mask) if prompt.counts_padding else None
+            if now.tree is not None:
+                expected = editors[0].feed_tree(ids, now.tree)
+            elif positions is not None:
+                expected = self._reference.forward(ids, mask, positions)
+            else:
+                expected = reference.forward(ids, mask)
             _greedy(expected[self._reference.logits_output], reference_ids)
-            got = self._try_candidate(editors[1], now, ids, mask)
+            got = self._try_candidate(editors[1], now, ids, mask, positions)
             if isinstance(got, str):
                 divergence: Divergence | None = Divergence(sequence, step, None, (), None, None, got)
                 break
@@ -228,11 +244,18 @@ class _Lockstep:
         return found, divergence
 
     def _try_candidate(
-        self, editor: Editor, now: Round, ids: NDArray[np.int64], mask: NDArray[np.int64]
+        self,
+        editor: Editor,
+        now: Round,
+        ids: NDArray[np.int64],
+        mask: NDArray[np.int64],
+        positions: NDArray[np.int64] | None,
     ) -> dict[str, Array] | str:
         try:
             editor.apply(now.edits)
-            return self._candidate.forward(ids, mask) if now.tree is None else editor.feed_tree(ids, now.tree)
+            if now.tree is not None:
+                return editor.feed_tree(ids, now.tree)
+            return self._candidate.forward(ids, mask, positions)
         except UnsupportedError as error:
             if error.id not in _FAILED:
                 raise
@@ -274,6 +297,12 @@ def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | No
 def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:
     """Whether it is [batch, length, ...], or [batch, 1, ...] for the last position, which is never padding."""
     return output.ndim >= 2 and output.shape[0] == counts.shape[0] and output.shape[1] in (1, counts.shape[1])
+
+
+def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The positions of the new ``ids`` where all tokens take one that ``mask`` has an entry for."""
+    total = mask.shape[1]
+    return np.broadcast_to(np.arange(total - ids.shape[1], total), ids.shape)
 
 
 def _greedy(logits: Array, chosen: list[list[int]]) -> None:

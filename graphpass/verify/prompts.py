@@ -12,7 +12,7 @@ from graphpass.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Prompt", "Vocabulary", "padded", "rectangular"]
+__all__ = ["Prompt", "Vocabulary", "padded", "padded_inside", "rectangular"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,12 +22,14 @@ class Prompt:
     Attributes:
         description: What they are, for people.
         ids: int64 [batch, length].
-        mask: int64 [batch, length], 0 at the padding that stands in front of shorter rows.
+        mask: int64 [batch, length], 0 at the padding of shorter rows.
+        counts_padding: Whether padding takes positions as tokens do.
     """
 
     description: str
     ids: NDArray[np.int64]
     mask: NDArray[np.int64]
+    counts_padding: bool = False
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -48,6 +50,18 @@ def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     mask = np.array([(0,) * (width - len(row)) + (1,) * len(row) for row in rows], np.int64)
     lengths = " and ".join(str(len(row)) for row in rows)
     return Prompt(f"{description} of {lengths} tokens, padded on the left", ids, mask)
+
+
+def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
+    """Prompts of several lengths, padded with id 0 behind the first token, so that all padding sees one.
+
+    Padding takes positions, since a model that counts them itself counts it, too.
+    """
+    left = padded(description, [row[1:] for row in rows])
+    ids = np.concatenate([np.array([row[:1] for row in rows], np.int64), left.ids], axis=1)
+    mask = np.pad(left.mask, [(0, 0), (1, 0)], constant_values=1)
+    lengths = " and ".join(str(len(row)) for row in rows)
+    return Prompt(f"{description} of {lengths} tokens, padded behind the first", ids, mask, counts_padding=True)
 
 
 class Vocabulary:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches import analyze_caches
-from graphpass.analysis.padding import absorbs_padding
+from graphpass.analysis.padding import absorbs_attention, absorbs_padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphpass.runtime.inputs import Array
     from graphpass.runtime.session import DecodeSession
 
-__all__ = ["RowByRow", "misreads_left_padding"]
+__all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding"]
 
 #: Operators of ONNX Runtime that are told how many positions of a row count, and take the first ones for them.
 _COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
@@ -27,6 +27,12 @@ def misreads_left_padding(model: Model) -> bool:
     linear = model.analysis(analyze_caches).of_kind("linear")
     counts = any(True for _ in model.graph.of_op(*_COUNT_FROM_THE_FRONT))
     return counts or any(absorbs_padding(model, cache) for cache in linear)
+
+
+def is_undefined_behind_padding(model: Model) -> bool:
+    """Whether ``model`` computes with what attention gives for padding in front, where a query sees no key at all."""
+    linear = model.analysis(analyze_caches).of_kind("linear")
+    return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
 
 
 class RowByRow:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy
+import openvino
 import pytest
+from openvino import opset13 as ops
 from support.models import export
 
 import graphpass
@@ -11,6 +16,8 @@ from graphpass.model import Model, load
 from graphpass.passes.mask_padding import MaskPadding
 from graphpass.verify import compare
 from graphpass.verify.rows import misreads_left_padding
+
+Rewrite = Callable[[openvino.Output], openvino.Node]
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +63,42 @@ def test_a_candidate_whose_states_keep_padding_out_is_right(name):
     comparison = compare(absorbing, masked, steps=3)
     assert comparison.passed, comparison.summary()
     assert not compare(masked, absorbing, steps=0).passed
+
+
+def rewired(model: Model, op: str, port: int | None, rewrite: Rewrite) -> Model:
+    """A copy in which ``rewrite`` changes what enters each ``op`` at ``port``, or what the input ``op`` gives."""
+    copy = model.clone()
+    for node in copy.ov_model.get_ordered_ops():
+        if port is not None and node.get_type_name() == op:
+            node.input(port).replace_source_output(rewrite(node.input_value(port)).output(0))
+        elif port is None and node.get_friendly_name() == op:
+            readers = node.output(0).get_target_inputs()
+            changed = rewrite(node.output(0)).output(0)
+            for reader in readers:
+                reader.replace_source_output(changed)
+    return copy
+
+
+def opened_where_nothing_is_seen(mask: openvino.Output) -> openvino.Node:
+    zero = ops.constant(numpy.float32(0))
+    sees_nothing = ops.less(ops.reduce_max(mask, numpy.array([-1]), keep_dims=True), ops.constant(numpy.float32(-1000)))
+    return ops.select(sees_nothing, zero, mask)
+
+
+def test_what_attention_gives_for_padding_alone_is_no_difference():
+    """Layers of attention stand before convolutions whose windows take it in, in the reference as in the candidate."""
+    absorbing = load(export("lfm2", "ov-stateless"))
+    other = rewired(absorbing, "ScaledDotProductAttention", 3, opened_where_nothing_is_seen)
+    comparison = compare(absorbing, other, steps=3)
+    assert comparison.passed, comparison.summary()
+    assert not comparison.skipped
+    assert "padded behind the first" in comparison.sequences[-1].description
+
+
+def test_padding_that_is_not_hidden_is_found_behind_such_layers():
+    absorbing = load(export("lfm2", "ov-stateless"))
+    one = ops.constant(numpy.int64(1))
+    open_to_all = rewired(absorbing, "attention_mask", None, lambda mask: ops.maximum(mask, one))
+    comparison = compare(absorbing, open_to_all, steps=0)
+    assert comparison.divergence is not None
+    assert comparison.divergence.sequence == 2
