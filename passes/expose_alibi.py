@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.masks import alibi_operands, is_exposed_alibi, mask_facts
-from graphpass.analysis.values import keeps_elements
-from graphpass.analysis.windows import one_number
+from graphpass.analysis.values import keeps_elements, one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED, MASKED_BELOW
 from graphpass.model import Dialect

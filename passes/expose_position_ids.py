@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.pairs import same_tensor
-from graphpass.analysis.windows import one_number
+from graphpass.analysis.slices import NO_END
+from graphpass.analysis.values import one_number
 from graphpass.graph import Graph, Node, Use, Value
 from graphpass.manager import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.model import Dialect, Model
@@ -137,7 +138,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 def _ends_last(graph: Graph, node: Node) -> bool:
     """Whether a Slice keeps columns up to the last one."""
     stop, axis = one_number(graph, node.inputs[2]), one_number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
-    return stop is not None and stop >= 2**31 - 1 and axis in {1, -1}
+    return stop is not None and stop >= NO_END and axis in {1, -1}
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:

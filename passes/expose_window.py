@@ -14,7 +14,8 @@ from graphpass.analysis.decomposed import read_scores
 from graphpass.analysis.mask_buffers import find_mask_buffers
 from graphpass.analysis.masks import mask_facts
 from graphpass.analysis.parts import NoMatchError
-from graphpass.analysis.windows import compared_positions, one_number
+from graphpass.analysis.values import one_number
+from graphpass.analysis.windows import compared_positions
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED_BELOW
 from graphpass.model import Dialect

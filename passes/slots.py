@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.slices import SLICES
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.onnx_rewrite import NodeWriter, check_opset
 from graphpass.onnx_tensors import element_code, graphs
@@ -33,8 +34,6 @@ Trim = Literal["slice", "begin-one"]
 
 #: The input that tells the past's length where it does not follow from others.
 PAST_LENGTH = "past_len"
-
-_TRIMS = frozenset({"Slice", "StridedSlice"})
 
 
 def growing_caches(model: Model) -> tuple[Cache, ...]:
@@ -146,7 +145,7 @@ def past_of(read: openvino.Node) -> tuple[openvino.Node, set[openvino.Input]]:
         readers = {reader for reader in readers if reader.get_node().get_name() != gather.get_name()}
         readers |= gather.output(0).get_target_inputs()
     kinds = {reader.get_node().get_type_name() for reader in readers} - {"ShapeOf"}
-    if kinds and kinds <= _TRIMS:
+    if kinds and kinds <= SLICES:
         raise PreconditionError("GP319", f"positions of {read.get_friendly_name()} are cut already")
     return gather or read, readers
 

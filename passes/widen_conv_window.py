@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.slices import NO_END
 from graphpass.conditions import STATEFUL
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
@@ -121,7 +122,7 @@ def _keeps_last(node: openvino.Node, joined: openvino.Node, width: int) -> bool:
     if any(bound is None or bound.size != 1 for bound in bounds):
         return False
     start, stop, step, axis = (int(bound.item()) for bound in bounds if bound is not None)
-    return start == -width and stop >= 2**31 - 1 and step == 1 and axis in {-1, _COLUMNS}
+    return start == -width and stop >= NO_END and step == 1 and axis in {-1, _COLUMNS}
 
 
 def _is_plain(convolution: openvino.Node, kernel: int) -> bool:

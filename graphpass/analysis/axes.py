@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.regroup import regroup
+from graphpass.analysis.slices import SLICES
 from graphpass.analysis.values import is_computed, is_scalar
 from graphpass.graph import Graph, Node, Value
 
@@ -95,7 +96,7 @@ def _layout(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, V
         return labels, None
     if node.op == "Broadcast":
         return _aligned(source, labels), None
-    if node.op in {"Slice", "StridedSlice"}:
+    if node.op in SLICES:
         return labels, Via("slice", node, tuple(_at(labels, axis) for axis in given.get("axes", ())))
     if node.op in {"Split", "VariadicSplit"} and "axis" in given:
         return labels, Via("part", node, (_at(labels, given["axis"]),))

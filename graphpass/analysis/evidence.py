@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from graphpass.analysis.axes import Via
 from graphpass.analysis.pairs import Pair
 from graphpass.analysis.reads import Read
+from graphpass.analysis.slices import SLICES
 from graphpass.analysis.updates import Update
+from graphpass.analysis.values import one_number
 from graphpass.graph import Graph, Node
 
 __all__ = ["kept_positions", "names", "notes", "read_by", "update_text"]
@@ -61,10 +63,10 @@ def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | No
 
 def _start(graph: Graph, cut: Node) -> int | None:
     """Where a Slice along one axis starts; ``None`` where that is computed, or there are several axes."""
-    if cut.op not in {"Slice", "StridedSlice"}:
+    if cut.op not in SLICES:
         return None
-    start = graph.constant(cut.inputs[1]) if len(cut.inputs) > 1 else None
-    return int(start.reshape(-1)[0]) if start is not None and start.size == 1 else None
+    start = one_number(graph, cut.inputs[1]) if len(cut.inputs) > 1 else None
+    return None if start is None else int(start)
 
 
 def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths import find_lengths
 from graphpass.analysis.masks import band_of
-from graphpass.analysis.windows import one_number
+from graphpass.analysis.slices import starts_at_first
+from graphpass.analysis.values import one_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,4 +98,4 @@ def _sliced_axis(graph: Graph, node: Node) -> int | None:
 def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Lengths) -> bool:
     """Whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
     stops = [sizes.value(slice_.native.input_value(2)) for slice_ in (rows, columns)]
-    return one_number(graph, columns.inputs[1]) == 0 and stops[0] is not None and stops[0] == stops[1]
+    return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

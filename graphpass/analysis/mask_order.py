@@ -6,10 +6,12 @@ from typing import Literal
 
 from graphpass.analysis.masks import WRITES, alibi_operands, mask_facts
 from graphpass.analysis.past_reach import uses_length
-from graphpass.analysis.windows import bound_of_positions, compared_positions, is_comparison, one_number
+from graphpass.analysis.slices import SLICES, starts_at_first
+from graphpass.analysis.values import one_number
+from graphpass.analysis.windows import bound_of_positions, compared_positions, is_comparison
 from graphpass.graph import Graph, Node, Value
 
-__all__ = ["FIRST_ONLY", "SLICES", "PastOrder", "order_of_mask", "starts_at_first"]
+__all__ = ["FIRST_ONLY", "PastOrder", "order_of_mask"]
 
 PastOrder = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
@@ -20,13 +22,6 @@ FIRST_ONLY = frozenset(
     {"Broadcast", "ConvertLike", "CumSum", "Pad", "Reshape", "Split", "Squeeze", "Tile", "Transpose", "Trilu"}
     | {"Unsqueeze", "VariadicSplit"}
 )
-
-SLICES = frozenset({"Slice", "StridedSlice"})
-
-
-def starts_at_first(graph: Graph, node: Node) -> bool:
-    """Whether a slice keeps the first ones."""
-    return node.op == "Slice" and one_number(graph, node.inputs[1]) == 0
 
 
 def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int]) -> PastOrder:

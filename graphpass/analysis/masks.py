@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions, one_number
+from graphpass.analysis.values import one_number
+from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions
 from graphpass.caches import MaskPart
 from graphpass.graph import Graph, Node, Value
 from graphpass.masked import MASKED_BELOW

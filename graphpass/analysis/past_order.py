@@ -16,10 +16,11 @@ from graphpass.analysis.attention import Attention, find_attention
 from graphpass.analysis.bodies import inlined
 from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.decomposed import read_scores
-from graphpass.analysis.mask_order import FIRST_ONLY, SLICES, PastOrder, order_of_mask, starts_at_first
+from graphpass.analysis.mask_order import FIRST_ONLY, PastOrder, order_of_mask
 from graphpass.analysis.parts import NoMatchError
 from graphpass.analysis.past_reach import reached, uses_length
-from graphpass.analysis.windows import one_number
+from graphpass.analysis.slices import SLICES, starts_at_first
+from graphpass.analysis.values import one_number
 from graphpass.caches import Inventory
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model

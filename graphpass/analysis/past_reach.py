@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.windows import one_number
+from graphpass.analysis.slices import NO_END, SLICES
+from graphpass.analysis.values import one_number
 from graphpass.graph import Graph, Node, Value
 
 __all__ = ["reached", "uses_length"]
 
 #: Operators that lay one number out in another shape or type.
 _SAME_NUMBERS = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-
-#: The last position that exporters name where they mean the end, at least.
-_NO_END = 2**31 - 1
 
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
@@ -53,14 +51,14 @@ def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
         return False
     start = graph.producer(_laid_out(graph, node.inputs[1]))
     stop = one_number(graph, node.inputs[2])
-    if start.op not in {"Multiply", "Negative"} or stop is None or stop < _NO_END:
+    if start.op not in {"Multiply", "Negative"} or stop is None or stop < NO_END:
         return False
     factors = [_laid_out(graph, value) for value in start.inputs]
     counts = [value for value in factors if one_number(graph, value) != -1]
     if len(counts) != 1 or len(factors) - len(counts) != (start.op == "Multiply"):
         return False
     size = graph.producer(counts[0])
-    return counts[0].node not in reached and size.op in {"Gather", "ShapeOf", "Slice", "StridedSlice"}
+    return counts[0].node not in reached and size.op in SLICES | {"Gather", "ShapeOf"}
 
 
 def _laid_out(graph: Graph, value: Value | None) -> Value:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from graphpass.analysis.parts import NoMatchError
 from graphpass.analysis.products import product_behind
-from graphpass.analysis.values import keeps_elements
+from graphpass.analysis.slices import NO_END, SLICES
+from graphpass.analysis.values import keeps_elements, one_number
 from graphpass.graph import Graph, Node, Value
 
 __all__ = ["COLUMN_DROPS", "Column", "dropped_column", "sink_of", "subtracts_row_maximum"]
@@ -18,10 +19,7 @@ __all__ = ["COLUMN_DROPS", "Column", "dropped_column", "sink_of", "subtracts_row
 Column = Literal["first", "last"]
 
 #: Operators that may drop the sink's column.
-COLUMN_DROPS = frozenset({"Slice", "StridedSlice", "VariadicSplit"})
-
-#: What slices are told to stop behind when they should not stop.
-_NO_END = 2**31 - 1
+COLUMN_DROPS = SLICES | {"VariadicSplit"}
 
 
 def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
@@ -85,13 +83,13 @@ def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
 def _slice(graph: Graph, node: Node) -> tuple[Value, Column] | None:
     if not _is_last(node, node.attributes.get("axes", ())) or not _has_step_one(graph, node):
         return None
-    column = _column(_number(graph, node.inputs[1]), _number(graph, node.inputs[2]))
+    column = _column(one_number(graph, node.inputs[1]), one_number(graph, node.inputs[2]))
     return None if column is None else (node.outputs[0], column)
 
 
 def _has_step_one(graph: Graph, node: Node) -> bool:
     """Whether a Slice keeps all between its bounds; the dialects differ in whether step or axes come first."""
-    others = [_number(graph, value) for value in node.inputs[3:] if value is not None]
+    others = [one_number(graph, value) for value in node.inputs[3:] if value is not None]
     return len(others) < 2 or 1 in others
 
 
@@ -107,8 +105,8 @@ def _strided_slice(graph: Graph, node: Node) -> tuple[Value, Column] | None:
     if step is not None and (step != 1).any():
         return None
     begins = [0 if free else int(bound) for bound, free in _bounds(begin, given["begin_mask"])]
-    ends = [_NO_END if free else int(bound) for bound, free in _bounds(end, given["end_mask"])]
-    if any(begins[:-1]) or any(bound < _NO_END for bound in ends[:-1]):
+    ends = [NO_END if free else int(bound) for bound, free in _bounds(end, given["end_mask"])]
+    if any(begins[:-1]) or any(bound < NO_END for bound in ends[:-1]):
         return None
     column = _column(begins[-1], ends[-1])
     return None if column is None else (node.outputs[0], column)
@@ -141,17 +139,12 @@ def _is_last(node: Node, axes: tuple[int | None, ...]) -> bool:
     return axes in {(-1,), ((node.outputs[0].rank or 0) - 1,)}
 
 
-def _number(graph: Graph, value: Value | None) -> int | None:
-    constant = graph.constant(value)
-    return int(constant.item()) if constant is not None and constant.size == 1 else None
-
-
-def _column(start: int | None, stop: int | None) -> Column | None:
+def _column(start: float | None, stop: float | None) -> Column | None:
     if start is None or stop is None:
         return None
     if (start, stop) == (0, -1):
         return "last"
-    return "first" if start == 1 and stop >= _NO_END else None
+    return "first" if start == 1 and stop >= NO_END else None
 
 
 def subtracts_row_maximum(graph: Graph, node: Node) -> bool:

@@ -12,6 +12,7 @@ from functools import reduce
 
 from graphpass.analysis.elementwise import ELEMENTWISE
 from graphpass.analysis.size import Classes, Size, Vector, multiply
+from graphpass.analysis.slices import NO_END
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Dimension, Model
 
@@ -22,9 +23,6 @@ _SAME = frozenset(
     {"Softmax", "LogSoftmax", "CumSum", "Roll", "ScatterNDUpdate", "ScatterElementsUpdate", "ScatterUpdate"}
     | {"TensorScatter", "QuantizeLinear", "FakeQuantize", "Round", "Trilu", "ReverseSequence"}
 )
-
-#: A Slice that ends here ends where the tensor does.
-_END = 2**31 - 1
 
 #: Longer vectors of integers are no shapes.
 _LONGEST = 16
@@ -135,7 +133,7 @@ class Sizes:
     def _position(size: Size, position: Size | None) -> Size | None:
         if position is None:
             return None
-        if position.plain is not None and position.plain >= _END:
+        if position.plain is not None and position.plain >= NO_END:
             return size
         return size + position if position.is_negative else position
 

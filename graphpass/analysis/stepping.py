@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.flat import flat_caches
 from graphpass.analysis.shifts import shifted_in
+from graphpass.analysis.slices import starts_at_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,18 +66,13 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
         value = pending.pop()
         for use in graph.uses(value):
             node = use.node
-            if use.port == 0 and (node.op in _LAYOUT or (node.op == "Slice" and _begins_with_the_first(graph, node))):
+            # Of a mask over past and new tokens the first ones are the past's; the last ones are the new tokens'.
+            if use.port == 0 and (node.op in _LAYOUT or starts_at_first(graph, node)):
                 pending += node.outputs
             elif node.op == "Multiply" and _has_one_number_a_token(value):
                 other = node.inputs[1 - use.port]
                 if other is not None and other.shape is not None and _is_hidden(other.shape):
                     yield node
-
-
-def _begins_with_the_first(graph: Graph, node: Node) -> bool:
-    """Whether a Slice takes columns from 0 on; of a mask over past and new tokens the last ones are the new tokens'."""
-    start = graph.constant(node.inputs[1]) if node.inputs[1] is not None else None
-    return start is not None and bool((start == 0).all())
 
 
 def _has_one_number_a_token(mask: Value) -> bool:

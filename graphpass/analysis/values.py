@@ -9,7 +9,7 @@ from graphpass.graph import Graph, Node, Value
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["SAME_ELEMENTS", "held_constant", "is_computed", "is_scalar", "keeps_elements"]
+__all__ = ["SAME_ELEMENTS", "held_constant", "is_computed", "is_scalar", "keeps_elements", "one_number"]
 
 #: Operators that pass a tensor's elements on unchanged in place and order.
 SAME_ELEMENTS = frozenset({"Convert", "Identity"})
@@ -55,3 +55,9 @@ def held_constant(graph: Graph, value: Value | None) -> numpy.ndarray | None:
             return graph.constant(value)
         value = node.inputs[0]
     return None
+
+
+def one_number(graph: Graph, value: Value | None) -> float | None:
+    """The value of a constant with one element."""
+    constant = graph.constant(value)
+    return float(constant.item()) if constant is not None and constant.size == 1 else None

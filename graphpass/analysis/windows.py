@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphpass.analysis.values import one_number
 from graphpass.graph import Graph, Node, Value
 
-__all__ = ["Comparison", "bound_of_positions", "compared_positions", "is_comparison", "one_number"]
+__all__ = ["Comparison", "bound_of_positions", "compared_positions", "is_comparison"]
 
 #: Comparisons: which operand is the lesser one, and whether they may be equal. ONNX and OpenVINO differ in a word.
 _COMPARISONS = {
@@ -106,12 +107,6 @@ def _shift(graph: Graph, positions: Value) -> int:
         shift += int(numbers[port] or 0) * (-1 if node.op == "Subtract" else 1)
         value = node.inputs[1 - port]
     return shift
-
-
-def one_number(graph: Graph, value: Value | None) -> float | None:
-    """The value of a constant with one element."""
-    constant = graph.constant(value)
-    return float(constant.item()) if constant is not None and constant.size == 1 else None
 
 
 def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value], list[Value], int]:

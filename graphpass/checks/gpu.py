@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.slices import SLICES
 from graphpass.checks.chain import PatternBreakError, appending
 from graphpass.checks.common import failing_branches
 from graphpass.checks.finding import Finding
@@ -29,8 +30,6 @@ _SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
 
 #: Of a trim that begins at 1.
 _ONE_VERSION = "by 2026.4.1 alone: later versions do not fuse it and, like all other devices, drop the first position"
-
-_TRIMS = frozenset({"Slice", "StridedSlice"})
 
 
 class _RefusalError(PatternBreakError):
@@ -82,7 +81,7 @@ def _form(graph: Graph, write: Node) -> str:
     if concat.op != "Concat":
         raise PatternBreakError(concat, f"{concat.op} stands where the Concat of past and new positions is looked for")
     past = _before(graph, concat)
-    if past.op in _TRIMS:
+    if past.op in SLICES:
         return _trimmed(graph, past)
     if past.op == "ScatterElementsUpdate":
         if _is_reorder(graph, past):

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.padding import absorbs_padding
+from graphpass.analysis.slices import SLICES
 from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
 from graphpass.checks.masks import constant_window, positions_of_angles
@@ -46,8 +47,6 @@ _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 _TOKENS = frozenset({"input_ids", "inputs_embeds"})
 
 _BETWEEN = frozenset({"Concat", "ShapeOf"})
-
-_CUTS = frozenset({"Slice", "StridedSlice"})
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -123,7 +122,7 @@ def _cache(graph: Graph, cache: Cache, read: Node | None, instead: str) -> Findi
     for use in graph.uses(gather.outputs[0]):
         if use.node.op not in _BETWEEN:
             reason = f"{use.node.op} stands between the Gather and the Concat of past and new positions"
-            if use.node.op in _CUTS:
+            if use.node.op in SLICES:
                 reason += f": take the model as it was before; {instead}"
             return found("refused", use.node, reason, _EMPTY)
     for use in length_reads(graph, read) if cache.role == "value" and is_transposed(graph, read) else ():
