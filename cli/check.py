@@ -8,10 +8,11 @@ import click
 
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
+from .paths import PATH
 
 
 @click.command("check")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.option("--target", required=True, help="Whose runtime: cpu, gpu, npu, paged or ort.")
 @click.option("--confirm/--no-confirm", default=True, show_default=True, help="Try it out, as far as that goes here.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")

@@ -8,16 +8,17 @@ import click
 
 from .console import Console, pass_console, talk_options
 from .models import load_model
+from .paths import PATH
 
 
 @click.command("diff")
-@click.argument("models", type=click.Path(path_type=Path), nargs=-1, metavar="A B")
+@click.argument("models", type=PATH, nargs=-1, metavar="A B")
 @click.option("--format", "form", type=click.Choice(["text", "json", "html"]), default="text", help="How to print it.")
 @click.option("--all", "unfolded", is_flag=True, help="Tell every change, also where there are many.")
 @click.option(
     "--textconv",
     "listed",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Instead, print one file as text that git can compare line by line.",
 )

@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError
 
 from .models import load_model
 from .pipelines import prove_by, run_pipeline
-from .results import files_told, is_current, refuse_input
+from .results import Result, refuse_input
 from .tokenizers import add_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from graphpass.encoder_decoder import EncoderDecoder
     from graphpass.manager import PipelineResult
     from graphpass.model import Model
-    from graphpass.storage.write import Weights
     from graphpass.targets import Target
 
     from .console import Console
-    from .pipelines import Observation
+    from .job import Job
 
-__all__ = ["Options", "convert_folder"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What ``convert`` was told.
-
-    Attributes:
-        recorded: What of it the manifest tells.
-    """
-
-    output: Path
-    if_changed: bool
-    verify: bool
-    declared: tuple[str, ...]
-    allow_unfused: bool
-    weights: Weights
-    tokenizer: bool
-    observation: Observation
-    recorded: Mapping[str, Any]
+__all__ = ["convert_folder"]
 
 
-def convert_folder(console: Console, files: EncoderDecoder, target: Target, options: Options) -> None:
+def convert_folder(
+    console: Console,
+    job: Job,
+    files: EncoderDecoder,
+    target: Target,
+    options: Mapping[str, Any],
+    *,
+    allow_unfused: bool,
+    tokenizer: bool,
+) -> None:
     """Convert both parts, compare them with the input, and write them and what lies beside the input.
 
     Raises:
@@ -60,10 +48,6 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
     from graphpass.encoder_decoder import DECODER_FILE, ENCODER_FILE
     from graphpass.errors import PassFailedError
     from graphpass.runtime.encoder_decoder import EncoderDecoderModels
-    from graphpass.storage.companions import copy_companions
-    from graphpass.storage.manifest import describe_parts, manifest_of, write_manifest
-    from graphpass.storage.staging import staging
-    from graphpass.storage.write import stage_model
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
 
     from .contract import hold_to_contract
@@ -71,12 +55,12 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
     if target.gives_up_fusion:
         raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
     encoder = load_model(files.encoder, console)
-    decoder = load_model(files.decoder, console, options.declared)
+    decoder = load_model(files.decoder, console, job.declared)
     first = decoder if files.merged else None if files.first is None else load_model(files.first, console)
     for name in (ENCODER_FILE, DECODER_FILE):
         for part in (encoder, decoder, first):
             if part is not None:
-                refuse_input(part, options.output / name)
+                refuse_input(part, job.output / name)
     plans = (
         ("encoder", encoder, target.encoder_pipeline(encoder)),
         ("decoder", decoder, target.decoder_pipeline(decoder, files.first)),
@@ -85,49 +69,36 @@ def convert_folder(console: Console, files: EncoderDecoder, target: Target, opti
     if first is not None and not files.merged:
         inputs["first decoder"] = first
     pipelines = {name: passes for name, _, passes in plans}
-    with console.activity("reading what the input holds"):
-        described = describe_parts(inputs, pipelines, options.recorded, weights=options.if_changed)
-    manifest = manifest_of(options.output, is_file=False)
-    if options.if_changed and is_current(manifest, described, console):
+    made = Result(console, job, inputs, pipelines, options)
+    if made.is_there():
         return
-    report = [f"{files.encoder.parent} -> {options.output} for {target.name}"]
+    report = [f"{files.encoder.parent} -> {job.output} for {target.name}"]
     results: dict[str, PipelineResult] = {}
-    with staging(options.output) as folder:
+    with made.staged() as folder:
         for name, part, passes in plans:
-            observation = options.observation
+            observation = job.observation
             if observation.dump_dir is not None:
                 observation = replace(observation, dump_dir=observation.dump_dir / name)
             result, told = run_pipeline(passes, part, console, observation)
             report += ["", *_part(name, part, result.model), *told]
             results[name] = result
-        made = {ENCODER_FILE: results["encoder"].model, DECODER_FILE: results["decoder"].model}
-        if missing := OPENVINO.missing(made[ENCODER_FILE]):
+        models = {ENCODER_FILE: results["encoder"].model, DECODER_FILE: results["decoder"].model}
+        if missing := OPENVINO.missing(models[ENCODER_FILE]):
             raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
-        target.check(made[DECODER_FILE])
+        target.check(models[DECODER_FILE])
         with console.activity("checking"):
-            contract = hold_to_contract(
-                made[DECODER_FILE], target.name, confirm=options.verify, allowed=options.allow_unfused
-            )
+            contract = hold_to_contract(models[DECODER_FILE], target.name, confirm=job.verify, allowed=allow_unfused)
         report += ["", *contract] if contract else []
         verdict = "not verified (--no-verify)"
-        if options.verify:
+        if job.verify:
             reference = EncoderDecoderModels(encoder, decoder, first)
-            candidate = EncoderDecoderModels(made[ENCODER_FILE], made[DECODER_FILE], None)
+            candidate = EncoderDecoderModels(models[ENCODER_FILE], models[DECODER_FILE], None)
             hint = "nothing was written; --no-verify writes it all the same"
             verdict = prove_by(lambda: compare_encoder_decoders(reference, candidate), console, hint).summary()
-        about_tokenizer = add_tokenizer(files.decoder, folder, console) if options.tokenizer else []
-        with console.activity("writing"):
-            shared = [stage_model(part, folder, name, weights=options.weights) for name, part in made.items()]
-            copy_companions(files.decoder, folder)
-            records = {name: result.records for name, result in results.items()}
-            write_manifest(manifest_of(folder, is_file=False), described, records, list(made))
-            written = files_told(folder, shared) + about_tokenizer
-    if console.quiet:
-        for name in made:
-            console.result(str(options.output / name))
-    else:
-        end = ["", f"verified  {verdict}", "", f"written to {options.output}", *(f"  {file}" for file in written)]
-        console.result("\n".join([*report, *end]))
+        about_tokenizer = add_tokenizer(files.decoder, folder, console) if tokenizer else []
+        records = {name: result.records for name, result in results.items()}
+        made.write(folder, models, records, files.decoder)
+    made.tell([*report, "", f"verified  {verdict}"], about_tokenizer)
 
 
 def _part(name: str, before: Model, after: Model) -> list[str]:

@@ -8,13 +8,14 @@ import click
 
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
+from .paths import PATH
 
 
 @click.command("inspect")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.option("--all", "unfolded", is_flag=True, help="Tell every cache by itself, with the evidence for what it is.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
-@click.option("--html", "page", type=click.Path(path_type=Path), help="Also write a report to look at: one file.")
+@click.option("--html", "page", type=PATH, help="Also write a report to look at: one file.")
 @cache_option
 @talk_options
 @pass_console

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,9 +21,11 @@ from graphpass.instrumentation import (
 )
 
 from .console import Console, columns
+from .paths import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from graphpass.manager import Pass, PipelineResult
     from graphpass.model import Model
@@ -39,17 +40,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Observation:
     """What the instrumentation flags ask for."""
 
-    print_changed: bool
-    verify_each: bool
-    dump_dir: Path | None
+    print_changed: bool = False
+    verify_each: bool = False
+    dump_dir: Path | None = None
 
 
 def instrument_options(command: Function) -> Function:
     """The options ``--print-changed``, ``--verify-each`` and ``--dump-dir``."""
     for option in (
-        click.option(
-            "--dump-dir", type=click.Path(path_type=Path), help="Write the model after each pass into this folder."
-        ),
+        click.option("--dump-dir", type=PATH, help="Write the model after each pass into this folder."),
         click.option("--verify-each", is_flag=True, help="Check the graph and compare its numbers after each pass."),
         click.option("--print-changed", is_flag=True, help="Tell what operators each pass added and removed."),
     ):

@@ -1,11 +1,8 @@
-"""Writing the result of a pipeline, all files or none."""
+"""What a command makes of its input: left alone where it is there, written whole or not at all, and told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError
 from graphpass.storage.write import is_same_place
@@ -13,29 +10,128 @@ from graphpass.storage.write import is_same_place
 from .sizes import in_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from graphpass.manager import PipelineResult
-    from graphpass.model import Dialect, Model
-    from graphpass.storage.write import Weights, Written
+    from graphpass.manager import Pass, PassRecord
+    from graphpass.model import Model
+    from graphpass.storage.write import Written
 
     from .console import Console
+    from .job import Job
 
-__all__ = [
-    "FILE_NAMES",
-    "files_told",
-    "if_changed_option",
-    "is_current",
-    "refuse_input",
-    "stage_result",
-    "weights_option",
-]
+__all__ = ["Result", "files_told", "refuse_input", "tell"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: What a model file is called in a folder.
-FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
+class Result:
+    """The result of a job, with its manifest.
+
+    Attributes:
+        folder: Where it goes.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        job: Job,
+        inputs: Model | Mapping[str, Model],
+        passes: Sequence[Pass[Any]] | Mapping[str, Sequence[Pass[Any]]],
+        options: Mapping[str, Any] | None = None,
+        *,
+        is_file: bool = False,
+    ) -> None:
+        """Read what it is to be made from.
+
+        Args:
+            console: Where to say what is done.
+            job: What was asked for.
+            inputs: See `graphpass.storage.manifest.describe`.
+            passes: See there.
+            options: What else than the job it depends on.
+            is_file: Whether the output is a model file, written without what lies beside the input.
+
+        Raises:
+            ReadError: As `graphpass.storage.manifest.describe`.
+        """
+        from graphpass.storage.manifest import describe
+
+        self.folder = job.output.parent if is_file else job.output
+        self._console, self._job, self._is_file = console, job, is_file
+        self._files: list[str] = []
+        self._graphs: list[str] = []
+        with console.activity("reading what the input holds"):
+            self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
+
+    def is_there(self) -> bool:
+        """Whether nothing is to be done, since an earlier job made the same; says so, or why not, where that counts."""
+        from graphpass.storage.manifest import graphs_of, manifest_of, stale
+
+        if not self._job.if_changed:
+            return False
+        manifest = manifest_of(self._job.output, is_file=self._is_file)
+        if (reason := stale(manifest, self._described)) is not None:
+            self._console.note(f"not up to date: {reason}")
+            return False
+        same = "is up to date: the same input, pipeline, options and versions; nothing was done"
+        for graph in graphs_of(manifest):
+            self._console.result(str(graph) if self._console.quiet else f"{graph} {same}")
+        return True
+
+    def staged(self) -> AbstractContextManager[Path]:
+        """A folder to write into; see `graphpass.storage.staging.staging`.
+
+        It comes before the work, so that a place which cannot be written to is known by then.
+        """
+        from graphpass.storage.staging import staging
+
+        return staging(self.folder)
+
+    def write(
+        self,
+        staged: Path,
+        models: Mapping[str, Model],
+        records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
+        source: Path | None,
+    ) -> None:
+        """Write models, and what belongs to them, into the staged folder.
+
+        Args:
+            staged: What `staged` gave.
+            models: By the names of their files.
+            records: What each pass did; see `graphpass.storage.manifest.write_manifest`.
+            source: A file of the input, beside which configurations and tokenizers lie.
+        """
+        from graphpass.storage.companions import copy_companions
+        from graphpass.storage.manifest import manifest_of, write_manifest
+        from graphpass.storage.write import stage_model
+
+        self._graphs = list(models)
+        with self._console.activity("writing"):
+            written = [stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()]
+            if source is not None and not self._is_file:
+                copy_companions(source, staged, next(iter(models.values())).dialect)
+            place = staged / self._graphs[0] if self._is_file else staged
+            write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, self._graphs)
+        self._files = files_told(staged, written)
+
+    def tell(self, report: Iterable[str], notes: Iterable[str] = ()) -> None:
+        """Print what was done and written, or where the result is, if quiet.
+
+        Args:
+            report: Lines.
+            notes: Lines about what lies beside the models.
+        """
+        tell(self._console, report, self.folder, [*self._files, *notes], [self.folder / name for name in self._graphs])
+
+
+def tell(console: Console, report: Iterable[str], folder: Path, files: Iterable[str], results: Iterable[Path]) -> None:
+    """Print what was done, and the files that were written into a folder; if quiet, only the results."""
+    if console.quiet:
+        for result in results:
+            console.result(str(result))
+    else:
+        console.result("\n".join([*report, "", f"written to {folder}", *(f"  {file}" for file in files)]))
 
 
 def refuse_input(model: Model, target: Path) -> None:
@@ -56,76 +152,7 @@ def refuse_input(model: Model, target: Path) -> None:
             raise UsageError("GP203", f"writing {target} would overwrite {source}, which belongs to the input", hint)
 
 
-def weights_option(command: Function) -> Function:
-    """The option ``--weights``."""
-    return click.option(
-        "--weights",
-        type=click.Choice(["auto", "share", "copy"]),
-        default="auto",
-        show_default=True,
-        help="Copy the input's weight file, or share it: a hard link, to which what passes made is appended.",
-    )(command)
-
-
-def if_changed_option(command: Function) -> Function:
-    """The option ``--if-changed``."""
-    return click.option(
-        "--if-changed",
-        is_flag=True,
-        help="Do nothing where the result of the same input, options and versions is there.",
-    )(command)
-
-
-def is_current(manifest: Path, described: Mapping[str, Any], console: Console) -> bool:
-    """Whether the result beside a manifest is what the described work would give; says so, or why not."""
-    from graphpass.storage.manifest import graphs_of, stale
-
-    if (reason := stale(manifest, described)) is not None:
-        console.note(f"not up to date: {reason}")
-        return False
-    same = "is up to date: the same input, pipeline, options and versions; nothing was done"
-    for graph in graphs_of(manifest):
-        console.result(str(graph) if console.quiet else f"{graph} {same}")
-    return True
-
-
-def stage_result(
-    result: PipelineResult,
-    source: Path | None,
-    folder: Path,
-    file_name: str,
-    weights: Weights,
-    described: Mapping[str, Any],
-    *,
-    companions: bool,
-) -> list[str]:
-    """Write models, and what belongs to them, into a staged folder.
-
-    Args:
-        result: What the pipeline made.
-        source: The file that the pipeline's input was read from, beside which they lie.
-        folder: A folder of `graphpass.storage.staging.staging`.
-        file_name: Name of the model file.
-        weights: See `graphpass.storage.write.stage_model`.
-        described: What the manifest is to say of the work; see `graphpass.storage.manifest.describe`.
-        companions: Whether configurations and tokenizers beside the source come along.
-
-    Returns:
-        The files written, relative to the folder, with their sizes; and what was done to shared files.
-    """
-    from graphpass.storage.companions import copy_companions
-    from graphpass.storage.manifest import manifest_of, write_manifest
-    from graphpass.storage.write import stage_model
-
-    written = stage_model(result.model, folder, file_name, weights=weights)
-    if companions and source is not None:
-        copy_companions(source, folder, result.model.dialect)
-    manifest = manifest_of(folder if companions else folder / file_name, is_file=not companions)
-    write_manifest(manifest, described, result.records, [file_name])
-    return files_told(folder, [written])
-
-
-def files_told(folder: Path, written: Iterable[Written]) -> list[str]:
+def files_told(folder: Path, written: Iterable[Written] = ()) -> list[str]:
     """The files in a staged folder with their sizes; and what was done to files that models share with others."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]

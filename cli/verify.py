@@ -8,6 +8,7 @@ import click
 
 from .console import Console, pass_console, talk_options
 from .models import load_model
+from .paths import PATH
 
 
 def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -20,8 +21,8 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
 
 
 @click.command("verify")
-@click.argument("reference", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("reference", type=PATH)
+@click.argument("candidate", type=PATH)
 @click.option(
     "--steps", type=click.IntRange(min=0), default=12, show_default=True, help="Greedy steps after each prefill."
 )

@@ -9,6 +9,7 @@ import click
 
 from .console import Console, columns, pass_console, talk_options
 from .models import load_model
+from .paths import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ _ENDS = 6
 
 
 @click.command("why")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.argument("cache")
 @click.option("--all", "unfolded", is_flag=True, help="Tell the whole way, also what only lays out or converts.")
 @talk_options

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphpass.manager import Pass, PassRecord
     from graphpass.model import Model
 
-__all__ = ["describe", "describe_parts", "graphs_of", "manifest_of", "stale", "write_manifest"]
+__all__ = ["describe", "graphs_of", "manifest_of", "stale", "write_manifest"]
 
 #: The form of the file, to be raised when an older one cannot be compared any more.
 _FORM = 2
@@ -35,12 +35,18 @@ def manifest_of(result: Path, *, is_file: bool) -> Path:
     return result.parent / f"{result.name}.graphpass.json" if is_file else result / "graphpass.json"
 
 
-def describe(model: Model, passes: Sequence[Pass[Any]], options: Mapping[str, Any], *, weights: bool) -> dict[str, Any]:
+def describe(
+    models: Model | Mapping[str, Model],
+    passes: Sequence[Pass[Any]] | Mapping[str, Sequence[Pass[Any]]],
+    options: Mapping[str, Any],
+    *,
+    weights: bool,
+) -> dict[str, Any]:
     """What a result is to be made from, and how. The same description gives the same result.
 
     Args:
-        model: The input, as it was read.
-        passes: The pipeline.
+        models: The input, as it was read; or several by what they are, ``"encoder"``, which lie in one folder.
+        passes: The pipeline; of each part of the result, where there are several.
         options: Whatever else the result depends on.
         weights: Whether to tell what the weights hold. They are read for that once; see `digests_of`.
 
@@ -48,31 +54,25 @@ def describe(model: Model, passes: Sequence[Pass[Any]], options: Mapping[str, An
         ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
             the model was read.
     """
-    found = _source(model, weights=weights) | _beside(model)
-    return _work(found, options, format_passes(passes))
-
-
-def describe_parts(
-    models: Mapping[str, Model],
-    pipelines: Mapping[str, Sequence[Pass[Any]]],
-    options: Mapping[str, Any],
-    *,
-    weights: bool,
-) -> dict[str, Any]:
-    """What a result of several models is to be made from, and how; see `describe`.
-
-    Args:
-        models: The inputs by what they are, ``"encoder"``; they lie in one folder.
-        pipelines: The pipeline of each result.
-        options: Whatever else the results depend on.
-        weights: Whether to tell what the weights hold.
-
-    Raises:
-        ReadError: GP110, GP111 and GP113, as `describe`.
-    """
-    found = {name: _source(model, weights=weights) for name, model in models.items()}
-    found |= _beside(next(iter(models.values())))
-    return _work(found, options, {name: format_passes(passes) for name, passes in pipelines.items()})
+    found: dict[str, Any]
+    if isinstance(models, Mapping):
+        found = {name: _source(model, weights=weights) for name, model in models.items()}
+        found |= _beside(next(iter(models.values())))
+    else:
+        found = _source(models, weights=weights) | _beside(models)
+    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
+    pipeline: Any
+    if isinstance(passes, Mapping):
+        pipeline = {name: format_passes(each) for name, each in passes.items()}
+    else:
+        pipeline = format_passes(passes)
+    return {
+        "manifest": _FORM,
+        "input": found,
+        "versions": dict(sorted(versions.items())),
+        "options": dict(options),
+        "pipeline": pipeline,
+    }
 
 
 def write_manifest(
@@ -85,7 +85,7 @@ def write_manifest(
 
     Args:
         path: The file to write, beside the result.
-        described: What `describe` or `describe_parts` said before the work.
+        described: What `describe` said before the work.
         records: What each pass did; of each pipeline, where there are several.
         graphs: Names of the result's graph files. They are told by digest; weights, which another result may share and
             add to, by their size.
@@ -147,17 +147,6 @@ def _source(model: Model, *, weights: bool) -> dict[str, Any]:
 def _beside(model: Model) -> dict[str, Any]:
     assert model.path is not None
     return {"beside": {file.name: _digest(file) for file in companions(model.path, "onnx")}}
-
-
-def _work(found: Mapping[str, Any], options: Mapping[str, Any], pipeline: str | Mapping[str, str]) -> dict[str, Any]:
-    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
-    return {
-        "manifest": _FORM,
-        "input": dict(found),
-        "versions": dict(sorted(versions.items())),
-        "options": dict(options),
-        "pipeline": pipeline,
-    }
 
 
 def _first_change(before: Any, after: Any) -> str | None:
