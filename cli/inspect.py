@@ -9,6 +9,7 @@ import click
 from .console import Console, pass_console, talk_options
 from .models import cache_option, load_model
 from .paths import PATH
+from .results import refuse_input
 
 
 @click.command("inspect")
@@ -29,6 +30,8 @@ def command(
     rules, and with warnings. `graphpass why MODEL CACHE` reasons about one cache.
     """
     loaded = load_model(model, console, declared)
+    if page is not None:
+        refuse_input(loaded, page)
 
     from graphpass.analysis.caches import analyze_caches
     from graphpass.views import view_caches

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from graphpass.errors import GraphpassError
+from graphpass.errors import GraphpassError, WriteError
 
 from .console import Console, talk_options
 from .group import LazyGroup
@@ -58,11 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     color = False if os.environ.get("NO_COLOR") else None
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_streams()
     try:
         with click.Context(click.Command("graphpass"), color=color):
             return _run(given, console, color)
     except BrokenPipeError:
-        _close_output()
+        _close_output(sys.stdout, sys.stderr)
         return _NOBODY_READS
 
 
@@ -86,6 +87,14 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         return error.exit_code
     except BrokenPipeError:
         raise
+    except OSError as error:
+        if error.filename is not None:
+            return _internal(error, console)
+        # What fails without a file's name is a stream: those of the command itself are the only ones here.
+        _close_output(sys.stdout)
+        refused = WriteError("GP501", f"cannot print the result: {error.strerror}", "make room, or print it elsewhere")
+        console.error(refused)
+        return refused.exit_code
     except Exception as error:  # noqa: BLE001 - the program's outermost frame
         return _internal(error, console)
     return 0
@@ -101,8 +110,15 @@ def _internal(error: Exception, console: Console) -> int:
     return _INTERNAL
 
 
-def _close_output() -> None:
+def _open_streams() -> None:
+    """Open what the caller closed: libraries print there, and the next file to be opened would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process
+
+
+def _close_output(*streams: TextIO) -> None:
     """Let what is still buffered go nowhere, so that the interpreter does not complain while it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in streams:
         os.dup2(nowhere, stream.fileno())

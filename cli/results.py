@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError
@@ -53,10 +54,12 @@ class Result:
 
         Raises:
             ReadError: As `graphpass.storage.manifest.describe`.
+            UsageError: GP204, models are to be dumped into a folder that appears only at the end.
         """
         from graphpass.storage.manifest import describe
 
         self.folder = job.output.parent if is_file else job.output
+        _refuse_dumps(job.observation.dump_dir, self.folder)
         self._console, self._job, self._is_file = console, job, is_file
         self._files: list[str] = []
         self._graphs: list[str] = []
@@ -157,6 +160,15 @@ def files_told(folder: Path, written: Iterable[Written] = ()) -> list[str]:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]
     return told + [_warning(shared, one.appended) for one in written for shared in one.shared]
+
+
+def _refuse_dumps(dumps: Path | None, folder: Path) -> None:
+    if dumps is None or os.path.lexists(folder):
+        return
+    place = dumps.resolve()
+    if folder.resolve() in (place, *place.parents):
+        reason = f"models cannot be dumped into {dumps}: {folder} appears when the work is done"
+        raise UsageError("GP204", reason, f"make {folder} first, or dump into another folder")
 
 
 def _warning(shared: Path, appended: int) -> str:

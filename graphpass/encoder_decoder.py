@@ -45,8 +45,12 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
         UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder; GP227, files of another kind
             of encoder-decoder models.
     """
-    found = [(prefix, suffix) for prefix, suffix in _FORMS if (path / f"{prefix}encoder_model{suffix}").is_file()]
-    if all((path / name).is_file() for name in _BUILDER):
+    try:
+        names = {file.name for file in path.iterdir()}
+    except OSError:  # `graphpass.model.find_model` says why
+        return None
+    found = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
+    if names.issuperset(_BUILDER):
         reason = f"{path} holds an encoder that fills the caches of cross attention itself, as ONNX Runtime GenAI wants"
         raise UsageError("GP227", reason, "export the model with optimum instead")
     if not found:

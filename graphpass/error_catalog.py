@@ -62,6 +62,10 @@ CATALOG: dict[str, str] = {
         "The result would overwrite the model that it is made from. graphpass never edits a model in place: write "
         "to another folder or file."
     ),
+    "GP204": (
+        "The folder of --dump-dir lies in the output folder, which is not there yet and appears at once with all its "
+        "files when the work is done. Make the output folder first, or dump into another one."
+    ),
     "GP210": (
         "The text of the pipeline does not follow the grammar: names separated by commas, options in braces, for "
         "example to-openvino,make-stateful{beam-index=true}. The caret shows where. In a shell, put quotes around "
@@ -174,7 +178,7 @@ CATALOG: dict[str, str] = {
     ),
     "GP250": (
         "A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative "
-        "number of steps."
+        "number of steps, a tolerance that is no number from 0 on."
     ),
     "GP261": "Speculative decoding was asked for no tokens at all. Ask for at least one.",
     "GP262": (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -30,6 +32,11 @@ Analysis = TypeVar("Analysis")
 
 #: Models that stand beside a language model and are never meant by the folder they lie in.
 _COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
+
+#: Endings of weights without a graph.
+_CHECKPOINTS = frozenset({".safetensors", ".gguf", ".pt", ".pth"})
+
+_EXPORT = "export the checkpoint first: optimum-cli export onnx, or optimum-cli export openvino"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +178,25 @@ def find_model(path: str | Path) -> Path:
     """
     path = Path(path)
     try:
-        path.stat()
+        return _found(path)
     except FileNotFoundError as error:
-        raise ReadError("GP101", f"{path} does not exist") from error
+        raise ReadError("GP101", f"{path} does not exist", _did_you_mean(path)) from error
     except OSError as error:
-        raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}") from error
+        hint = "let this user read it, and the folders in which it lies"
+        raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}", hint) from error
+
+
+def _found(path: Path) -> Path:
+    path.stat()
     if path.is_file():
-        if path.suffix.lower() not in {".onnx", ".xml"}:
-            raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", "name the model file itself")
+        if not _is_graph(path):
+            raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", _instead_of_file(path))
         return path
     if not path.is_dir():
-        raise ReadError("GP102", f"{path} is neither a file nor a folder")
+        raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
     found = models_in(path)
     if not found:
-        raise ReadError("GP103", f"{path} holds no .onnx or .xml model")
+        raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
     if len(found) > 1:
         names = ", ".join(file.name for file in found)
         raise UsageError(
@@ -196,10 +208,40 @@ def find_model(path: str | Path) -> Path:
 def models_in(folder: Path) -> list[Path]:
     """The model files directly in ``folder``, sorted by name; tokenizer models do not count."""
     return sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() in {".onnx", ".xml"} and file.name not in _COMPANION_MODELS and file.is_file()
+        file for file in folder.iterdir() if _is_graph(file) and file.name not in _COMPANION_MODELS and file.is_file()
     )
+
+
+def _is_graph(file: Path) -> bool:
+    return file.suffix.lower() in {".onnx", ".xml"}
+
+
+def _did_you_mean(path: Path) -> str:
+    """What to do where there is no ``path``."""
+    near: list[str] = []
+    with contextlib.suppress(OSError):
+        near = difflib.get_close_matches(path.name, sorted(file.name for file in path.parent.iterdir()), n=1)
+    return (
+        f"did you mean {path.parent / near[0]}?" if near else "name an .onnx or .xml file, or a folder that holds one"
+    )
+
+
+def _instead_of_file(file: Path) -> str:
+    """What to do with a file that is no graph: to name the graph whose weights it holds, or to export a checkpoint."""
+    graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
+    if graph is not None and _is_graph(graph):
+        return f"name the graph that reads it: {graph}"
+    return _EXPORT if file.suffix.lower() in _CHECKPOINTS else "name the model file itself"
+
+
+def _instead_of_folder(folder: Path) -> str:
+    """What to do with a folder that holds no model: to name one below it, or to export a checkpoint."""
+    below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
+    if below:
+        return f"name one of the folders in it that do: {', '.join(map(str, below))}"
+    if any(file.suffix.lower() in _CHECKPOINTS for file in folder.iterdir()):
+        return _EXPORT
+    return "name the model file, or the folder in which it lies"
 
 
 def load(path: str | Path) -> Model:

@@ -101,7 +101,7 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError("GP214", f"not TOML: {error}") from error
+        raise UsageError("GP214", f"not TOML: {error}", _TOML_HINT) from error
     tables = document.pop("pass", [])
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         found = f"; found {', '.join(map(repr, document))}" if document else ""
@@ -119,7 +119,10 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ReadError("GP108", f"cannot read the pipeline {path}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ReadError(
+            "GP108", f"cannot read the pipeline {path}: {reason}", "name a TOML file behind the @"
+        ) from error
     try:
         return parse_toml(text)
     except UsageError as error:
@@ -172,7 +175,7 @@ def _read(step: Step, option: Option, setting: Setting) -> object:
         message = f"option {option.name} of {step.name} takes {option.type_text}, not {setting.value.text!r}"
         choices = option.type.choices
         near = difflib.get_close_matches(setting.value.text, choices, n=1)
-        hint = f"one of {', '.join(choices)}" if choices else None
+        hint = f"one of {', '.join(choices)}" if choices else f"the default is {option.default_text}"
         if near:
             hint = f"did you mean {near[0]}? {hint}"
         raise UsageError("GP213", setting.value.place(message), hint) from error

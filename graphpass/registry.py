@@ -68,10 +68,8 @@ class _Kind(Generic[Class]):
                 return self.load(entry)
         names = sorted({entry.name for entry in entries})
         near = difflib.get_close_matches(name, names, n=1)
-        known = f"known are {', '.join(names)}"
-        raise UsageError(
-            self.unknown, f"unknown {self.word} {name!r}", f"did you mean {near[0]}? {known}" if near else known
-        )
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+        raise UsageError(self.unknown, f"unknown {self.word} {name!r}", hint)
 
     def load(self, entry: _Entry[Class]) -> Class:
         try:

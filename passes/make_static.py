@@ -70,7 +70,7 @@ class MakeStatic(Pass[Any]):
         """See `Pass.run`."""
         for name, value in (("length", self.length), ("past", self.past)):
             if value < 1:
-                raise UsageError("GP266", f"{name} of {value} positions holds nothing")
+                raise UsageError("GP266", f"{name} of {value} positions holds nothing", "give a number from 1 on")
         if all(isinstance(size, int) for port in model.inputs for size in port.shape or (None,)):
             return Skipped("all inputs are of fixed shapes")
         inventory = analyze_caches(model)

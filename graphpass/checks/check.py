@@ -56,7 +56,9 @@ def check_model(model: Model, target: str, *, confirm: bool = True) -> Report:
         UsageError: GP223, there are no rules for the target.
     """
     if target not in _RULES:
-        raise UsageError("GP223", f"there are no rules for target {target}", f"there are for: {', '.join(TARGETS)}")
+        name = target.partition("{")[0]
+        hint = f"name it without options: {name}" if name in _RULES else f"there are for: {', '.join(TARGETS)}"
+        raise UsageError("GP223", f"there are no rules for target {target}", hint)
     refused = None if target == "ort" else not_openvino(model, target)
     phase = Phase.find(model) if target in _AHEAD_OF_TIME else None
     if phase is not None:

@@ -80,7 +80,10 @@ def is_same_place(target: Path, source: Path) -> bool:
 
     Another hard link to the same file is another place: the name is replaced, and the file stays where it is.
     """
-    if not (target.exists() and source.exists() and target.samefile(source)):
+    try:
+        if not target.samefile(source):
+            return False
+    except OSError:  # one is not there, or cannot be looked at, let alone written
         return False
     target, source = target.resolve(), source.resolve()
     return target.name.casefold() == source.name.casefold() and target.parent.samefile(source.parent)

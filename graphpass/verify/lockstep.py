@@ -76,13 +76,16 @@ def compare(
         UnsupportedError: GP320 to GP324, a model cannot be run, as `open_session` and `DecodeSession` say; GP330 the
             models have no output in common; GP331 they fix unlike batches; GP370 the reference has caches that cannot
             be edited.
-        UsageError: GP250, ``prompt_ids`` or ``steps`` is not possible; GP267, caches of fixed capacity have no room for
-            them.
+        UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is not possible; GP267, caches of fixed capacity
+            have no room for them.
     """
     if steps < 0:
         raise UsageError("GP250", f"there cannot be {steps} steps")
     usual = Tolerance.for_models(reference, candidate)
     tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
+    if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
+        reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
+        raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
     sessions = open_session(reference), open_session(candidate)
     both = reference, candidate
     misreading = tuple(misreads_left_padding(model) for model in both)

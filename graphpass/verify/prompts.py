@@ -86,5 +86,6 @@ class Vocabulary:
             raise UsageError("GP250", "a prompt needs at least one token id")
         for token in ids:
             if not 0 <= token < self.size:
-                raise UsageError("GP250", f"prompt id {token} is outside the model's vocabulary of {self.size}")
+                reason = f"prompt id {token} is outside the model's vocabulary of {self.size}"
+                raise UsageError("GP250", reason, f"ids go from 0 to {self.size - 1}")
         return ids

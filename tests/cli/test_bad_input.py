@@ -208,3 +208,70 @@ def test_results_that_would_share_the_weights_of_the_input(capfd, stateless):
     check_refused(in_process(capfd, "run", stateless, "-o", out, "-p", "fuse-attention"), 2, "GP203")
     (stateless / "sub").rmdir()
     assert contents(stateless) == before
+
+
+def test_a_path_that_a_variable_left_empty(capfd, tmp_path, monkeypatch):
+    shutil.copy(export("llama", "onnx") / "model.onnx", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = contents(tmp_path)
+    for arguments in (
+        ["inspect", ""],
+        ["inspect", "model.onnx", "--html", ""],
+        ["convert", "", "-o", "out", "--target", "cpu"],
+        ["convert", "model.onnx", "-o", "", "--target", "cpu"],
+        ["run", "model.onnx", "-o", "out", "-p", "to-openvino", "--dump-dir", ""],
+        ["split", "model.onnx", "-o", "", "--prompt", "8", "--capacity", "16"],
+    ):
+        done = in_process(capfd, *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert "the path is empty" in done.err
+    assert contents(tmp_path) == before
+
+
+def test_a_report_over_the_model(capfd, stateless):
+    before = contents(stateless)
+    for name in ("openvino_model.xml", "openvino_model.bin"):
+        check_refused(in_process(capfd, "inspect", stateless, "--html", stateless / name), 2, "GP203")
+    assert contents(stateless) == before
+
+
+@pytest.mark.parametrize("command", ["convert", "run"])
+def test_names_that_are_too_long(capfd, tmp_path, command):
+    options = {"convert": ["--target", "cpu"], "run": ["-p", "to-openvino"]}[command]
+    long = tmp_path / ("x" * 300)
+    check_refused(in_process(capfd, command, export("llama", "onnx"), "-o", long, *options), 6, "GP501")
+    check_refused(in_process(capfd, command, long, "-o", tmp_path / "out", *options), 3, "GP101")
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("below", [".", "dump"])
+def test_models_dumped_into_a_folder_that_appears_at_the_end(capfd, tmp_path, below):
+    out = tmp_path / "out"
+    arguments = ["run", export("llama", "onnx"), "-o", out, "-p", "to-openvino", "--dump-dir", out / below]
+    check_refused(in_process(capfd, *arguments), 2, "GP204")
+    assert contents(tmp_path) == {}
+    out.mkdir()
+    assert in_process(capfd, *arguments).code == 0
+    assert (out / below / "01-to-openvino.xml").is_file()
+    assert (out / "openvino_model.xml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "hint"),
+    [
+        (["llama/model.onnx"], "lama", "did you mean {}/llama?"),
+        (["llama/model.onnx", "other/x.txt"], ".", "name one of the folders in it that do: {}/llama"),
+        (["model.safetensors", "config.json"], ".", "export the checkpoint first"),
+        (["model.gguf"], "model.gguf", "export the checkpoint first"),
+        (["m.xml", "m.bin"], "m.bin", "name the graph that reads it: {}/m.xml"),
+        (["m.onnx", "m.onnx.data"], "m.onnx.data", "name the graph that reads it: {}/m.onnx"),
+        (["openvino_tokenizer.xml", "tokenizer.json"], ".", "name the model file"),
+    ],
+)
+def test_what_to_name_instead(capfd, tmp_path, names, given, hint):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    done = in_process(capfd, "inspect", tmp_path / given)
+    assert done.code == 3
+    assert f"hint: {hint.format(tmp_path)}" in done.err

@@ -96,7 +96,7 @@ def test_verbose_shows_the_traceback(capfd):
     done = in_process(capfd, "inspect", "missing.onnx", "--verbose")
     assert done.code == 3
     assert done.err.startswith("Traceback")
-    assert done.err.endswith("error: GP101: missing.onnx does not exist\n")
+    assert "error: GP101: missing.onnx does not exist\nhint: " in done.err
 
 
 def raising(monkeypatch, error):
@@ -172,6 +172,32 @@ def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(shell, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.strip() == "141"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell's redirections")
+@pytest.mark.parametrize(("stream", "code"), [("<&-", 0), (">&-", 0), ("2>&-", 0), ("> /dev/full", 6)])
+def test_streams_that_are_closed_or_full(stream, code):
+    if "/dev/full" in stream and not os.path.exists("/dev/full"):
+        pytest.skip("only Linux has a device that is full")
+    shell = ["bash", "-c", f"{sys.executable} -m graphpass.cli passes {stream}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    if code:
+        assert done.stderr == (
+            "error: GP501: cannot print the result: No space left on device\nhint: make room, or print it elsewhere\n"
+        )
+    else:
+        assert done.stderr == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell's redirections")
+def test_nobody_is_asked_where_nobody_can_answer(tmp_path):
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).touch()
+    shell = ["bash", "-c", f"{sys.executable} -m graphpass.cli inspect {tmp_path} <&-"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: GP201: ")
 
 
 def in_a_terminal(arguments, environment=None):

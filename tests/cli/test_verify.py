@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from support.commands import in_process, in_subprocess
 from support.models import export
 
@@ -52,4 +53,12 @@ def test_a_prompt_that_cannot_be(capfd):
 
 def test_a_missing_model_as_a_user_sees_it():
     done = in_subprocess("verify", export("llama", "onnx"), "missing.onnx")
-    assert done == (3, "", "error: GP101: missing.onnx does not exist\n")
+    assert done.code == 3
+    assert done.err.startswith("error: GP101: missing.onnx does not exist\nhint: ")
+
+
+@pytest.mark.parametrize("option", ["--atol", "--rtol"])
+def test_a_tolerance_that_is_no_number(capfd, option):
+    done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), option, "nan")
+    assert done.code == 2
+    assert done.err.startswith("error: GP250: nothing can agree within ")

@@ -128,7 +128,7 @@ def test_an_entry_point_that_does_not_fit(install, value, words):
 def test_unknown_names_say_what_was_meant():
     with pytest.raises(UsageError, match="GP211: unknown pass 'make-statefull'") as caught:
         graphpass.get_pass("make-statefull")
-    assert caught.value.hint.startswith("did you mean make-stateful? known are ")
+    assert caught.value.hint == "did you mean make-stateful?"
     with pytest.raises(UsageError, match="GP215: unknown target 'tpu'"):
         graphpass.get_target("tpu")
 
