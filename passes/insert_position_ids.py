@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphpass.checks.masks import positions_of_angles
+from graphpass.analysis.angles import positions_of_angles
 from graphpass.manager import Changed, Pass, PassResult, Skipped
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths import find_lengths
-from graphpass.analysis.masks import band_of
+from graphpass.analysis.mask_constants import LARGEST_MASK, band_of
 from graphpass.analysis.slices import starts_at_first
 from graphpass.analysis.values import one_number
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from graphpass.openvino_model import OpenVINOModel
 
 __all__ = ["MaskBuffer", "find_mask_buffers"]
-
-#: Elements of the largest mask that is read: 4096 positions by 4096.
-_LARGEST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ def find_mask_buffers(model: OpenVINOModel) -> tuple[MaskBuffer, ...]:
     for node in graph.of_op("Constant"):
         shape = node.outputs[0].shape or ()
         is_square = len(shape) > 1 and shape[-1] == shape[-2]
-        held = graph.constant(node.outputs[0], _LARGEST) if is_square and _is_condition(node) else None
+        held = graph.constant(node.outputs[0], LARGEST_MASK) if is_square and _is_condition(node) else None
         band = band_of(held != 0) if held is not None else None
         if held is not None and band is not None and band[0] < held.shape[-1]:
             bands.append((node, *band))

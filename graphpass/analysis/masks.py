@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.mask_constants import LARGEST_MASK, band_of, seen_in
 from graphpass.analysis.values import one_number
 from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions
 from graphpass.caches import MaskPart
 from graphpass.graph import Graph, Node, Value
-from graphpass.masked import MASKED_BELOW
 
 if TYPE_CHECKING:
     import numpy
@@ -22,8 +22,8 @@ __all__ = [
     "MASK_PARTS",
     "WRITES",
     "MaskFacts",
+    "added_bias",
     "alibi_operands",
-    "band_of",
     "is_exposed_alibi",
     "mask_facts",
 ]
@@ -33,8 +33,19 @@ MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias
 
 #: Operators whose first input is laid out differently, or some of it taken; the others say how.
 _LAYOUT = frozenset(
-    {"Broadcast", "Convert", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Slice"}
-    | {"Split", "Squeeze", "StridedSlice", "Tile", "Transpose", "Unsqueeze", "VariadicSplit", "ReverseSequence"}
+    {"Broadcast", "Convert", "ConvertLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad"}
+    | {
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "VariadicSplit",
+        "ReverseSequence",
+    }
 )
 
 #: Operators all of whose inputs their result is made of.
@@ -49,9 +60,6 @@ WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUp
 
 #: Operators whose results hold no positions: sizes, and tensors filled with one number.
 _PLAIN = frozenset({"ConstantOfShape", "ShapeOf"})
-
-#: Constants of more elements are not read.
-_LARGEST_CONSTANT = 1 << 24
 
 
 @dataclass(slots=True)
@@ -105,18 +113,54 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
             _add_comparison(graph, comparison, node.name, facts)
         elif alibi_operands(graph, node) is not None:
             facts.parts.add("alibi")
-        elif node.op == "Gather" and _is_table(graph, node):
+        elif _is_table(graph, node):
             facts.parts.add("bias")
-        elif node.op in _LAYOUT:
-            pending.extend(source for source in node.inputs[:1] if source is not None)
-        elif node.op in _JOINS:
-            sources = node.inputs[1:] if node.op == "If" else node.inputs
+        elif (sources := _sources(node)) is not None:
             pending.extend(source for source in sources if source is not None)
-        elif node.op in WRITES:
-            pending.extend(source for port in WRITES[node.op] if (source := node.inputs[port]) is not None)
-        elif node.op not in _PLAIN:
+        else:
             facts.unknown = facts.unknown or node.name
     return facts
+
+
+def _sources(node: Node) -> tuple[Value | None, ...] | None:
+    """The inputs of which ``node`` makes a mask; ``None`` where it does something else."""
+    if node.op in _LAYOUT:
+        return node.inputs[:1]
+    if node.op in _JOINS:
+        return node.inputs[1:] if node.op == "If" else node.inputs
+    if node.op in WRITES:
+        return tuple(node.inputs[port] for port in WRITES[node.op])
+    return () if node.op in _PLAIN else None
+
+
+def added_bias(graph: Graph, mask: Value | None) -> Node | None:
+    """What makes numbers in ``mask`` say more than whether a position is seen: ALiBi, a table of distances.
+
+    ALiBi in the form that paged attention finds does not count.
+    """
+    pending, seen = [mask], set()
+    while pending:
+        value = pending.pop()
+        node = graph.producer(value) if value is not None else None
+        if node is None or value is None or node.index in seen or value.element_type == "boolean":
+            continue
+        seen.add(node.index)
+        if node.op == "Select":
+            pending.extend(
+                branch for branch in node.inputs[1:] if branch is not None and not is_exposed_alibi(graph, branch)
+            )
+        elif node.op == "Constant":
+            facts = MaskFacts()
+            _add_constant(graph, value, facts)
+            if "bias" in facts.parts:
+                return node
+        elif _is_table(graph, node) or alibi_operands(graph, node) is not None:
+            return node
+        elif (sources := _sources(node)) is not None:
+            pending.extend(sources)
+        elif node.op != "Parameter":
+            return node
+    return None
 
 
 def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: MaskFacts) -> None:
@@ -149,20 +193,16 @@ def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
     if value.shape is not None and not sizes:
         return
     try:
-        constant = graph.constant(value, _LARGEST_CONSTANT)
+        constant = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:
         # A graph may be looked at without its weights.
         constant = None
     if constant is None:
         facts.unknown = facts.unknown or value.name
-    elif constant.dtype.kind == "f" and ((constant != 0) & (constant > MASKED_BELOW)).any():
-        # Ones, which are turned into what is added later on, are a mask, too.
-        if set(_distinct(constant)) <= {0.0, 1.0}:
-            _add_pattern(constant != 0, value.name, facts)
-        else:
-            facts.parts.add("bias")
+    elif (seen := seen_in(constant)) is None:
+        facts.parts.add("bias")
     else:
-        _add_pattern(constant == 0 if constant.dtype.kind == "f" else constant != 0, value.name, facts)
+        _add_pattern(seen, value.name, facts)
 
 
 def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
@@ -177,27 +217,6 @@ def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
         facts.windows |= {band[0]} if band[0] < seen.shape[-1] else set()
 
 
-def band_of(seen: numpy.ndarray) -> tuple[int, bool] | None:
-    """The window of a square mask, as large as the mask where it is causal alone, and whether what it marks is seen.
-
-    Args:
-        seen: Boolean; the last two axes are queries and keys.
-    """
-    import numpy
-
-    rows, columns = seen.shape[-2:] if seen.ndim > 1 else (0, 1)
-    planes = seen.reshape(-1, rows, columns) if rows == columns else seen[:0]
-    if not len(planes) or not (planes == planes[0]).all():
-        return None
-    behind = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
-    for marks_seen in (True, False):
-        candidate = planes[0] if marks_seen else ~planes[0]
-        last = int(candidate[-1].sum())
-        if last > 1 and (candidate == ((behind <= 0) & (behind > -last))).all():
-            return last, marks_seen
-    return None
-
-
 def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | None:
     """Slopes ``[heads]`` and positions, where ``node`` multiplies positions with a slope for each head."""
     for port in (0, 1) if node.op == "Multiply" else ():
@@ -209,7 +228,7 @@ def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | No
             assert slopes is not None
         constant = graph.constant(slopes)
         if constant is not None and constant.size > 1 and max(constant.shape) == constant.size:
-            falls = (abs(constant).reshape(-1) > 0).all() and len(set(_distinct(constant))) == constant.size
+            falls = (abs(constant).reshape(-1) > 0).all() and len(set(constant.reshape(-1).tolist())) == constant.size
             if falls and _holds_positions(graph, positions):
                 return constant.reshape(-1), positions
     return None
@@ -244,6 +263,8 @@ def _is_table(graph: Graph, node: Node) -> bool:
 
     A square may hold what a mask adds, row by row, so that its numbers have to tell.
     """
+    if node.op != "Gather":
+        return False
     table = node.inputs[0]
     while table is not None and graph.producer(table).op in {"Convert", "Identity", "Transpose", "Reshape"}:
         table = graph.producer(table).inputs[0]
@@ -253,11 +274,3 @@ def _is_table(graph: Graph, node: Node) -> bool:
     if len(sizes) > 1 and sizes[-1] == sizes[-2]:
         return False
     return index is not None and graph.producer(index).op != "Constant" and table.element_type in {"f16", "bf16", "f32"}
-
-
-def _distinct(constant: numpy.ndarray) -> list[float]:
-    """The numbers that ``constant`` holds."""
-    import numpy
-
-    found: list[float] = numpy.unique(constant).tolist()
-    return found

@@ -10,11 +10,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.angles import positions_of_angles
+from graphpass.analysis.mask_constants import constant_window
 from graphpass.analysis.padding import absorbs_padding
 from graphpass.analysis.slices import SLICES
 from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
-from graphpass.checks.masks import constant_window, positions_of_angles
 from graphpass.checks.npu_numbers import data_dependent, unpatched_window, whole_rows_masked
 from graphpass.checks.npu_values import is_transposed, length_reads
 from graphpass.checks.npu_weights import not_widened

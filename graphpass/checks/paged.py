@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.angles import moved_positions
+from graphpass.analysis.mask_constants import constant_window
+from graphpass.analysis.masks import added_bias
 from graphpass.checks.chain import PatternBreakError, data_uses, trace
 from graphpass.checks.common import attention_findings
 from graphpass.checks.finding import Finding
-from graphpass.checks.masks import added_bias, constant_window, moved_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
+from openvino import opset13 as ops
 from support import state_mutants
 from support.loaded import onnx_model, openvino_model
 
@@ -120,6 +122,23 @@ def test_paged_attention_finds_no_window_that_is_rolled():
     found = failing("zamba2", "ov-stateful", "paged")
     assert {finding.verdict for finding in found} == {"refused"}
     assert all("Roll" in str(finding.node) or "roll" in str(finding.reason) for finding in found)
+
+
+def test_paged_attention_loses_a_bias_that_is_kept_as_a_constant():
+    model = openvino_model("llama", "ov-stateful").clone()
+    slopes = numpy.float32([[[[-0.5]], [[-0.3]], [[-0.2]], [[-0.1]]]]) * numpy.arange(64, dtype=numpy.float32)
+    for node in model.graph.of_op("ScaledDotProductAttention"):
+        mask = node.native.input_value(3)
+        length = ops.gather(ops.shape_of(mask, "i64"), numpy.int64([3]), numpy.int64(0))
+        one, bias = numpy.int64([1]), ops.constant(slopes, name=f"{node.name}/bias")
+        added = ops.add(mask, ops.slice(bias, numpy.int64([0]), length, one, numpy.int64([3])))
+        node.native.input(3).replace_source_output(added.output(0))
+    model.mark_edited()
+    report = check_model(model, "paged")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    found = [finding for finding in report.findings if not finding.holds]
+    assert {(finding.subject, finding.verdict) for finding in found} == {("attention", "wrong")}
+    assert all(finding.node.endswith("/bias") for finding in found)
 
 
 def test_paged_attention_gives_all_tokens_one_position():
