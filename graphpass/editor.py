@@ -48,10 +48,6 @@ class Editor(ABC):
         """A new Split, or VariadicSplit, into parts of these sizes."""
 
     @abstractmethod
-    def cut(self, source: Handle, axis: int, start: int, stop: int, name: str) -> Handle:
-        """A new Slice: the entries from ``start`` up to ``stop``."""
-
-    @abstractmethod
     def reshape(self, source: Handle, shape: Sequence[int], name: str) -> Handle:
         """A new Reshape; 0 keeps a dimension, -1 is what is left."""
 

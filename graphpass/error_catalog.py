@@ -211,7 +211,7 @@ CATALOG: dict[str, str] = {
     ),
     "GP311": (
         "OpenVINO's ONNX frontend has no rule for some operators of the model; the message names them, their "
-        "domains and nodes."
+        "domains and nodes, and the hint the passes that lower them, where there are such."
     ),
     "GP312": (
         "OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the "
@@ -410,8 +410,9 @@ CATALOG: dict[str, str] = {
         "changed."
     ),
     "GP502": (
-        "What was written does not read back as it should, so it was thrown away. Nothing was changed. This is a "
-        "bug of graphpass or of the library that wrote it."
+        "What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes "
+        "some operators of ONNX Runtime's that it cannot read: then the hint names the pass that lowers them. All else "
+        "is a bug of graphpass or of the library that wrote it."
     ),
     "GP503": "An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.",
     "GP504": (

@@ -68,12 +68,6 @@ class OnnxEditor(Editor):
         self._new.append(helper.make_node("Split", [source, lengths], outputs, self._unused(name), axis=axis))
         return outputs
 
-    def cut(self, source: Handle, axis: int, start: int, stop: int, name: str) -> Handle:
-        """See `Editor`."""
-        check_opset(self._model, "Slice")
-        bounds = [self.integers([one], f"{name}/{what}") for one, what in ((start, "start"), (stop, "stop"))]
-        return self._add("Slice", [source, *bounds, self.integers([axis], f"{name}/axis")], name)
-
     def reshape(self, source: Handle, shape: Sequence[int], name: str) -> Handle:
         """See `Editor`."""
         check_opset(self._model, "Reshape")

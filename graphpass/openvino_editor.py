@@ -62,12 +62,6 @@ class OpenVINOEditor(Editor):
         ).outputs()
         return outputs
 
-    def cut(self, source: Handle, axis: int, start: int, stop: int, name: str) -> Handle:
-        """See `Editor`."""
-        numbers = {"start": start, "stop": stop, "step": 1, "axis": axis}
-        given = [integers([number], f"{name}/{what}") for what, number in numbers.items()]
-        return named(opset13.slice(source, *given), name).output(0)
-
     def reshape(self, source: Handle, shape: Sequence[int], name: str) -> Handle:
         """See `Editor`."""
         return named(opset13.reshape(source, integers(shape, f"{name}/shape"), True), name).output(0)

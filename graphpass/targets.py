@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from graphpass.conditions import ONNX, OPENVINO, STATEFUL
 from graphpass.errors import PassFailedError, UnsupportedError, UsageError
+from graphpass.lowerings import lowerings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,25 +17,6 @@ if TYPE_CHECKING:
     from graphpass.model import Model
 
 __all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
-
-#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
-#: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
-#: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
-#: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized of constants,
-#: MultiHeadAttention, ONNX's RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer
-#: heads than queries and the frontend does not know both numbers.
-_LOWERINGS = {
-    "lower-causal-conv": {"CausalConvWithState"},
-    "lower-group-query-attention": {"GroupQueryAttention"},
-    "lower-linear-attention": {"LinearAttention"},
-    "lower-quantized-mixture-of-experts": {"QMoE"},
-    "lower-mixture-of-experts": {"MoE", "QMoE"},
-    "lower-rotary-embedding": {"RotaryEmbedding"},
-    "lower-tensor-scatter": {"TensorScatter"},
-    "repeat-shared-heads": {"Attention"},
-    "reshape-weights": {"GatherBlockQuantized"},
-}
-
 
 _SEQ2SEQ_HINT = "targets cpu and gpu take them"
 
@@ -369,15 +351,9 @@ def _to_openvino(model: Model) -> list[str]:
     if model.dialect == "openvino":
         return []
     branch = ["take-branch"] if any(port.name == _SWITCH for port in model.inputs) else []
-    return [*branch, *_lowerings(model), "to-openvino"]
+    return [*branch, *lowerings(node.op for node in model.graph.nodes), "to-openvino"]
 
 
 def _experts(model: Model) -> list[str]:
     """The pass that joins experts, where something chooses them."""
     return ["join-experts"] if any(True for _ in model.graph.of_op("TopK")) else []
-
-
-def _lowerings(model: Model) -> list[str]:
-    """The passes that have something to lower in ``model``."""
-    held = {node.op for node in model.graph.nodes}
-    return [name for name, operators in _LOWERINGS.items() if operators & held]

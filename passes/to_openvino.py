@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.conditions import OPENVINO
 from graphpass.errors import UnsupportedError
+from graphpass.lowerings import lowering_hint
 from graphpass.manager import Changed, Pass, PassResult
 from graphpass.model import Dialect
 from graphpass.onnx_model import OnnxModel
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     import openvino
 
 __all__ = ["ToOpenVINO"]
+
+#: How the frontend's messages name a node.
+_PLACE = r"ONNX node '<Node\((\w+)\): ([^>]*)>'"
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,11 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     """The frontend's exception as an error that names operators, domains and nodes."""
     listed = re.search(r"No conversion rule found for operations: (.*)", message)
+    held = [node.op_type for node in _nodes(model.proto.graph)]
     if listed is None:
-        return UnsupportedError("GP312", f"OpenVINO's ONNX frontend fails{_complaint(message)}")
+        place = re.search(_PLACE, message)
+        hint = lowering_hint([] if place is None else [place[1]], held)
+        return UnsupportedError("GP312", f"OpenVINO's ONNX frontend fails{_complaint(message)}", hint)
     # ONNX's own operators come with the version of their set: "Zork-18".
     names = [name.strip() for name in listed[1].split(",")]
     missing = [name if "." in name else re.sub(r"-\d+$", "", name) for name in names]
@@ -116,7 +123,8 @@ def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     return UnsupportedError(
         "GP311",
         f"OpenVINO's ONNX frontend has no rule for {'; '.join(described)}",
-        "replace these operators before to-openvino, or keep the model in ONNX",
+        lowering_hint((name.rpartition(".")[2] for name in missing), held)
+        or "replace these operators before to-openvino, or keep the model in ONNX",
     )
 
 
@@ -128,7 +136,7 @@ def _described(name: str, nodes: list[str]) -> str:
 
 def _complaint(message: str) -> str:
     """Where and why the frontend fails, in one line."""
-    place = re.search(r"ONNX node '<Node\((\w+)\): ([^>]*)>'", message)
+    place = re.search(_PLACE, message)
     log = message.split("\n\nSummary:")[0].split("with a message:")[-1]
     lines = [line.strip() for line in log.splitlines()]
     # Checks name places in OpenVINO's sources; the line that follows says what is wrong.

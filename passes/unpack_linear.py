@@ -65,8 +65,8 @@ def _take_apart(
 ) -> dict[Value, Handle]:
     """What stands for the past of each state."""
     made = {}
-    for place, (state, (past, _)) in enumerate(zip(flat.states, names, strict=True)):
-        start = _start(graph, editor, read, flat, place, f"{past}/initial")
+    starts = _starts(graph, editor, read, flat, [f"{past}/initial" for past, _ in names])
+    for state, (past, _), start in zip(flat.states, names, starts, strict=True):
         own = editor.add_past(read, past, (None, *state.sizes), start)
         if flat.gather is not None:
             own = editor.again(flat.gather, {0: own}, f"{past}/by_beam")
@@ -90,19 +90,20 @@ def _write_apart(
         editor.add_present(write, present, (None, *state.sizes), handle)
 
 
-def _start(graph: Graph, editor: Editor, read: Node, flat: Flat, place: int, name: str) -> Handle | None:
+def _starts(graph: Graph, editor: Editor, read: Node, flat: Flat, names: list[str]) -> list[Handle] | list[None]:
+    """What each state starts with; nothing where the past is an input."""
     if not read.inputs:
-        return None
-    sizes = flat.states[place].sizes
-    made = resized_start(graph, editor, input_of(read), (None, *sizes), name)
-    if made is not None:
+        return [None] * len(names)
+    whole = input_of(read)
+    sizes = [state.sizes for state in flat.states]
+    made = [resized_start(graph, editor, whole, (None, *own), name) for own, name in zip(sizes, names, strict=True)]
+    if None not in made:
         return made
-    joined = graph.producer(input_of(read))
+    joined = graph.producer(whole)
     counts = [state.size for state in flat.states]
     values = [value for value in joined.inputs if value is not None]
     if joined.op == "Concat" and [size_of(value, flat.axis) for value in values] == counts:
-        part = editor.handle(values[place])
+        parts = [editor.handle(value) for value in values]
     else:
-        begin = sum(counts[:place])
-        part = editor.cut(editor.handle(input_of(read)), flat.axis, begin, begin + counts[place], f"{name}/part")
-    return editor.reshape(part, (0, *sizes), name)
+        parts = editor.split(editor.handle(whole), flat.axis, counts, f"{names[0]}/parts")
+    return [editor.reshape(part, (0, *own), name) for part, own, name in zip(parts, sizes, names, strict=True)]

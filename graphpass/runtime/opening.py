@@ -18,7 +18,9 @@ Backend = Literal["auto", "openvino", "onnxruntime"]
 def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
     """Make a model ready to decode.
 
-    An ONNX model with caches of fixed capacity, as `static-cache` makes them, is run in place by ONNX Runtime.
+    An ONNX model with caches of fixed capacity, as `static-cache` makes them, is run in place by ONNX Runtime. A model
+    of static shapes that takes one token at a time, as `make-static` makes it, takes prompts so, too; of a pair that
+    `graphpass.split` makes see `graphpass.runtime.open_pair`.
 
     Args:
         model: What to run; its caches are found by `graphpass.analysis.caches.analyze_caches`.
@@ -33,11 +35,14 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
 
     Raises:
         UnsupportedError: GP320 the model has an input or a cache that no session knows how to feed; GP321 the runtime
-            refuses the model; GP367 the model is made for one version of OpenVINO's GPU plugin alone.
+            refuses the model; GP367 the model is made for one version of OpenVINO's GPU plugin alone; GP394 the model
+            is the prefill model of a pair.
         UsageError: GP240 the backend cannot run this dialect or device.
     """
     from graphpass.analysis.caches import analyze_caches
     from graphpass.openvino_model import check_trim
+    from graphpass.phase import Phase
+    from graphpass.runtime.phases import open_pair
 
     inventory = model.analysis(analyze_caches)
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
@@ -52,12 +57,16 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         from graphpass.runtime.onnxruntime_stateless import OnnxRuntimeStatelessSession
 
         assert isinstance(model, OnnxModel)
+        if Phase.find(model) is not None:
+            return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
         if capacity is not None:
             return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
         return OnnxRuntimeStatelessSession(model, inventory, exact)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
+    if model.dialect == "openvino" and Phase.find(model) is not None:
+        return open_pair(model, model, device=device, exact=exact)
     if inventory.stateful:
         from graphpass.runtime.openvino_stateful import OpenVINOStatefulSession
 

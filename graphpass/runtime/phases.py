@@ -27,7 +27,7 @@ def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool
     """Make a prefill and a decode model ready that `make-static` made of one model.
 
     Args:
-        prefill: Takes a chunk of tokens behind a past of the longest prompt.
+        prefill: The decode model once more, or one that takes a chunk of tokens behind a past of the longest prompt.
         decode: Takes one token behind a past of the capacity.
         device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime.
         exact: OpenVINO only: compute in f32.
@@ -70,10 +70,12 @@ class PhasePairSession(FixedCapacitySession):
     mask is infinite, and a row of it hides everything), such prompts go through the decode model token by token.
     """
 
+    last_only = True
+
     def __init__(self, prefill: Model, decode: Model, device: str, exact: bool) -> None:
         """Make both models ready; see `open_pair`."""
         first, then = Phase.of(prefill), Phase.of(decode)
-        _check_pair(first, then)
+        _check_pair(first, then, alone=prefill is decode)
         inventory = Inventory(stateful=False, caches=then.caches)
         super().__init__(decode, inventory, then.past, min(first.past, then.past))
         for before, after in zip(first.caches, then.caches, strict=True):
@@ -81,7 +83,7 @@ class PhasePairSession(FixedCapacitySession):
             self.buffers[after.read] = np.zeros(room, cache_memory(after, 1).dtype)
         self._makes_nan = False
         self._prefill = self._made(first, prefill, device, exact)
-        self._decode = self._made(then, decode, device, exact)
+        self._decode = self._prefill if prefill is decode else self._made(then, decode, device, exact)
 
     def _made(self, phase: Phase, model: Model, device: str, exact: bool) -> _Bound:
         new = {}
@@ -170,8 +172,12 @@ def _shape(cache: Cache) -> tuple[int, ...]:
     return tuple(size for size in cache.shape or () if isinstance(size, int))
 
 
-def _check_pair(prefill: Phase, decode: Phase) -> None:
+def _check_pair(prefill: Phase, decode: Phase, *, alone: bool) -> None:
     hint = "make both of one model with graphpass split"
+    if alone:
+        hint = (
+            "run it with its decode model (graphpass.runtime.open_pair); graphpass split makes both, and verifies them"
+        )
     if decode.length != 1:
         raise UnsupportedError("GP394", f"a decode model takes one token at a time, but this one {decode.length}", hint)
     if [_without_length(cache) for cache in prefill.caches] != [_without_length(cache) for cache in decode.caches]:

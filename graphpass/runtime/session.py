@@ -42,8 +42,11 @@ class DecodeSession(EditableCaches):
         outputs: Names of the outputs that are not caches.
         fixed_batch: The batch that the model fixes; ``None`` where any will do.
         takes_mask: Whether padding can be hidden from the model by an ``attention_mask`` of all positions.
+        last_only: Whether it computes the logits of the last of several tokens alone, as a model of static shapes does.
         takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
     """
+
+    last_only = False
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan what to feed; subclasses then make the runtime ready.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from graphpass.errors import GraphpassError, UsageError, WriteError
+from graphpass.lowerings import lowering_hint, lowerings
 from graphpass.model import Dialect, Dimension, Model, Port, load
 from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
@@ -131,7 +132,8 @@ def _check_written(model: Model, folder: Path, file_name: str) -> None:
         written = _reopened(model.dialect, folder / file_name)
     except GraphpassError as error:
         reason = error.message.replace(str(folder), "").lstrip("/")
-        raise WriteError("GP502", f"{file_name} was written, but does not read back: {reason}") from error
+        hint = lowering_hint((node.op for node in model.graph.nodes if lowerings([node.op])), ())
+        raise WriteError("GP502", f"{file_name} was written, but does not read back: {reason}", hint) from error
     for kind, before, after in (("inputs", model.inputs, written.inputs), ("outputs", model.outputs, written.outputs)):
         if not _same(before, after):
             raise WriteError("GP502", f"{file_name} was written, but its {kind} read back as {after}, not as {before}")

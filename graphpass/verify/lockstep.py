@@ -126,11 +126,15 @@ class _Lockstep:
         if not common:
             names = f"{', '.join(reference.outputs)} against {', '.join(candidate.outputs)}"
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
+        self._last_only = reference.last_only or candidate.last_only
         self._vocabulary = Vocabulary(reference.prefill(np.zeros((self._batch or 1, 1), np.int64)).shape[-1])
         # A dict, because what is skipped is found anew at every step but told once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
         )
+        if self._last_only:
+            name = "reference" if reference.last_only else "candidate"
+            self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
 
     def run(self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind]) -> Comparison:
         """Plain trajectories, then edited ones if there are kinds of models to edit."""
@@ -182,7 +186,11 @@ class _Lockstep:
         else:
             some = [self._vocabulary.prompt(length) for _ in range(self._batch or 2)]
             found.append((rectangular(f"edits, batch of {len(some)}, prompts", some), beam_rounds(len(some))))
-        if set(kinds) == {"kv"} and any(session.takes_tree for _, session in self._named_sessions()):
+        if (
+            set(kinds) == {"kv"}
+            and not self._last_only
+            and any(session.takes_tree for _, session in self._named_sessions())
+        ):
             found.append((rectangular("trees of drafts, prompt", one), tree_rounds()))
         return found
 
@@ -222,11 +230,13 @@ class _Lockstep:
                 expected = self._reference.forward(ids, mask, positions)
             else:
                 expected = reference.forward(ids, mask)
+            expected = self._comparable(expected)
             _greedy(expected[self._reference.logits_output], reference_ids)
             got = self._try_candidate(editors[1], now, ids, mask, positions)
             if isinstance(got, str):
                 divergence: Divergence | None = Divergence(sequence, step, None, (), None, None, got)
                 break
+            got = self._comparable(got)
             logits = got.get(self._reference.logits_output)
             if logits is not None and logits.shape == expected[self._reference.logits_output].shape:
                 _greedy(logits, candidate_ids)
@@ -263,6 +273,11 @@ class _Lockstep:
             if error.id not in _FAILED:
                 raise
             return f"the reference runs, the candidate does not: {error.message}"
+
+    def _comparable(self, outputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs, without the logits that one of the two does not compute."""
+        name = self._reference.logits_output
+        return outputs | {name: outputs[name][:, -1:]} if self._last_only and name in outputs else outputs
 
     def _first_divergence(
         self, place: tuple[int, int], expected: dict[str, Array], got: dict[str, Array], counts: NDArray[np.bool_]

@@ -81,6 +81,18 @@ def test_errors(capfd, tmp_path, text, code, words):
     assert contents(tmp_path) == {"out": None}
 
 
+def test_an_operator_that_openvino_writes_and_cannot_read(capfd, tmp_path):
+    done = in_process(capfd, "run", export("llama", "onnx-genai"), "-o", tmp_path / "out", "-p", "to-openvino")
+    assert done.code == 6
+    assert done.err.startswith("error: GP502: ")
+    assert (
+        "\nhint: put lower-group-query-attention before to-openvino, as graphpass convert --target does\n" in done.err
+    )
+    assert contents(tmp_path) == {}
+    lowered = ["-o", tmp_path / "out", "-p", "lower-group-query-attention,to-openvino", "-q"]
+    assert in_process(capfd, "run", export("llama", "onnx-genai"), *lowered).code == 0
+
+
 def test_a_file_name_that_does_not_fit_the_result(capfd, tmp_path):
     done = in_process(capfd, "run", export("llama", "onnx"), "-o", tmp_path / "out.onnx", "-p", "to-openvino")
     assert done.code == 2

@@ -62,3 +62,30 @@ def test_a_tolerance_that_is_no_number(capfd, option):
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), option, "nan")
     assert done.code == 2
     assert done.err.startswith("error: GP250: nothing can agree within ")
+
+
+@pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("lfm2", "ov-stateless")])
+def test_a_model_of_static_shapes(capfd, tmp_path, name, variant):
+    source = export(name, variant)
+    before = "" if variant == "onnx" else "fuse-attention,expose-position-ids,window-from-positions,"
+    for length in (1, 8):
+        pipeline = f"{before}make-static{{length={length},past=32}}"
+        assert in_process(capfd, "run", source, "-o", tmp_path / str(length), "-p", pipeline, "-q").code == 0
+    for models in ((source, tmp_path / "1"), (tmp_path / "1", source)):
+        done = in_process(capfd, "verify", *models)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("same: 2 sequences, 24 greedy steps")
+        assert "not compared: logits of all but the last of several tokens: the " in done.out
+    done = in_process(capfd, "verify", source, tmp_path / "8")
+    assert done.code == 4
+    assert done.err.startswith(
+        "error: GP394: a decode model takes one token at a time, but this one 8\nhint: run it with "
+    )
+
+
+def test_a_model_of_static_shapes_that_computes_something_else(capfd, tmp_path):
+    pipeline = "make-static{length=1,past=32}"
+    assert in_process(capfd, "run", export("llama", "onnx"), "-o", tmp_path / "m", "-p", pipeline, "-q").code == 0
+    done = in_process(capfd, "verify", export("qwen3", "onnx"), tmp_path / "m")
+    assert done.code == 1
+    assert "first at sequence 0, the prefill, output logits[0, 0, 0]: " in done.out

@@ -171,6 +171,9 @@ def test_the_cpu_plugin_takes_no_parts_of_one_start():
     steps(packed, 1)
     back, _ = run(packed, "unpack-linear")
     assert len(linear(back)) == 2
+    reads = [op for op in back.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
+    (parts,) = {read.input_value(0).get_node().input_value(0).get_node().get_type_name() for read in reads}
+    assert parts == "VariadicSplit"
     with pytest.raises(RuntimeError, match="MoveReadValueInputsToSubgraph"):
         steps(back, 1)
 
