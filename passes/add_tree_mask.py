@@ -21,8 +21,8 @@ from graphpass.onnx_tensors import element_code
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import TOKEN_INPUTS, add_input, input_length, integers, named, output_of, scalar
 
-from .expose_window import read_mask
 from .window_from_positions import compares_positions
+from .window_mask import read_mask
 
 if TYPE_CHECKING:
     import onnx

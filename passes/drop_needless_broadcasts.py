@@ -10,7 +10,8 @@ from graphpass.analysis.size import Size
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.passes.drop_identities import mask_ends
+
+from .drop_identities import mask_ends
 
 if TYPE_CHECKING:
     import openvino

@@ -12,7 +12,7 @@ from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.rewrite import find_input, has_input, input_length, integers, named
 
-from .expose_window import WindowMask, read_mask, write_mask
+from .window_mask import WindowMask, read_mask, write_mask
 
 if TYPE_CHECKING:
     import openvino
