@@ -7,7 +7,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.masks import alibi_operands, is_exposed_alibi, mask_facts
+from graphpass.analysis.masks import added_terms, alibi_operands, is_exposed_alibi, mask_facts, unbounded
 from graphpass.analysis.values import keeps_elements, one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED, MASKED_BELOW
@@ -89,7 +89,7 @@ class _Bias:
 def _bias(graph: Graph, mask: Value) -> _Bias | None:
     found: list[tuple[Value, numpy.ndarray, Value]] = []
     masks, conditions = [], []
-    for term in _terms(graph, mask):
+    for term in (unbounded(graph, term) for term in added_terms(graph, mask)):
         inner, condition = _selected(graph, term)
         product = _product(graph, inner)
         if product is None:
@@ -122,40 +122,12 @@ def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node 
     return node.inputs[2], [(node.inputs[0], cut)]
 
 
-def _terms(graph: Graph, mask: Value) -> list[Value]:
-    """What is added up in ``mask``, in the order of the operands."""
-    terms: list[Value] = []
-    pending = [mask]
-    while pending:
-        value = pending.pop()
-        node = graph.producer(value)
-        bounded = _bounded(graph, node)
-        if bounded is not None:
-            pending.append(bounded)
-        elif node.op == "Add":
-            pending += [operand for operand in reversed(node.inputs) if operand is not None]
-        else:
-            terms.append(value)
-    return terms
-
-
-def _bounded(graph: Graph, node: Node) -> Value | None:
-    """What ``node`` keeps from falling below a score that counts as masked."""
-    if node.op != "Maximum":
-        return None
-    for value, bound in (node.inputs, node.inputs[::-1]):
-        number = one_number(graph, bound)
-        if number is not None and number <= MASKED_BELOW:
-            return value
-    return None
-
-
 def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
     """Slopes, with the numbers that the product is multiplied with after it, and positions."""
     factor = 1.0
     value: Value | None = term
     while value is not None:
-        node = graph.producer(value)
+        node = graph.producer(unbounded(graph, value))
         operands = alibi_operands(graph, node)
         if operands is not None:
             return operands[0].astype("float64") * factor, operands[1]
@@ -164,9 +136,9 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
             if number is None or (node.op == "Divide" and number == 0):
                 return None
             factor *= number if node.op == "Multiply" else 1 / number
-        elif node.op not in _LAYOUT and not keeps_elements(node) and _bounded(graph, node) is None:
+        elif node.op not in _LAYOUT and not keeps_elements(node):
             return None
-        value = _bounded(graph, node) or node.inputs[0]
+        value = node.inputs[0]
     return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.analysis.masks import mask_facts
+from graphpass.analysis.masks import added_terms, mask_facts
 from graphpass.analysis.values import one_number
 from graphpass.analysis.windows import compared_positions
 from graphpass.masked import MASKED_BELOW
@@ -72,7 +72,7 @@ def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
 
     It may be a sum: what else is added has to mask and nothing more.
     """
-    terms = _added(graph, mask) if mask is not None else []
+    terms = added_terms(graph, mask)[::-1] if mask is not None else []
     for number, term in enumerate(terms):
         found = _read_term(graph, term)
         others = [*terms[:number], *terms[number + 1 :]]
@@ -101,24 +101,6 @@ def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
         return None
     padding = inputs[0].outputs[0]
     return padding if padding.rank == 2 and padding.element_type not in _REAL else None
-
-
-def _added(graph: Graph, mask: Value) -> list[Value]:
-    """What ``mask`` is the sum of; a bound that counts as masked may keep the sum finite."""
-    terms: list[Value] = []
-    pending = [mask]
-    while pending:
-        value = pending.pop()
-        node = graph.producer(value)
-        first = node.inputs[0] if node.inputs else None
-        limit = one_number(graph, node.inputs[1]) if node.op == "Maximum" else None
-        if node.op == "Add":
-            pending += [operand for operand in node.inputs if operand is not None]
-        elif first is not None and limit is not None and limit < MASKED_BELOW and graph.producer(first).op == "Add":
-            pending.append(first)
-        else:
-            terms.append(value)
-    return terms
 
 
 def _only_masks(graph: Graph, mask: Value) -> bool:

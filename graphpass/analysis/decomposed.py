@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphpass.analysis.bare_operands import bare_operands, scale_of
+from graphpass.analysis.masks import unbounded
 from graphpass.analysis.parts import Decomposed, Mask, NoMatchError, Scale
 from graphpass.analysis.products import product_behind
 from graphpass.analysis.sinks import COLUMN_DROPS, Column, dropped_column, sink_of, subtracts_row_maximum
@@ -148,8 +149,10 @@ def read_scores(graph: Graph, softmax: Node) -> Scores:
         if node.op == "MatMul":
             found.product = node
             return found
-        if keeps_elements(node) or _regroups_heads(node) or _only_bounds(graph, node):
+        if keeps_elements(node) or _regroups_heads(node):
             value = node.inputs[0]
+        elif (inner := unbounded(graph, value)) is not value:
+            value = inner
         elif subtracts_row_maximum(graph, node):
             if found.sink is not None:
                 raise NoMatchError("an attention sink beside scores whose maximum was subtracted")
@@ -231,14 +234,6 @@ def _regroups_heads(node: Node) -> bool:
     if len(source.shape) == len(result.shape) == 4:
         return source.shape[1] == result.shape[1] and isinstance(source.shape[1], int)
     return {len(source.shape), len(result.shape)} == {3, 4}
-
-
-def _only_bounds(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` is the Maximum of scores and what masked scores are set to."""
-    if node.op != "Maximum":
-        return False
-    bound = held_constant(graph, node.inputs[1])
-    return bound is not None and bool((bound < MASKED_BELOW).all())
 
 
 def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Value, Mask]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.mask_constants import LARGEST_MASK, band_of, seen_in
-from graphpass.analysis.values import one_number
+from graphpass.analysis.values import held_constant, one_number
 from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions
 from graphpass.caches import MaskPart
 from graphpass.graph import Graph, Node, Value
+from graphpass.masked import MASKED_BELOW
 
 if TYPE_CHECKING:
     import numpy
@@ -23,9 +24,11 @@ __all__ = [
     "WRITES",
     "MaskFacts",
     "added_bias",
+    "added_terms",
     "alibi_operands",
     "is_exposed_alibi",
     "mask_facts",
+    "unbounded",
 ]
 
 #: In the order in which they are told.
@@ -131,6 +134,33 @@ def _sources(node: Node) -> tuple[Value | None, ...] | None:
     if node.op in WRITES:
         return tuple(node.inputs[port] for port in WRITES[node.op])
     return () if node.op in _PLAIN else None
+
+
+def added_terms(graph: Graph, mask: Value) -> list[Value]:
+    """What is added up in ``mask``, from the innermost operand on; a bound may keep the sum finite."""
+    terms: list[Value] = []
+    pending = [mask]
+    while pending:
+        value = pending.pop()
+        total = graph.producer(unbounded(graph, value))
+        if total.op == "Add":
+            pending += [operand for operand in reversed(total.inputs) if operand is not None]
+        else:
+            terms.append(value)
+    return terms
+
+
+def unbounded(graph: Graph, value: Value) -> Value:
+    """What ``value`` is but for the Maximum that keeps it from falling far below what counts as masked."""
+    while (node := graph.producer(value)).op == "Maximum":
+        for source, bound in (node.inputs, node.inputs[::-1]):
+            held = held_constant(graph, bound)
+            if source is not None and held is not None and (held <= MASKED_BELOW).all():
+                value = source
+                break
+        else:
+            return value
+    return value
 
 
 def added_bias(graph: Graph, mask: Value | None) -> Node | None:
