@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.attention import Attention, find_attention, is_computed, is_scalar
+from graphpass.analysis.axes import Labels, before
 from graphpass.analysis.pairs import INNER_CACHES
+from graphpass.analysis.regroup import copies_merged
 from graphpass.analysis.sinks import COLUMN_DROPS
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Model
 
 __all__ = ["Operand", "attention_operands", "scores_product", "weighted_value"]
 
-Label = Literal["batch", "heads", "rows", "sequence", "head_dim"] | None
+_KEY_OR_VALUE: Labels = ("batch", "heads", "sequence", "head_dim")
 
-_KEY_OR_VALUE: tuple[Label, ...] = ("batch", "heads", "sequence", "head_dim")
-
-#: Operators that keep rank and order of the axes and (but for a scale) the elements.
-_KEEPS_AXES = frozenset({"Broadcast", "Convert", "Gather", "Identity", "Slice", "StridedSlice"})
-
+#: Operators that lay a tensor out or take a part of it.
+_LAYOUT = frozenset({"Broadcast", "Convert", "Gather", "Identity", "Slice", "StridedSlice", "Transpose", "Unsqueeze"})
 
 #: Operators between a product of query and key, a Softmax, and the product with the value.
 _ARITHMETIC = frozenset(
@@ -55,7 +54,7 @@ class Operand:
 
     attention: Attention
     role: Literal["key", "value"]
-    labels: tuple[Label, ...]
+    labels: Labels
 
 
 def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...]]:
@@ -75,7 +74,7 @@ def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...
     return found
 
 
-Read = tuple[Literal["key", "value"], Value | None, tuple[Label, ...]]
+Read = tuple[Literal["key", "value"], Value | None, Labels]
 
 
 def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
@@ -87,7 +86,7 @@ def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
         key = product.inputs[1] if product is not None else None
         transposed = product is not None and not product.attributes["transpose_b"]
         value = weighted_value(graph, attention.node)
-    key_labels: tuple[Label, ...] = ("batch", "heads", "head_dim", "sequence") if transposed else _KEY_OR_VALUE
+    key_labels: Labels = ("batch", "heads", "head_dim", "sequence") if transposed else _KEY_OR_VALUE
     return [("key", key, key_labels), ("value", value, _KEY_OR_VALUE)]
 
 
@@ -120,15 +119,15 @@ def weighted_value(graph: Graph, softmax: Node) -> Value | None:
     return None
 
 
-def _trace(graph: Graph, value: Value | None, labels: tuple[Label, ...]) -> list[tuple[Value, tuple[Label, ...]]]:
-    steps: list[tuple[Value, tuple[Label, ...]]] = []
+def _trace(graph: Graph, value: Value | None, labels: Labels) -> list[tuple[Value, Labels]]:
+    steps: list[tuple[Value, Labels]] = []
     while value is not None:
         steps.append((value, labels))
         node = graph.producer(value)
-        before = _labels_before(node, labels)
-        if before is None:
+        inside = _labels_before(graph, value, labels)
+        if inside is None:
             return steps
-        labels = before
+        labels = inside
         value = node.inputs[0] if not (node.op == "Multiply" and is_scalar_operand(node, 0)) else node.inputs[1]
     return steps
 
@@ -139,26 +138,18 @@ def is_scalar_operand(node: Node, port: int) -> bool:
     return value is not None and is_scalar(value)
 
 
-def _labels_before(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] | None:
-    """What the axes of the first input of ``node`` mean; ``None`` where ``node`` does more than laying it out."""
-    if node.op in _KEEPS_AXES:
-        source = node.inputs[0]
-        return labels if source is not None and source.rank in {None, len(labels)} else None
+def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
+    """What the axes of the input that ``value`` is a layout of mean; ``None`` where it is more than that."""
+    node = graph.producer(value)
     if node.op in {"Multiply", "Divide"}:
         return labels if is_scalar_operand(node, 1) or is_scalar_operand(node, 0) else None
-    if node.op == "Transpose" and "order" in node.attributes:
-        order = node.attributes["order"]
-        if sorted(order) != list(range(len(labels))):  # ONNX's checker takes an order of another rank
-            return None
-        return tuple(labels[order.index(axis)] for axis in range(len(labels)))
-    if node.op == "Unsqueeze" and "axes" in node.attributes:
-        return tuple(label for axis, label in enumerate(labels) if axis not in node.attributes["axes"])
     if node.op == "Reshape":
         return _before_reshape(node, labels)
-    return None
+    steps = before(graph, value, labels) if node.op in _LAYOUT else []
+    return next((step.labels for step in steps if step.via is None or step.via.kind == "slice"), None)
 
 
-def _before_reshape(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] | None:
+def _before_reshape(node: Node, labels: Labels) -> Labels | None:
     """A Reshape that merges copies into the heads, or the heads into the batch."""
     source = node.inputs[0]
     if source is None or source.rank is None:
@@ -166,12 +157,6 @@ def _before_reshape(node: Node, labels: tuple[Label, ...]) -> tuple[Label, ...] 
     if "rows" in labels:
         # [batch, heads, ..] merged into [batch * heads, ..]
         return ("batch", "heads", *labels[1:]) if source.rank == 4 and labels[0] == "rows" else None
-    if "heads" not in labels:
-        return None
     if source.rank == len(labels):
-        same = source.shape == node.outputs[0].shape
-        return labels if same else None
-    if source.rank != len(labels) + 1:
-        return None
-    heads = labels.index("heads")
-    return (*labels[: heads + 1], None, *labels[heads + 1 :])
+        return labels if "heads" in labels and source.shape == node.outputs[0].shape else None
+    return copies_merged(source.rank, labels)

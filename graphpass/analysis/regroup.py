@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from graphpass.analysis.axes import Label, Labels
     from graphpass.graph import Value
 
-__all__ = ["regroup"]
+__all__ = ["copies_merged", "regroup"]
 
 
 def regroup(source: Value, result: Value, labels: Labels) -> Labels | None:
@@ -26,7 +26,7 @@ def regroup(source: Value, result: Value, labels: Labels) -> Labels | None:
         return None
     groups = _groups(source.shape, result.shape)
     if groups is None:
-        return _copies_merged(source.shape, labels)
+        return copies_merged(len(source.shape), labels)
     inside: list[Label] = []
     for olds, news in groups:
         given = [labels[axis] for axis in news]
@@ -42,9 +42,9 @@ def regroup(source: Value, result: Value, labels: Labels) -> Labels | None:
     return tuple(inside)
 
 
-def _copies_merged(shape: tuple[Dimension, ...], labels: Labels) -> Labels | None:
+def copies_merged(rank: int, labels: Labels) -> Labels | None:
     """Of unknown sizes, one axis more than behind the Reshape: the copies of each head, of which it makes heads."""
-    if "heads" not in labels or len(shape) != len(labels) + 1:
+    if "heads" not in labels or rank != len(labels) + 1:
         return None
     heads = labels.index("heads")
     return (*labels[: heads + 1], None, *labels[heads + 1 :])
