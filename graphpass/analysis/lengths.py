@@ -2,6 +2,9 @@
 
 OpenVINO's own shape inference carries the symbols; what it forgets (sums, lengths of ranges, values computed of
 dimensions) is added here, node by node.
+
+Passes edit by what is found, so that lengths count as equal only where every inference proves it. `sizes` asks less: it
+reads graphs of both dialects, whatever their ports declare, and takes operands that are combined for equally large.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 What a port declares may be nothing but the rank; that operands fit together, and what shape arithmetic computes, still
 tells which sizes are fixed, which are those of an input, and which are sums of others. Sizes of operands are taken for
-equal where neither is 1: a model that runs at more than one length has no others.
+equal where neither is 1: a model that runs at more than one length has no others. That is enough to tell caches apart;
+what passes rewrite by, `lengths` proves.
 """
 
 from __future__ import annotations
