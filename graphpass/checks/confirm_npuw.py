@@ -8,7 +8,9 @@ from graphpass.checks.subprocesses import Finished
 __all__ = ["observed", "worker"]
 
 # Left to itself NPUW cuts the model into f16 parts, to which it hands f32 tensors, and fails (2026.4.1): so no
-# partitioning, and f32, also of what it would hand on in f16 (F16IC).
+# partitioning, and f32, also of what it would hand on in f16 (F16IC). Besides, f16 here says nothing of an NPU: a CPU
+# without it takes bf16, in which its kernel for one query's attention is wrong where keys, values and mask enter a part
+# from outside (2026.4.1); and models with experts are cut all the same (NPUW_LLM_GENERATE_MOE_HINT).
 _BEFORE = """
 import json, sys, numpy, openvino
 path, where = sys.argv[1:]
