@@ -13,12 +13,12 @@ from .tokenizers import add_tokenizer, tokenizer_option
 
 
 @click.command("convert")
-@job_options(output="The folder to write to.", verify=True)
 @click.option(
     "--target", "target_name", required=True, help="What to make it fit for, with options: gpu{cache=reorder}."
 )
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @tokenizer_option
+@job_options(output="The folder to write to.", verify=True)
 @talk_options
 @pass_console
 def command(console: Console, job: Job, target_name: str, allow_unfused: bool, tokenizer: bool) -> None:

@@ -28,7 +28,7 @@ from .paths import PATH
 def command(
     console: Console, context: click.Context, models: tuple[Path, ...], form: str, unfolded: bool, listed: Path | None
 ) -> None:
-    r"""Tell how two models differ.
+    """Tell how two models differ.
 
     A and B are each an .onnx file, an .xml file, or a folder that holds one of them; they may be of different formats.
     Told are inputs, outputs, caches, operators, metadata, and which weights are the same, by what they hold and not by
@@ -39,7 +39,7 @@ def command(
       git config diff.graphpass.textconv "graphpass diff --textconv"
       echo "*.xml diff=graphpass"  >> .gitattributes
       echo "*.onnx diff=graphpass" >> .gitattributes
-    """
+    """  # noqa: D301 - click keeps the lines of a paragraph behind this character
     if len(models) != (2 if listed is None else 0):
         raise click.UsageError("give two models, or --textconv and one file", context)
     if listed is not None:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @talk_options
 @pass_console
 def command(console: Console, name: str) -> None:
-    r"""Explain a pass, or an error by its id.
+    """Explain a pass, or an error by its id.
 
     \b
     graphpass explain make-stateful
     graphpass explain GP203
-    """
+    """  # noqa: D301 - click keeps the lines of a paragraph behind this character
     from graphpass.error_catalog import explain_error, is_error_id
 
     if is_error_id(name):

@@ -83,8 +83,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
     except GraphpassError as error:
         if console.verbose:
             traceback.print_exc()
-        console.error(error)
-        return error.exit_code
+        return _refused(error, console)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -93,11 +92,20 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         # What fails without a file's name is a stream: those of the command itself are the only ones here.
         _close_output(sys.stdout)
         refused = WriteError("GP501", f"cannot print the result: {error.strerror}", "make room, or print it elsewhere")
-        console.error(refused)
-        return refused.exit_code
+        return _refused(refused, console)
     except Exception as error:  # noqa: BLE001 - the program's outermost frame
         return _internal(error, console)
     return 0
+
+
+def _refused(error: GraphpassError, console: Console) -> int:
+    try:
+        console.error(error)
+    except BrokenPipeError:
+        raise
+    except OSError:  # nobody can be told, but the exit code tells
+        _close_output(sys.stderr)
+    return error.exit_code
 
 
 def _internal(error: Exception, console: Console) -> int:

@@ -155,7 +155,7 @@ def refuse_input(model: Model, target: Path) -> None:
             raise UsageError("GP203", f"writing {target} would overwrite {source}, which belongs to the input", hint)
 
 
-def files_told(folder: Path, written: Iterable[Written] = ()) -> list[str]:
+def files_told(folder: Path, written: Iterable[Written]) -> list[str]:
     """The files in a staged folder with their sizes; and what was done to files that models share with others."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]

@@ -22,12 +22,12 @@ _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_m
 
 
 @click.command("run")
-@job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
 @click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
+@job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
 @talk_options
 @pass_console
 def command(console: Console, job: Job, text: str) -> None:
-    r"""Run a pipeline of passes on a model.
+    """Run a pipeline of passes on a model.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder,
     the configuration and tokenizer files beside the input are copied, too. The file graphpass.json
@@ -38,7 +38,7 @@ def command(console: Console, job: Job, text: str) -> None:
     As TOML:     [[pass]]
                  name = "make-stateful"
                  beam-index = true
-    """
+    """  # noqa: D301 - click keeps the lines of a paragraph behind this character
     passes = _passes(text)
     loaded = load_model(job.model, console, job.declared)
     output = job.output

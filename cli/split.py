@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command("split")
-@job_options(output="The folder to write to.", verify=True, pipeline=False)
 @click.option("--prompt", type=int, required=True, help="Tokens of the longest prompt.")
 @click.option("--chunk", type=int, help="Tokens that the prefill model takes at a time; the longest prompt by default.")
 @click.option("--capacity", type=int, required=True, help="Positions that there is room for, the prompt included.")
 @click.option("--to", "dialect", type=click.Choice(["onnx", "openvino"]), help="Convert an ONNX model to IR.")
+@job_options(output="The folder to write to.", verify=True, pipeline=False)
 @talk_options
 @pass_console
 def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity: int, dialect: Dialect | None) -> None:
@@ -52,7 +52,7 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
             result, report = run_pipeline(passes, loaded, console, job.observation)
             prepared = result.model
         with console.activity("writing"):
-            models = stage_split(prepared, split, folder, job.weights)
+            models, written = stage_split(prepared, split, folder, job.weights)
         if job.verify:
             with console.activity("verifying"):
                 compared = verify_split(loaded, models, split)
@@ -61,7 +61,7 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
         if loaded.path is not None:
             # Without what only ONNX Runtime GenAI reads: it names one model.
             copy_companions(loaded.path, folder, "openvino")
-        files = files_told(folder)
+        files = files_told(folder, [written])
         if suffix == ".xml":
             files.append("prefill.bin and decode.bin are one file: two hard links")
     sizes = f"prompts of {split.prompt} in chunks of {split.chunk}, {split.capacity} positions"

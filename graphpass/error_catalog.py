@@ -27,13 +27,13 @@ CATALOG: dict[str, str] = {
         "of file with that ending. Export or copy it again."
     ),
     "GP105": (
-        "The ONNX model keeps weights in another file, and that file is missing, too short, or outside the model's "
-        "folder. Copy it beside the .onnx file, under the name that the message tells."
+        "The ONNX model keeps weights in another file, and that file is missing, too short, outside the model's "
+        "folder, or not to be read by this user. Copy it beside the .onnx file, under the name that the message tells."
     ),
     "GP106": "The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.",
     "GP107": (
-        "An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, or "
-        "shorter than the .xml says."
+        "An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, shorter than "
+        "the .xml says, or this user may not read it."
     ),
     "GP108": "The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.",
     "GP109": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from graphpass.errors import ReadError
-from graphpass.storage.weight_file import lies_with
+from graphpass.storage.weight_file import LET_READ, lies_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -193,7 +194,7 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
         model_file: The file that the model was read from.
 
     Raises:
-        ReadError: GP105, the reference is damaged, leads out of the model's folder, or to no file.
+        ReadError: GP105, the reference is damaged, leads out of the model's folder, to no file or to an unreadable one.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
@@ -208,6 +209,8 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
         raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
     if not os.path.isfile(file):  # also where it may not be looked at
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
+    if not os.access(file, os.R_OK):
+        raise _no_data(tensor, f"data in {file}, which cannot be read: {os.strerror(errno.EACCES)}", LET_READ)
     try:
         offset = int(entries.get("offset", "0"))
         length = int(entries.get("length", str(nbytes(tensor))))

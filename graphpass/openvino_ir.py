@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile files out
 
 from graphpass.errors import ReadError
-from graphpass.storage.weight_file import lies_with
+from graphpass.storage.weight_file import LET_READ, lies_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +30,8 @@ def check_ir(path: Path) -> None:
     """Check that ``path`` is an IR, and that the ``.bin`` file beside it holds every constant.
 
     Raises:
-        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short; GP113 it is a
-            link to a file elsewhere.
+        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing, too short or not to be
+            read; GP113 it is a link to a file elsewhere.
     """
     reader = _Reader(path)
     reader.read()
@@ -42,6 +43,8 @@ def check_ir(path: Path) -> None:
     if not lies_with(weights, path):
         reason = f"{weights} is a link that leads to {weights.resolve()}, outside the folder of {path.name}"
         raise ReadError("GP113", reason, "copy the file itself beside the .xml file")
+    if not os.access(weights, os.R_OK):
+        raise ReadError("GP107", f"{weights} cannot be read: {os.strerror(errno.EACCES)}", LET_READ)
     size = weights.stat().st_size
     if size < reader.weights_end:
         needs = f"constant {reader.last_constant!r} of {path.name} ends at byte {reader.weights_end}"

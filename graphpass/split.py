@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from graphpass.manager import Pass
     from graphpass.model import Dialect, Model
-    from graphpass.storage.write import Weights
+    from graphpass.storage.write import Weights, Written
 
 __all__ = ["Split", "stage_split", "verify_split"]
 
@@ -85,7 +85,9 @@ class Split:
         }
 
 
-def stage_split(prepared: Model, split: Split, folder: Path, weights: Weights = "auto") -> dict[str, Model]:
+def stage_split(
+    prepared: Model, split: Split, folder: Path, weights: Weights = "auto"
+) -> tuple[dict[str, Model], Written]:
     """Write both models into a staged folder, over one file of weights.
 
     An IR's weights lie beside its ``.xml`` in a ``.bin`` file of the same name, where ``read_model`` looks for them:
@@ -98,7 +100,7 @@ def stage_split(prepared: Model, split: Split, folder: Path, weights: Weights = 
         weights: How the input's weights get there; see `graphpass.storage.write.stage_model`.
 
     Returns:
-        The models as written, ``"prefill"`` and ``"decode"``.
+        The models as written, ``"prefill"`` and ``"decode"``; and what became of the input's weights.
 
     Raises:
         PassFailedError, UnsupportedError: As the pass `make-static`.
@@ -106,21 +108,23 @@ def stage_split(prepared: Model, split: Split, folder: Path, weights: Weights = 
     """
     from graphpass.manager import PassManager
     from graphpass.model import load
-    from graphpass.storage.write import stage_model
+    from graphpass.storage.write import Written, stage_model
 
     suffix = ".onnx" if prepared.dialect == "onnx" else ".xml"
     base = folder / f"{_BASE}{suffix}"
-    stage_model(prepared, folder, base.name, _limit(prepared), weights)
-    written = {}
+    first = stage_model(prepared, folder, base.name, _limit(prepared), weights)
+    appended = first.appended
+    models = {}
     for name, step in split.phases().items():
         # Read anew for each: what the one appends to the weights makes them another file to the other.
         model = PassManager([step]).run(load(base)).model
-        stage_model(model, folder, f"{name}{suffix}", weights="share" if _has_files(model) else "auto")
-        written[name] = load(folder / f"{name}{suffix}")
+        done = stage_model(model, folder, f"{name}{suffix}", weights="share" if _has_files(model) else "auto")
+        appended += done.appended
+        models[name] = load(folder / f"{name}{suffix}")
     base.unlink()
     if suffix == ".xml":
         base.with_suffix(".bin").unlink()
-    return written
+    return models, Written(first.shared, appended)
 
 
 def verify_split(reference: Model, models: dict[str, Model], split: Split) -> int:

@@ -13,7 +13,10 @@ from graphpass.errors import ReadError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MappedWeights", "Place", "WeightFile", "check_unchanged", "lies_with"]
+__all__ = ["LET_READ", "MappedWeights", "Place", "WeightFile", "check_unchanged", "lies_with"]
+
+#: What to do about a file that may not be read.
+LET_READ = "let this user read it"
 
 _MAPS = Path("/proc/self/maps")
 _OCTAL = re.compile(r"\\([0-7]{3})")

@@ -53,6 +53,20 @@ def test_the_table_of_commands_is_true(name):
     assert command.help.partition("\n")[0] == COMMANDS[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("run", '               name = "make-stateful"'),
+        ("diff", '    git config diff.graphpass.textconv "graphpass diff --textconv"'),
+        ("explain", "  graphpass explain GP203"),
+    ],
+)
+def test_examples_in_help_keep_their_lines(capfd, name, line):
+    done = in_process(capfd, name, "--help")
+    assert "\\b" not in done.out
+    assert line in done.out.splitlines()
+
+
 def test_help_names_every_command(capfd):
     done = in_process(capfd, "--help")
     assert done.code == 0
@@ -188,6 +202,12 @@ def test_streams_that_are_closed_or_full(stream, code):
         )
     else:
         assert done.stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+def test_the_exit_code_tells_where_words_cannot():
+    shell = ["bash", "-c", f"{sys.executable} -m graphpass.cli inspect missing.onnx 2> /dev/full"]
+    assert subprocess.run(shell, capture_output=True, check=False).returncode == 3
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's redirections")

@@ -47,6 +47,7 @@ def test_an_ir_over_one_bin_file(capfd: Any, tmp_path: Path, more: list[str]) ->
     assert "verified  same: 25 positions compared, after prompts of 1 to 24 tokens" in output
     assert (out / "prefill.bin").samefile(out / "decode.bin")
     assert (out / "prefill.bin").samefile(source / "openvino_model.bin") == bool(more)
+    assert (f"WARNING: the weights are shared with {source / 'openvino_model.bin'}: " in output) == bool(more)
     assert not (out / "model.xml").exists()
     assert not (out / "model.bin").exists()
     assert (out / "tokenizer.json").exists()

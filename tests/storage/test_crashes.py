@@ -123,6 +123,39 @@ def test_an_input_that_may_not_be_looked_at(variant):
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user to be")
+@pytest.mark.parametrize(
+    ("variant", "name", "mode", "words"),
+    [
+        ("onnx", ".", 0o444, "GP101"),  # may be listed, but not entered
+        ("onnx", "model.onnx", 0o000, "GP104"),
+        ("onnx-genai", "model.onnx.data", 0o000, "GP105"),
+        ("ov-stateful", "openvino_model.xml", 0o000, "GP106"),
+        ("ov-stateful", "openvino_model.bin", 0o000, "GP107"),
+    ],
+)
+def test_an_input_of_which_a_part_may_not_be_read(variant, name, mode, words):
+    from graphpass.encoder_decoder import find_encoder_decoder
+
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    shutil.copytree(export("llama", variant), folder / "in")
+    (folder / "in" / name).chmod(mode)
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        try:
+            assert find_encoder_decoder(folder / "in") is None
+            load(folder / "in")
+        except ReadError as error:
+            os._exit(10 if words in str(error) and "Permission denied" in str(error) else 11)
+        finally:
+            os._exit(12)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
+    (folder / "in").chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user to be")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_read_only_folder(variant):
     folder = Path(tempfile.mkdtemp())
