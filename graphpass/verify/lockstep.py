@@ -14,7 +14,7 @@ from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import Tolerance, difference
 from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, tree_rounds
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, rectangular
-from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding
+from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,9 +49,10 @@ def compare(
     the left. What a model computes at a padding position is unspecified (a query there sees no key at all), so only
     positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen. Where
     that happens to the reference itself, the batch is run without padding, and the result says so. A reference that
-    takes padding in front for tokens (by an operator such as GroupQueryAttention, or in a linear cache) runs each row
-    of that batch alone, unless the candidate does so, too; where what attention computes for padding then enters linear
-    caches, padding stands behind each row's first token instead, which it sees.
+    takes padding in front for tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting
+    positions that the candidate is told) runs each row of that batch alone, unless the candidate does so, too; where
+    what attention computes for padding then enters linear caches, padding stands behind each row's first token instead,
+    which it sees.
 
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
@@ -88,9 +89,11 @@ def compare(
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
     sessions = open_session(reference), open_session(candidate)
     both = reference, candidate
-    misreading = tuple(misreads_left_padding(model) for model in both)
+    misreading = [misreads_left_padding(model) for model in both]
+    counting = takes_positions(candidate) and not takes_positions(reference)
+    alone = (misreading[0] or counting) and not misreading[1]
     inside = all(misreading) and any(is_undefined_behind_padding(model) for model in both)
-    lockstep = _Lockstep(*sessions, tolerance, alone=misreading == (True, False), inside=inside)
+    lockstep = _Lockstep(*sessions, tolerance, alone=alone, inside=inside)
     kinds = [model.analysis(analyze_caches).kind for model in both]
     try:
         return lockstep.run(steps, prompt_ids, kinds if edits else [])

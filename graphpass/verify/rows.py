@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphpass.runtime.inputs import Array
     from graphpass.runtime.session import DecodeSession
 
-__all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding"]
+__all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding", "takes_positions"]
 
 #: Operators of ONNX Runtime that are told how many positions of a row count, and take the first ones for them.
 _COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
@@ -33,6 +33,12 @@ def is_undefined_behind_padding(model: Model) -> bool:
     """Whether ``model`` computes with what attention gives for padding in front, where a query sees no key at all."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
+
+
+def takes_positions(model: Model) -> bool:
+    """Whether ``model`` is told the positions of tokens. One that counts them itself counts padding, too."""
+    graph = model.graph
+    return any(node.name == "position_ids" and graph.uses(node.outputs[0]) for node in graph.of_op("Parameter"))
 
 
 class RowByRow:

@@ -102,3 +102,19 @@ def test_padding_that_is_not_hidden_is_found_behind_such_layers():
     comparison = compare(absorbing, open_to_all, steps=0)
     assert comparison.divergence is not None
     assert comparison.divergence.sequence == 2
+
+
+def test_a_model_that_counts_positions_computes_what_one_computes_that_is_told_them():
+    """It counts padding, too, and learned positions are not the same from another one on."""
+    told = load(export("gpt2", "ov-stateless"))
+    counting = told.clone()
+    inputs = {port.get_any_name(): port for port in counting.ov_model.inputs}
+    zero, one, two = (ops.constant(numpy.int64(number)) for number in range(3))
+    past = ops.gather(ops.shape_of(inputs["past_key_values.0.key"]), two, zero)
+    length = ops.gather(ops.shape_of(inputs["input_ids"]), one, zero)
+    counted = ops.unsqueeze(ops.range(past, ops.add(past, length), one, output_type="i64"), zero)
+    for reader in inputs["position_ids"].get_target_inputs():
+        reader.replace_source_output(counted.output(0))
+    comparison = compare(counting, told, steps=3)
+    assert comparison.passed, comparison.summary()
+    assert not compare(told, counting, steps=0).passed
