@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -119,10 +120,16 @@ def _internal(error: Exception, console: Console) -> int:
 
 
 def _open_streams() -> None:
-    """Open what the caller closed: libraries print there, and the next file to be opened would take its number."""
+    """Make streams that take all that is printed.
+
+    What the caller closed is opened: libraries print there, and the next file to be opened would take its number. A
+    name that a stream's encoding does not have is printed with escapes.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _close_output(*streams: TextIO) -> None:

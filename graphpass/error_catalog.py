@@ -138,6 +138,10 @@ CATALOG: dict[str, str] = {
         "ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention. "
         "OpenVINO's runtimes want a decoder that does so. Export the model with optimum."
     ),
+    "GP228": (
+        "GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is "
+        "venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it."
+    ),
     "GP230": (
         "--weights share makes the result's weights a second name (a hard link) of the input's. That needs weights "
         "that lie in one file, and a result on the same file system. Write with --weights copy."

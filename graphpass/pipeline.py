@@ -117,7 +117,7 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
         UsageError: As `parse_toml`; the message names the file.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ReadError(

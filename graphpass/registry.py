@@ -67,7 +67,7 @@ class _Kind(Generic[Class]):
             if entry.name == name:
                 return self.load(entry)
         names = sorted({entry.name for entry in entries})
-        near = difflib.get_close_matches(name, names, n=1)
+        near = difflib.get_close_matches(name.lower(), names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
         raise UsageError(self.unknown, f"unknown {self.word} {name!r}", hint)
 

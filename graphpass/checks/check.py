@@ -53,7 +53,7 @@ def check_model(model: Model, target: str, *, confirm: bool = True) -> Report:
         What was found.
 
     Raises:
-        UsageError: GP223, there are no rules for the target.
+        UsageError: GP223, there are no rules for the target; GP228, there is no such environment for a GPU.
     """
     if target not in _RULES:
         name = target.partition("{")[0]

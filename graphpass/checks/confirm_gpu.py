@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.checks.finding import Observation
 from graphpass.checks.subprocesses import run_worker
+from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
     from graphpass.openvino_model import OpenVINOModel
@@ -46,9 +47,12 @@ with open(where, "w") as file:
 
 
 def observe(model: OpenVINOModel) -> Observation | str:
-    """Compile ``model`` and see which variables feed a ``kv_cache``; a sentence where there is no GPU."""
-    given = os.environ.get(ENVIRONMENT)
-    done = run_worker(_WORKER, model, Path(given) if given else None)
+    """Compile ``model`` and see which variables feed a ``kv_cache``; a sentence where there is no GPU.
+
+    Raises:
+        UsageError: GP228, the environment variable names no environment.
+    """
+    done = run_worker(_WORKER, model, _environment())
     tried = "compiled on the GPU plugin"
     if (refusal := done.refusal(tried)) is not None:
         return refusal
@@ -57,3 +61,14 @@ def observe(model: OpenVINOModel) -> Observation | str:
     reads = set(done.found["reads"])
     fused = {node.attributes["variable"] for node in model.graph.of_op("ReadValue") if node.name in reads}
     return Observation(done.with_version(tried), frozenset(fused), "cache")
+
+
+def _environment() -> Path | None:
+    given = os.environ.get(ENVIRONMENT)
+    if not given:
+        return None
+    for name in ("env.sh", "venv/bin/python"):
+        if not os.path.isfile(os.path.join(given, name)):
+            hint = "let it name a folder with env.sh and venv, or unset it"
+            raise UsageError("GP228", f"{ENVIRONMENT} is {given}, which has no {name}", hint)
+    return Path(given)

@@ -60,7 +60,8 @@ def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:
 
     page = render(model, inventory, title)
     with staging(path.parent) as folder:
-        (folder / path.name).write_text(page, encoding="utf-8")
+        # A file's name need not be text.
+        (folder / path.name).write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _summary(model: Model, inventory: Inventory) -> str:

@@ -67,3 +67,13 @@ def test_the_schema_refuses_what_is_not_so(capfd, change):
     told = json.loads(checked(capfd, "llama", "ov-stateful", "cpu", "--format", "json", "--no-confirm").out)
     assert validator().is_valid(told)
     assert not validator().is_valid(told | change)
+
+
+@pytest.mark.parametrize("missing", ["env.sh", "venv/bin/python"])
+def test_a_gpu_environment_that_is_none(capfd, monkeypatch, tmp_path, missing):
+    if missing != "env.sh":
+        (tmp_path / "env.sh").touch()
+    monkeypatch.setenv("GRAPHPASS_GPU_ENVIRONMENT", str(tmp_path))
+    done = in_process(capfd, "check", export("llama", "ov-stateful"), "--target", "gpu")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: GP228: GRAPHPASS_GPU_ENVIRONMENT is {tmp_path}, which has no {missing}\nhint: ")

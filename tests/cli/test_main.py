@@ -2,6 +2,7 @@ import importlib
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -218,6 +219,24 @@ def test_nobody_is_asked_where_nobody_can_answer(tmp_path):
     done = subprocess.run(shell, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: GP201: ")
+
+
+def test_names_that_a_stream_cannot_print(tmp_path):
+    shutil.copytree(export("llama", "onnx"), tmp_path / "模")
+    done = in_subprocess("inspect", tmp_path / "模", environment={"PYTHONIOENCODING": "latin1"})
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"{tmp_path}/\\u6a21/model.onnx: ONNX")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_names_that_are_no_text(tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    shutil.copytree(export("llama", "onnx"), odd)
+    environment = {"PYTHONIOENCODING": "utf-8:strict"}
+    done = in_subprocess("inspect", odd, "--html", tmp_path / "report.html", environment=environment)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"{tmp_path}/\\udcff/model.onnx: ONNX")
+    assert "/\\udcff: caches</title>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def in_a_terminal(arguments, environment=None):

@@ -304,3 +304,8 @@ def test_every_built_in_pass_can_be_written():
         assert parse(name) == (step,)
         options = ",".join(f"{option.name}={option.default_text}" for option in options_of(type(step)))
         assert parse(f"{name}{{{options}}}") == (step,)
+
+
+def test_toml_of_an_editor_that_marks_its_encoding(tmp_path):
+    (tmp_path / "p.toml").write_text('[[pass]]\r\nname = "plain"\r\n', encoding="utf-8-sig")
+    assert load_toml(tmp_path / "p.toml") == (Plain(),)

@@ -129,6 +129,13 @@ def test_unknown_names_say_what_was_meant():
     with pytest.raises(UsageError, match="GP211: unknown pass 'make-statefull'") as caught:
         graphpass.get_pass("make-statefull")
     assert caught.value.hint == "did you mean make-stateful?"
+    for get, name, meant in (
+        (graphpass.get_pass, "MakeStateful", "make-stateful"),
+        (graphpass.get_target, "CPU", "cpu"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            get(name)
+        assert caught.value.hint == f"did you mean {meant}?"
     with pytest.raises(UsageError, match="GP215: unknown target 'tpu'"):
         graphpass.get_target("tpu")
 
