@@ -11,6 +11,7 @@ from support.attention_graphs import integers
 from support.decode import compiled, greedy
 from support.loaded import openvino_model
 from support.models import export, reference
+from support.piped import piped
 
 import graphpass
 from graphpass.checks.npu_numbers import data_dependent
@@ -35,9 +36,7 @@ def before(name: str, variant: str) -> OpenVINOModel:
 
 
 def run(model: graphpass.Model) -> tuple[OpenVINOModel, object]:
-    result = PassManager([ComputeAllExperts()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, ComputeAllExperts())
 
 
 @pytest.mark.parametrize(("name", "variant"), EXPERTS)

@@ -18,10 +18,11 @@ from openvino import opset13 as ops
 from support.cache_graphs import TinyDecoder
 from support.decode import EXACT, compiled, fused_attention, greedy
 from support.models import export, reference
+from support.piped import piped
 
 import graphpass
 from graphpass.errors import UnsupportedError
-from graphpass.manager import Changed, PassManager, Unchanged
+from graphpass.manager import Changed, Unchanged
 from graphpass.onnx_model import OnnxModel
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.openvino_names import all_ops
@@ -34,18 +35,11 @@ from graphpass.verify import compare
 HALF = {"f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
 
 
-def run(model: graphpass.Model, *passes: graphpass.Pass) -> tuple[OpenVINOModel, Any]:
-    """The model after ``passes`` and what the last of them said."""
-    result = PassManager(passes).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[-1].result
-
-
 def widened(model: openvino.Model) -> tuple[openvino.Model, dict[str, int]]:
     """``model`` after the pass, which finds nothing more to do there, and its statistics."""
-    after, result = run(OpenVINOModel(model), ComputeInF32())
+    after, result = piped(OpenVINOModel(model), ComputeInF32())
     assert isinstance(result, Changed)
-    again, told = run(after, ComputeInF32())
+    again, told = piped(after, ComputeInF32())
     assert isinstance(told, Unchanged)
     assert again.digest() == after.digest()
     return after.ov_model, dict(result.statistics)
@@ -96,7 +90,7 @@ def llama(kind: str) -> OnnxModel:
 @functools.cache
 def for_cpu(kind: str) -> OpenVINOModel:
     source = llama(kind)
-    return run(source, *graphpass.get_target("cpu").pipeline(source))[0]
+    return piped(source, *graphpass.get_target("cpu").pipeline(source))[0]
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
@@ -108,8 +102,8 @@ class TestLlama:
         assert {variable.info.data_type for variable in model.ov_model.get_variables()} == {openvino.Type.f32}
 
     def test_names_and_shapes_stay(self, kind):
-        before, _ = run(llama(kind), ToOpenVINO())
-        after, _ = run(before, ComputeInF32())
+        before, _ = piped(llama(kind), ToOpenVINO())
+        after, _ = piped(before, ComputeInF32())
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
             assert [(port.name, port.shape) for port in new] == [(port.name, port.shape) for port in old]
             assert kind not in {port.element_type for port in new}
@@ -142,7 +136,7 @@ class TestLlama:
                 compared += 1
         assert compared == 19
         source = graphpass.load(export("llama", "onnx"))
-        graphpass.save(run(source, *graphpass.get_target("cpu").pipeline(source))[0], tmp_path / "f32.xml")
+        graphpass.save(piped(source, *graphpass.get_target("cpu").pipeline(source))[0], tmp_path / "f32.xml")
         assert (tmp_path / "model.bin").stat().st_size < 0.55 * (tmp_path / "f32.bin").stat().st_size
 
 
@@ -178,21 +172,21 @@ def test_openvino_genai_generates_the_reference_tokens(tmp_path, backend):
 def test_models_in_f32_are_unchanged(name, variant):
     model = graphpass.load(export(name, variant))
     if variant == "onnx":
-        model, _ = run(model, ToOpenVINO())
-    after, result = run(model, ComputeInF32())
+        model, _ = piped(model, ToOpenVINO())
+    after, result = piped(model, ComputeInF32())
     assert isinstance(result, Unchanged)
     assert after.digest() == model.digest()
 
 
 class TestVariables:
     def test_of_llama(self):
-        before, _ = run(llama("f16"), ToOpenVINO(), MakeStateful())
-        after, result = run(before, ComputeInF32())
+        before, _ = piped(llama("f16"), ToOpenVINO(), MakeStateful())
+        after, result = piped(before, ComputeInF32())
         assert result.statistics["variables"] == 4
         ids = [{variable.info.variable_id for variable in model.ov_model.get_variables()} for model in (before, after)]
         assert ids[0] == ids[1]
         expected = reference("llama")
-        for model, fused in ((after, 0), (run(after, FuseAttention())[0], 2)):
+        for model, fused in ((after, 0), (piped(after, FuseAttention())[0], 2)):
             native = compiled(model.ov_model)
             assert fused_attention(native) == fused
             assert greedy(native.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
@@ -202,8 +196,8 @@ class TestVariables:
         """Caches of f16 in a model that computes in f32."""
         before = TinyDecoder(cache_type=openvino.Type.f16).build()
         if stateful:
-            before, _ = run(before, MakeStateful())
-        after, result = run(before, ComputeInF32())
+            before, _ = piped(before, MakeStateful())
+        after, result = piped(before, ComputeInF32())
         assert isinstance(result, Changed)
         assert "Convert" not in {op.get_type_name() for op in conversions(after.ov_model)}
         prompts = [[1, 5, 9, 2, 7], [3, 3, 8, 1, 4]]
@@ -404,7 +398,7 @@ class TestOperators:
         model = OpenVINOModel(with_outputs([x], Half(x.output(0))))
         before = model.digest()
         with pytest.raises(UnsupportedError, match=r"GP327: pass compute-in-f32: Half .* whatever its inputs are"):
-            run(model, ComputeInF32())
+            piped(model, ComputeInF32())
         assert model.digest() == before
 
 
@@ -469,7 +463,7 @@ class TestBodies:
 
 def test_the_same_file_twice(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        model, _ = run(llama("f16"), ToOpenVINO(), ComputeInF32())
+        model, _ = piped(llama("f16"), ToOpenVINO(), ComputeInF32())
         graphpass.save(model, tmp_path / f"{name}.xml")
     for ending in ("xml", "bin"):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()

@@ -10,6 +10,7 @@ from openvino import opset13 as ops
 from support.attention_graphs import integers
 from support.decode import compiled, fused_attention, greedy
 from support.models import export, reference
+from support.piped import piped
 
 from graphpass.manager import Changed, PassManager, Unchanged
 from graphpass.model import load
@@ -31,9 +32,7 @@ def before(name: str) -> OpenVINOModel:
 
 
 def dropped(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([DropIdentities()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, DropIdentities())
 
 
 def kinds(model: OpenVINOModel) -> list[str]:

@@ -11,6 +11,7 @@ from openvino import opset13 as ops
 from support.attention_graphs import infer, integers
 from support.decode import compiled, greedy
 from support.models import export, reference
+from support.piped import piped
 
 from graphpass.manager import Changed, PassManager, Unchanged
 from graphpass.model import load
@@ -32,9 +33,7 @@ def before(name: str) -> OpenVINOModel:
 
 
 def dropped(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([DropNeedlessBroadcasts()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, DropNeedlessBroadcasts())
 
 
 def batch_of(x: openvino.Node) -> openvino.Node:

@@ -9,6 +9,7 @@ import openvino
 import pytest
 from openvino import opset13
 from support.models import export
+from support.piped import piped
 
 import graphpass
 from graphpass.analysis.masks import is_exposed_alibi
@@ -28,9 +29,8 @@ def before(name: str) -> OpenVINOModel:
     return PassManager(graphpass.parse(BEFORE)).run(graphpass.load(export(name, "onnx"))).model
 
 
-def exposed(model: OpenVINOModel):
-    result = PassManager([ExposeAlibi()]).run(model)
-    return result.model, result.records[0].result
+def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
+    return piped(model, ExposeAlibi())
 
 
 def masks(model: OpenVINOModel):

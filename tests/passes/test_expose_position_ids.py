@@ -9,7 +9,9 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 from support.attention_graphs import infer, integers
+from support.fed import inputs_of
 from support.models import export
+from support.piped import piped
 
 import graphpass
 from graphpass.manager import Changed, PassManager, Skipped, Unchanged
@@ -39,28 +41,7 @@ def before(name: str, variant: str) -> OpenVINOModel:
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([ExposePositionIds()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
-
-
-def inputs_of(model: OpenVINOModel, *, length: int, past: int, batch: int = 2) -> dict[str, numpy.ndarray]:
-    random = numpy.random.default_rng(0)
-    given: dict[str, numpy.ndarray] = {}
-    for port in model.ov_model.inputs:
-        name, dtype = port.get_any_name(), port.get_element_type().to_dtype()
-        dims = [dim.get_length() if dim.is_static else None for dim in port.get_partial_shape()]
-        if name == "attention_mask":
-            given[name] = numpy.ones([batch, past + length], dtype)
-            given[name][0, 0] = 0
-        elif name == "position_ids":
-            given[name] = numpy.tile(numpy.arange(past, past + length), (batch, 1))
-        elif name == "input_ids":
-            given[name] = random.integers(0, 320, [batch, length])
-        else:
-            given[name] = random.standard_normal([batch, *(past if dim is None else dim for dim in dims[1:])])
-            given[name] = given[name].astype(dtype)
-    return given
+    return piped(model, ExposePositionIds())
 
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)

@@ -13,6 +13,7 @@ from openvino.utils.node_factory import NodeFactory
 from support.attention_graphs import infer, integers
 from support.decode import compiled, greedy
 from support.models import export, reference
+from support.piped import piped
 
 from graphpass.analysis.mask_buffers import find_mask_buffers
 from graphpass.manager import Changed, PassManager, Unchanged
@@ -27,9 +28,7 @@ from graphpass.rewrite import fold
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([ExposeWindow()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, ExposeWindow())
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from support.attention_graphs import (
     fused,
     infer,
 )
+from support.fed import inputs_of
 from support.models import export
 
 from graphpass.manager import PassManager, Unchanged
@@ -66,30 +67,6 @@ def operators(model: openvino.Model) -> Counter[str]:
     return Counter(op.get_type_name() for op in model.get_ops())
 
 
-def inputs_of(model: OpenVINOModel, *, length: int, past: int, batch: int = 2) -> dict[str, numpy.ndarray]:
-    """Random inputs, the first sequence padded on the left."""
-    random = numpy.random.default_rng(0)
-    given: dict[str, numpy.ndarray] = {}
-    for port in model.ov_model.inputs:
-        name, dtype = port.get_any_name(), port.get_element_type().to_dtype()
-        dims = [dim.get_length() if dim.is_static else None for dim in port.get_partial_shape()]
-        if name == "attention_mask":
-            given[name] = numpy.ones([batch, past + length], dtype)
-            given[name][0, :2] = 0
-        elif name == "encoder_attention_mask":
-            given[name] = numpy.ones([batch, 7], dtype)
-            given[name][1, 5:] = 0
-        elif name == "position_ids":
-            given[name] = numpy.tile(numpy.arange(past, past + length), (batch, 1)).astype(dtype)
-        elif "input_ids" in name:
-            given[name] = random.integers(0, 320, [batch, length]).astype(dtype)
-        else:
-            longest = past if "past" in name and ".encoder." not in name else 7
-            sizes = [batch, *((longest if dim is None else dim) for dim in dims[1:])]
-            given[name] = random.standard_normal(sizes).astype(dtype)
-    return given
-
-
 @pytest.mark.parametrize(("place", "count"), EXPORTS.items(), ids=map("-".join, EXPORTS))
 def test_exports(place, count):
     before = converted(*place)
@@ -117,7 +94,7 @@ def test_exports_compute_the_same(place):
     tolerance = 5e-3 if "fp16" in place[1] else 1e-4
     has_past = any("past" in port.name for port in before.inputs)
     for length, past in ((4, 3), (1, 6)) if has_past else ((7, 0),):
-        given = inputs_of(before, length=length, past=past)
+        given = inputs_of(before, length=length, past=past, padding=2)
         expected, found = infer(before.ov_model, given), infer(after.ov_model, given)
         assert expected.keys() == found.keys()
         for name, value in expected.items():
@@ -133,7 +110,7 @@ def test_exports_compute_the_same(place):
 def test_padding_at_the_start_of_a_batch():
     before = converted("llama")
     after = PassManager([FuseAttention()]).run(before).model
-    given = inputs_of(before, length=5, past=0)
+    given = inputs_of(before, length=5, past=0, padding=2)
     expected, found = infer(before.ov_model, given)["logits"], infer(after.ov_model, given)["logits"]
     assert numpy.isfinite(found).all()
     numpy.testing.assert_allclose(found[1], expected[1], atol=1e-5)

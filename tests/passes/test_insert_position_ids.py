@@ -8,6 +8,7 @@ import pytest
 from support.decode import compiled, greedy
 from support.loaded import openvino_model
 from support.models import export, reference
+from support.piped import piped
 
 import graphpass
 from graphpass.manager import Changed, PassManager, Skipped
@@ -24,9 +25,7 @@ def before(name: str) -> OpenVINOModel:
 
 
 def run(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([InsertPositionIds()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, InsertPositionIds())
 
 
 @pytest.mark.parametrize("name", ["bloom", "falcon_alibi"])

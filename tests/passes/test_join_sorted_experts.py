@@ -11,10 +11,11 @@ from openvino import opset13 as ops
 from support.attention_graphs import integers
 from support.decode import compiled, executed, greedy
 from support.models import export, reference
+from support.piped import piped
 
 import graphpass
 from graphpass.checks.npu_numbers import data_dependent
-from graphpass.manager import Changed, PassManager, Unchanged
+from graphpass.manager import Changed, Unchanged
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.join_experts import JoinExperts
 
@@ -28,9 +29,7 @@ def exported() -> openvino.Model:
 
 
 def run(model: openvino.Model) -> tuple[OpenVINOModel, object]:
-    result = PassManager([JoinExperts()]).run(OpenVINOModel(model))
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(OpenVINOModel(model), JoinExperts())
 
 
 @functools.cache

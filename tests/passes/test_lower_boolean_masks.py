@@ -9,8 +9,9 @@ from support.attention_graphs import integers
 from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
+from support.piped import piped
 
-from graphpass.manager import Changed, PassManager, Unchanged
+from graphpass.manager import Changed, Unchanged
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.fuse_attention import FuseAttention
 from graphpass.passes.lower_boolean_masks import LowerBooleanMasks
@@ -18,9 +19,7 @@ from graphpass.passes.make_stateful import MakeStateful
 
 
 def run(model: OpenVINOModel, *others: object) -> tuple[OpenVINOModel, object]:
-    result = PassManager([*others, LowerBooleanMasks()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[-1].result
+    return piped(model, *others, LowerBooleanMasks())
 
 
 def masked_attention(element_type: str = "f32") -> OpenVINOModel:

@@ -14,6 +14,7 @@ from support.attention_graphs import infer
 from support.decode import Decoder, compiled, greedy
 from support.loaded import onnx_model, openvino_model
 from support.models import reference
+from support.piped import piped
 
 import graphpass
 from graphpass.analysis.padding import absorbs_padding
@@ -31,9 +32,7 @@ HYBRIDS = ["lfm2", "qwen3_next", "granitemoehybrid"]
 
 
 def run(model: graphpass.Model, *others: graphpass.Pass) -> tuple[OpenVINOModel, object]:
-    result = PassManager([*others, MaskPadding()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[-1].result
+    return piped(model, *others, MaskPadding())
 
 
 @functools.cache

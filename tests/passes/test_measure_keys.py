@@ -7,17 +7,16 @@ from openvino import opset13 as ops
 from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
+from support.piped import piped
 from support.state_mutants import with_length_of_value
 
-from graphpass.manager import Changed, PassManager, Unchanged
+from graphpass.manager import Changed, Unchanged
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.measure_keys import MeasureKeys
 
 
 def run(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([MeasureKeys()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, MeasureKeys())
 
 
 def measured(model: OpenVINOModel) -> set[str]:

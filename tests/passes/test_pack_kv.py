@@ -12,6 +12,8 @@ from support.decode import compiled, fused_attention
 from support.generated import generates
 from support.loaded import onnx_model, openvino_model
 from support.models import export, fixtures
+from support.packed import packed_and_back, ports
+from support.piped import piped
 
 import graphpass
 from graphpass.caches import Axes
@@ -20,7 +22,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.manager import PassManager, Skipped, Unchanged
 from graphpass.packing import packed_name, part_names
 from graphpass.passes.unpack_kv import UnpackKV
-from graphpass.pipeline import parse
 from graphpass.registry import get_target
 
 QUICK = [
@@ -44,29 +45,15 @@ ALL = [
 NOT_RUN = {("qwen3_next", "ov-stateful"), ("zamba2", "ov-stateful")}
 
 
-def run(model, text):
-    outcome = PassManager(parse(text)).run(model)
-    return outcome.model, [record.result for record in outcome.records]
-
-
 def kv(model):
     return graphpass.analyze_caches(model).of_kind("kv")
 
 
-def ports(model):
-    """Inputs and outputs with their shapes; OpenVINO appends those that a pass makes."""
-    return sorted([(port.name, str(port.shape)) for port in (*model.inputs, *model.outputs)])
-
-
 def there_and_back(name, variant):
     model = graphpass.load(export(name, variant))
+    packed, back = packed_and_back(model, "kv")
     before = kv(model)
-    packed, (result,) = run(model, "pack-kv")
-    packed.validate()
-    after = kv(packed)
-    assert result.statistics == {"caches packed": len(before), "caches made": len(after)}
-    assert 2 * len(after) == len(before)
-    for number, cache in enumerate(after):
+    for number, cache in enumerate(kv(packed)):
         key, value = before[2 * number : 2 * number + 2]
         assert (cache.role, cache.axes) == ("unknown", key.axes)
         assert cache.shape[cache.axes.head_dim] == key.shape[3] + value.shape[3]
@@ -76,15 +63,7 @@ def there_and_back(name, variant):
             generates(packed, name)
     else:
         assert generates(packed, name)
-    back, _ = run(packed, "unpack-kv")
-    back.validate()
-    assert ports(back) == ports(model)
-    assert [(cache.name, cache.role, cache.axes) for cache in kv(back)] == [
-        (cache.name, cache.role, cache.axes) for cache in before
-    ]
     assert generates(back, name)
-    assert isinstance(run(back, "unpack-kv")[1][0], Skipped)
-    assert isinstance(run(packed, "pack-kv")[1][0], Skipped)
 
 
 @pytest.mark.parametrize(("name", "variant"), QUICK)
@@ -99,7 +78,7 @@ def test_there_and_back_on_every_decoder(name, variant):
 
 
 def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
-    back, _ = run(openvino_model("llama"), "pack-kv,unpack-kv")
+    back, _ = piped(openvino_model("llama"), "pack-kv,unpack-kv")
     assert fused_attention(compiled(back.ov_model)) == 2
 
 
@@ -111,7 +90,7 @@ def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
 def test_packed_models_that_others_made(form):
     """What each step computes of a cache, it computes of its parts."""
     model = form()
-    unpacked, (result,) = run(model, "unpack-kv")
+    unpacked, result = piped(model, "unpack-kv")
     assert result.statistics == {"caches unpacked": 1, "caches made": 2}
     onnx.checker.check_model(unpacked.proto, full_check=True)
     caches = kv(unpacked)
@@ -137,7 +116,7 @@ def halves(packed):
 
 @pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
 def test_what_holds_no_pair_stays(form):
-    result = PassManager([UnpackKV()]).run(form()).records[0].result
+    result = piped(form(), UnpackKV())[1]
     assert isinstance(result, Skipped | Unchanged)
 
 
@@ -162,20 +141,20 @@ def two_values():
         (lambda: forms.window("after"), "cache past_key cannot be packed: what is written back"),
         (two_values, "cache past_key cannot be packed: it has several partners"),
         (lambda: onnx_model("qwen3", "onnx-genai"), "cannot be packed: something else than the Concat"),
-        (lambda: run(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0], "in unlike order"),
+        (lambda: piped(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0], "in unlike order"),
     ],
 )
 def test_what_cannot_be_packed(form, says):
     with pytest.raises(UnsupportedError, match="GP386") as caught:
-        run(form(), "pack-kv")
+        piped(form(), "pack-kv")
     assert says in caught.value.message
 
 
 @pytest.mark.parametrize("before", ["standardize-layout{to=BSHD}", "standardize-layout{to=SBDH}"])
 def test_caches_are_packed_in_any_layout(before):
-    packed, _ = run(onnx_model("llama"), f"{before},pack-kv")
+    packed, _ = piped(onnx_model("llama"), f"{before},pack-kv")
     assert generates(packed, "llama")
-    back, _ = run(packed, "unpack-kv,standardize-layout")
+    back, _ = piped(packed, "unpack-kv,standardize-layout")
     assert ports(back) == ports(onnx_model("llama"))
     assert generates(back, "llama")
 
@@ -190,7 +169,7 @@ def test_caches_are_packed_in_any_layout(before):
 )
 def test_targets_take_every_layout(variant, made):
     """The CPU plugin fuses both layers, NPUW finds the layout and the names that it knows."""
-    model, _ = run(graphpass.load(export("llama", variant)), made)
+    model, _ = piped(graphpass.load(export("llama", variant)), made)
     after = PassManager(get_target("cpu").pipeline(model)).run(model).model
     assert fused_attention(compiled(after.ov_model)) == 2
     assert {cache.axes for cache in kv(after)} == {Axes(batch=0, heads=1, sequence=2, head_dim=3)}
@@ -207,7 +186,7 @@ def test_targets_take_every_layout(variant, made):
     ],
 )
 def test_inspect_names_the_layout(capfd, tmp_path, made, layout):
-    model, _ = run(onnx_model("llama"), made)
+    model, _ = piped(onnx_model("llama"), made)
     graphpass.save(model, tmp_path / "model.onnx")
     out = in_process(capfd, "inspect", tmp_path / "model.onnx").out
     assert f"] {layout}  " in out
@@ -222,7 +201,7 @@ def test_inspect_names_a_pair(capfd, tmp_path):
 def test_what_was_declared_holds_for_the_parts():
     model = forms.packed_pair()
     model.declare([Declaration("past", "kv", "unknown", Axes(batch=1, heads=2, sequence=3, head_dim=4))])
-    unpacked, _ = run(model, "unpack-kv")
+    unpacked, _ = piped(model, "unpack-kv")
     axes = Axes(batch=0, heads=1, sequence=2, head_dim=3)
     assert unpacked.declarations == (
         Declaration("past.key", "kv", "key", axes),

@@ -13,13 +13,14 @@ from support.decode import compiled
 from support.generated import generates
 from support.loaded import onnx_model, openvino_model
 from support.models import export
+from support.packed import packed_and_back
+from support.piped import piped
 
 import graphpass
 from graphpass.errors import UnsupportedError
-from graphpass.manager import PassManager, Skipped
+from graphpass.manager import Skipped
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.packing import joined_name, split_name
-from graphpass.pipeline import parse
 from graphpass.registry import get_target
 from graphpass.runtime import open_session
 
@@ -33,18 +34,8 @@ SLOW = [
 ]
 
 
-def run(model, text):
-    outcome = PassManager(parse(text)).run(model)
-    return outcome.model, [record.result for record in outcome.records]
-
-
 def linear(model):
     return graphpass.analyze_caches(model).of_kind("linear")
-
-
-def ports(model):
-    """Inputs and outputs with their shapes; OpenVINO appends those that a pass makes."""
-    return sorted([(port.name, str(port.shape)) for port in (*model.inputs, *model.outputs)])
 
 
 def elements(cache):
@@ -54,32 +45,15 @@ def elements(cache):
 def there_and_back(name, variant):
     model = graphpass.load(export(name, variant))
     one_by_one = name == "mamba" and variant.startswith("ov")
+    packed, back = packed_and_back(model, "linear")
     before = linear(model)
-    packed, (result,) = run(model, "pack-linear")
-    packed.validate()
-    after = linear(packed)
-    assert result.statistics == {"caches packed": len(before), "caches made": len(after)}
-    assert 2 * len(after) == len(before)
-    for number, cache in enumerate(after):
+    for number, cache in enumerate(linear(packed)):
         states = before[2 * number : 2 * number + 2]
-        assert (cache.kind, cache.role, cache.layer, cache.axes) == (
-            "linear",
-            "unknown",
-            states[0].layer,
-            states[0].axes,
-        )
+        assert (cache.role, cache.layer, cache.axes) == ("unknown", states[0].layer, states[0].axes)
         assert cache.shape[1:] == (1, sum(elements(state) for state in states))
         assert any(fact.startswith("2 states in one tensor: ") for fact in cache.evidence)
     assert generates(packed, name, one_by_one=one_by_one)
-    back, _ = run(packed, "unpack-linear")
-    back.validate()
-    assert ports(back) == ports(model)
-    assert [(cache.name, cache.role, cache.layer, cache.shape) for cache in linear(back)] == [
-        (cache.name, cache.role, cache.layer, cache.shape) for cache in before
-    ]
     assert generates(back, name, one_by_one=one_by_one)
-    assert isinstance(run(back, "unpack-linear")[1][0], Skipped)
-    assert isinstance(run(packed, "pack-linear")[1][0], Skipped)
 
 
 @pytest.mark.parametrize(("name", "variant"), QUICK)
@@ -97,7 +71,7 @@ def test_there_and_back_in_other_forms(name, variant):
     ("name", "variant"), [("lfm2", "onnx-genai"), ("lfm2", "ov-stateful"), ("llama", "ov-stateless")]
 )
 def test_a_layer_with_one_state_keeps_it(name, variant):
-    result = run(graphpass.load(export(name, variant)), "pack-linear")[1][0]
+    result = piped(graphpass.load(export(name, variant)), "pack-linear")[1]
     assert result == Skipped("no layer has two linear caches")
 
 
@@ -105,7 +79,7 @@ def test_beams_move_the_whole():
     """Rows of a batch change places in the middle of a sequence."""
     model = openvino_model("qwen3_next")
     found = []
-    for one in (model, run(model, "pack-linear")[0]):
+    for one in (model, piped(model, "pack-linear")[0]):
         session = open_session(one)
         session.prefill([[3, 1, 4, 1], [2, 7, 1, 8]])
         session.select([1, 0])
@@ -154,22 +128,22 @@ def delayed(start):
 def test_states_that_start_apart_and_are_written_as_others_were(start):
     model = delayed(start)
     wanted = steps(model)
-    packed, (result,) = run(model, "pack-linear")
+    packed, result = piped(model, "pack-linear")
     assert result.statistics == {"caches packed": 2, "caches made": 1}
     numpy.testing.assert_allclose(steps(packed), wanted, rtol=1e-6)
-    back, _ = run(packed, "unpack-linear")
+    back, _ = piped(packed, "unpack-linear")
     assert len(linear(back)) == 2
     numpy.testing.assert_allclose(steps(back), wanted, rtol=1e-6)
 
 
 def test_the_cpu_plugin_takes_no_parts_of_one_start():
-    packed, _ = run(delayed("numbers"), "pack-linear")
+    packed, _ = piped(delayed("numbers"), "pack-linear")
     (read,) = [op for op in packed.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
     start = opset13.add(read.input_value(0), opset13.constant(numpy.float32(1)))
     read.input(0).replace_source_output(start.output(0))
     packed.mark_edited()
     steps(packed, 1)
-    back, _ = run(packed, "unpack-linear")
+    back, _ = piped(packed, "unpack-linear")
     assert len(linear(back)) == 2
     reads = [op for op in back.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
     (parts,) = {read.input_value(0).get_node().input_value(0).get_node().get_type_name() for read in reads}
@@ -180,7 +154,7 @@ def test_the_cpu_plugin_takes_no_parts_of_one_start():
 
 def test_targets_take_what_is_packed():
     """The pipelines of targets know states by themselves."""
-    packed, _ = run(onnx_model("mamba", "onnx-raw"), "pack-linear")
+    packed, _ = piped(onnx_model("mamba", "onnx-raw"), "pack-linear")
     assert "UnpackLinear" in str(get_target("cpu").pipeline(packed))
     assert "UnpackLinear" not in str(get_target("cpu").pipeline(onnx_model("mamba", "onnx-raw")))
 
@@ -215,7 +189,7 @@ def flat(cuts="Slice", reads="parts"):
 @pytest.mark.parametrize("cuts", ["Slice", "Split"])
 def test_flat_models_that_others_made(cuts):
     model = flat(cuts)
-    unpacked, (result,) = run(model, "unpack-linear")
+    unpacked, result = piped(model, "unpack-linear")
     assert result.statistics == {"caches unpacked": 1, "caches made": 3}
     onnx.checker.check_model(unpacked.proto, full_check=True)
     assert sorted((cache.read, cache.write, cache.shape) for cache in linear(unpacked)) == [
@@ -237,7 +211,7 @@ def test_flat_models_that_others_made(cuts):
 
 
 def test_what_is_read_as_a_whole_stays():
-    assert isinstance(run(flat(reads="whole"), "unpack-linear")[1][0], Skipped)
+    assert isinstance(piped(flat(reads="whole"), "unpack-linear")[1], Skipped)
 
 
 def two_states(*, beams=False, turned=False):
@@ -275,20 +249,20 @@ def two_states(*, beams=False, turned=False):
 )
 def test_what_cannot_be_packed(form, says):
     with pytest.raises(UnsupportedError, match="GP387") as caught:
-        run(two_states(**form), "pack-linear")
+        piped(two_states(**form), "pack-linear")
     assert says in caught.value.message
 
 
 def test_what_differs_in_neither_is_packed():
     model = two_states()
-    packed, _ = run(model, "pack-linear")
+    packed, _ = piped(model, "pack-linear")
     onnx.checker.check_model(packed.proto, full_check=True)
     assert [cache.read for cache in linear(packed)] == ["past_conv+past_ssm"]
 
 
 def test_earlier_states_that_are_kept():
     with pytest.raises(UnsupportedError, match="GP387") as caught:
-        run(openvino_model("qwen3_next"), "insert-snapshot,pack-linear")
+        piped(openvino_model("qwen3_next"), "insert-snapshot,pack-linear")
     assert "its earlier states are kept, too" in caught.value.message
 
 

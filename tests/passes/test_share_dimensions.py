@@ -11,6 +11,7 @@ from openvino import opset13 as ops
 from support.attention_graphs import infer
 from support.decode import compiled, executed, fused_attention, greedy
 from support.models import export, reference
+from support.piped import piped
 
 from graphpass.manager import Changed, PassManager, Unchanged
 from graphpass.model import load
@@ -34,9 +35,7 @@ def before(name: str, variant: str = "onnx") -> OpenVINOModel:
 
 
 def shared(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    result = PassManager([ShareDimensions()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[0].result
+    return piped(model, ShareDimensions())
 
 
 def ends_of_masks(model: OpenVINOModel) -> set[str]:

@@ -13,6 +13,7 @@ from support.attention_graphs import integers
 from support.decode import Decoder, compiled, greedy
 from support.loaded import onnx_model, openvino_model
 from support.models import reference
+from support.piped import piped
 
 import graphpass
 from graphpass.errors import PreconditionError
@@ -34,9 +35,7 @@ def narrow() -> OpenVINOModel:
 
 
 def run(model: graphpass.Model, *others: graphpass.Pass) -> tuple[OpenVINOModel, object]:
-    result = PassManager([*others, WidenConvWindow()]).run(model)
-    assert isinstance(result.model, OpenVINOModel)
-    return result.model, result.records[-1].result
+    return piped(model, *others, WidenConvWindow())
 
 
 def test_windows_are_as_wide_as_the_kernel():

@@ -1,0 +1,36 @@
+"""What exports are fed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+
+if TYPE_CHECKING:
+    from graphpass.openvino_model import OpenVINOModel
+
+
+def inputs_of(
+    model: OpenVINOModel, *, length: int, past: int, batch: int = 2, padding: int = 1
+) -> dict[str, numpy.ndarray]:
+    """Random inputs for a step behind a past, the first sequence padded on the left."""
+    random = numpy.random.default_rng(0)
+    given: dict[str, numpy.ndarray] = {}
+    for port in model.ov_model.inputs:
+        name, dtype = port.get_any_name(), port.get_element_type().to_dtype()
+        dims = [dim.get_length() if dim.is_static else None for dim in port.get_partial_shape()]
+        if name == "attention_mask":
+            given[name] = numpy.ones([batch, past + length], dtype)
+            given[name][0, :padding] = 0
+        elif name == "encoder_attention_mask":
+            given[name] = numpy.ones([batch, 7], dtype)
+            given[name][1, 5:] = 0
+        elif name == "position_ids":
+            given[name] = numpy.tile(numpy.arange(past, past + length), (batch, 1)).astype(dtype)
+        elif "input_ids" in name:
+            given[name] = random.integers(0, 320, [batch, length]).astype(dtype)
+        else:
+            longest = past if "past" in name and ".encoder." not in name else 7
+            sizes = [batch, *((longest if dim is None else dim) for dim in dims[1:])]
+            given[name] = random.standard_normal(sizes).astype(dtype)
+    return given

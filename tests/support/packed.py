@@ -1,0 +1,40 @@
+"""Packs the caches of models, and unpacks them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches import analyze_caches
+from graphpass.manager import Skipped
+from support.piped import piped
+
+if TYPE_CHECKING:
+    from graphpass.caches import CacheKind
+    from graphpass.model import Model
+
+
+def ports(model: Model) -> list[tuple[str, str]]:
+    """Inputs and outputs with their shapes; OpenVINO appends those that a pass makes."""
+    return sorted([(port.name, str(port.shape)) for port in (*model.inputs, *model.outputs)])
+
+
+def packed_and_back(model: Model, kind: CacheKind) -> tuple[Model, Model]:
+    """``model`` with each two caches of this kind in one, and what unpacking that gives: what it was before."""
+    before = analyze_caches(model).of_kind(kind)
+    packed, result = piped(model, f"pack-{kind}")
+    packed.validate()
+    after = analyze_caches(packed).of_kind(kind)
+    assert result.statistics == {"caches packed": len(before), "caches made": len(after)}
+    assert 2 * len(after) == len(before)
+    back, _ = piped(packed, f"unpack-{kind}")
+    back.validate()
+    assert ports(back) == ports(model)
+    assert _told(back, kind) == _told(model, kind)
+    assert isinstance(piped(back, f"unpack-{kind}")[1], Skipped)
+    assert isinstance(piped(packed, f"pack-{kind}")[1], Skipped)
+    return packed, back
+
+
+def _told(model: Model, kind: CacheKind) -> list[tuple[object, ...]]:
+    caches = analyze_caches(model).of_kind(kind)
+    return [(cache.name, cache.role, cache.layer, cache.axes, cache.shape) for cache in caches]

@@ -1,0 +1,16 @@
+"""Models that went through passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphpass.manager import Pass, PassManager, PassResult
+from graphpass.model import Model
+from graphpass.pipeline import parse
+
+
+def piped(model: Model, *passes: Pass[Any] | str) -> tuple[Any, PassResult]:
+    """``model`` behind ``passes``, some perhaps as the text of a pipeline, and what the last of them says."""
+    given = [one for each in passes for one in (parse(each) if isinstance(each, str) else (each,))]
+    result = PassManager(given).run(model)
+    return result.model, result.records[-1].result
