@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.arrangement import Arrangement
 from graphpass.runtime.checkpoints import SPARSE, Checkpoints, Snapshot
 from graphpass.runtime.editable import check_editable
+from graphpass.runtime.held import HeldCaches
 from graphpass.runtime.ring import Ring
 from graphpass.runtime.slots import Slots, Tokens, indices
 from graphpass.runtime.stats import SessionStats
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from graphpass.caches import Cache, Inventory
+    from graphpass.caches import Inventory
     from graphpass.model import Model
     from graphpass.runtime.inputs import Array, InputPlan
 
 __all__ = ["EditableCaches"]
 
 
-class EditableCaches(ABC):
+class EditableCaches(HeldCaches):
     """Caches whose positions are dropped, moved, kept and brought back between steps.
 
     Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. Where their entries lie in
@@ -49,14 +50,8 @@ class EditableCaches(ABC):
             inventory: Its caches.
             inputs: What it can be told.
         """
+        super().__init__(inventory)
         self._inputs = inputs
-        self._inventory = inventory
-        self._growing = inventory.of_kind("kv")
-        self._fixed = tuple(
-            cache
-            for cache in inventory.of_kind("linear", "other")
-            if cache.write is not None and cache.role != "adapter"
-        )
         may_hide = bool(self._growing) and inputs.takes_mask
         self._arrangement = Arrangement(
             lambda: model.analysis(past_order) if may_hide else "index", self._steps_per_copy
@@ -64,7 +59,7 @@ class EditableCaches(ABC):
         self._checkpoints = Checkpoints()
         self._ring = Ring(inventory)
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
-        self._bytes_copied = self._compactions = self._replayed = 0
+        self._compactions = self._replayed = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -222,7 +217,7 @@ class EditableCaches(ABC):
             self._life,
             slots.held() if slots.length else None,
             slots.tokens(),
-            self._read_fixed() if slots.length else {},
+            self._read_fixed(self._rows) if slots.length else {},
             self._checkpoints.kept,
             self._last,
         )
@@ -291,38 +286,12 @@ class EditableCaches(ABC):
         return tokens[:, common:]
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Empty the caches."""
-
-    @abstractmethod
-    def _read(self, cache: Cache) -> Array:
-        """What a cache holds, perhaps the very memory in which the runtime keeps it."""
-
-    @abstractmethod
-    def _write(self, cache: Cache, value: Array) -> None:
-        """Let a cache hold ``value``, which belongs to the session from here on."""
-
-    @abstractmethod
     def _sort(self, slots: Slots) -> None:
         """Let entries of the growing caches stand in the order of their slots, one for each."""
 
     @abstractmethod
     def _pay(self) -> None:
         """Feed what is owed since a rewind."""
-
-    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """Let the caches hold these entries of the growing ones, and these rows of all; ``None``: those they hold."""
-        for cache in self._inventory.caches:
-            if cache in self._growing and entries is not None:
-                assert cache.axes.sequence is not None
-                value = self._read(cache).take(entries, axis=cache.axes.sequence)
-            elif rows is not None and (cache in self._growing or cache in self._fixed):
-                value = self._read(cache)
-            else:
-                continue
-            if rows is not None and cache.axes.batch is not None:
-                value = value.take(rows, axis=cache.axes.batch)
-            self._put(cache, value)
 
     def _go_back(self, slots: Slots, length: int) -> None:
         """Set linear caches to the nearest state that is kept, and owe the tokens from there on."""
@@ -395,23 +364,10 @@ class EditableCaches(ABC):
                     self._bytes_copied += copy.nbytes
                 snapshot.held = None
 
-    def _read_fixed(self) -> dict[str, Array]:
-        """Copies of the caches of fixed size, by name, in the rows' new order."""
-        states = {}
-        for cache in self._fixed:
-            state, axis = self._read(cache), cache.axes.batch
-            states[cache.name] = state.copy() if self._rows is None or axis is None else state.take(self._rows, axis)
-        self._bytes_copied += sum(state.nbytes for state in states.values())
-        return states
-
     def _write_fixed(self, states: Mapping[str, Array]) -> None:
         self._ring.clear()
         for cache in self._fixed:
             self._put(cache, states[cache.name].copy())
-
-    def _put(self, cache: Cache, value: Array) -> None:
-        self._bytes_copied += value.nbytes
-        self._write(cache, value)
 
     def _check_editable(self) -> None:
         """Refuse what `check_editable` refuses."""

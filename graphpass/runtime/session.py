@@ -269,7 +269,7 @@ class DecodeSession(EditableCaches):
         for size in runs:
             back = self._ring.pending
             if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
-                self._checkpoints.add(Checkpoint(slots.length, self._read_fixed()))
+                self._checkpoints.add(Checkpoint(slots.length, self._read_fixed(self._rows)))
             moves = self._arrange(slots)
             part = fed if size == fed.length else fed.part(start, start + size)
             past, behind = slots.size, slots.length
