@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from graphpass.errors import UnsupportedError
+from graphpass.onnx_opset import opset_of
 from graphpass.onnx_rewrite import NodeWriter, drop_dead
 from graphpass.onnx_walk import captured, in_order
 
@@ -90,7 +91,7 @@ class CapacityRewrite:
             capacity: How many positions fit.
         """
         self.model, self.names = model, names
-        opset = next(entry.version for entry in model.proto.opset_import if entry.domain in {"", "ai.onnx"})
+        opset = opset_of(model.proto)
         self.writer = NodeWriter("static_cache", opset)
         self.past = self.total = ""
         self.gone: list[onnx.NodeProto] = []

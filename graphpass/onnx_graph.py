@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from graphpass.errors import ReadError
 from graphpass.graph import Graph, Node, Value, positive_axis
 from graphpass.model import Dimension
+from graphpass.onnx_opset import ONNX_DOMAINS
 from graphpass.onnx_tensors import embedded
 from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
@@ -235,7 +236,7 @@ def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> No
 
 def _can_be_inlined(native: onnx.NodeProto) -> bool:
     """Whether bodies of ``native`` can be seen as a part of the graph around; not of opset 8's Scan, over a batch."""
-    if native.op_type not in _INLINED or native.domain not in {"", "ai.onnx"}:
+    if native.op_type not in _INLINED or native.domain not in ONNX_DOMAINS:
         return False
     return native.op_type != "Scan" or len(native.input) == len(bodies(native)["body"].input)
 
@@ -328,7 +329,7 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
 
 def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
     """What a Constant node holds; ``None`` for any other node, and for sparse tensors."""
-    if native.op_type != "Constant" or native.domain not in {"", "ai.onnx"} or len(native.attribute) != 1:
+    if native.op_type != "Constant" or native.domain not in ONNX_DOMAINS or len(native.attribute) != 1:
         return None
     attribute = native.attribute[0]
     if attribute.name == "value":

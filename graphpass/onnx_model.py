@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.model import Dimension, Model, Port
+from graphpass.onnx_opset import ONNX_DOMAINS, opset_of
 from graphpass.onnx_tensors import (
     SMALL,
     check_tensor,
@@ -252,11 +253,11 @@ def _stub(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
 
 def _move_runtime_operators(proto: onnx.ModelProto) -> None:
     """Give operators that only ONNX Runtime knows its domain, which the checker does not look into."""
-    opset = next((entry.version for entry in proto.opset_import if entry.domain in {"", "ai.onnx"}), 0)
+    opset = opset_of(proto)
     unknown = {name for name in _ONNX_RUNTIME_OPERATORS if not onnx.defs.has(name, opset, "")}
     for graph in graphs(proto):
         for node in graph.node:
-            if node.op_type in unknown and node.domain in {"", "ai.onnx"}:
+            if node.op_type in unknown and node.domain in ONNX_DOMAINS:
                 node.domain = "com.microsoft"
     if all(entry.domain != "com.microsoft" for entry in proto.opset_import):
         proto.opset_import.add(domain="com.microsoft", version=1)

@@ -8,6 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from graphpass.errors import UnsupportedError
+from graphpass.onnx_opset import opset_of
 from graphpass.onnx_tensors import graphs
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def check_opset(model: OnnxModel, what: str) -> int:
     Raises:
         UnsupportedError: GP340, it is from before 13.
     """
-    opset = next((entry.version for entry in model.proto.opset_import if entry.domain in {"", "ai.onnx"}), 0)
+    opset = opset_of(model.proto)
     if opset < _FIRST_OPSET:
         raise UnsupportedError(
             "GP340",

@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from graphpass.errors import UnsupportedError
+from graphpass.onnx_opset import ONNX_DOMAINS, opset_of
 from graphpass.onnx_rewrite import NodeWriter, drop_dead, node_name
 from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
@@ -121,7 +122,7 @@ def _keep_last(model: OnnxModel) -> None:
     if node.op_type not in _BEHIND_LOGITS | {"MatMul", "MatMulNBits"}:
         raise UnsupportedError("GP393", f"logits are made by {node.op_type} {node_name(node)}, and not by a product")
     place = port if node.op_type in _BEHIND_LOGITS and port is not None else 0
-    opset = next(entry.version for entry in model.proto.opset_import if entry.domain in {"", "ai.onnx"})
+    opset = opset_of(model.proto)
     writer = NodeWriter("last_position", opset)
     node.input[place] = writer.slice(node.input[place], -1, None, 1, label="hidden")
     nodes = in_order([*graph.node, *writer.nodes], set())
@@ -149,7 +150,7 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
     for node in in_order(graph.node, set()):
         is_shape = node.op_type == "Shape" and shapes.get(node.input[0]) is not None
         is_known = node.op_type == "Constant" or (
-            node.domain in {"", "ai.onnx"}
+            node.domain in ONNX_DOMAINS
             and not bodies(node)
             and not node.op_type.startswith("Random")
             and bool(node.input)

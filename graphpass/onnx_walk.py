@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from graphpass.errors import UnsupportedError
+from graphpass.onnx_opset import opset_of
 from graphpass.onnx_stand_ins import stand_ins
 from graphpass.onnx_tensors import graphs
 
@@ -70,7 +71,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.output.extend(proto.graph.output)
     light.graph.value_info.extend(proto.graph.value_info)
     # Inference goes through the nodes once, in the file's order.
-    opset = next((entry.version for entry in proto.opset_import if entry.domain in {"", "ai.onnx"}), 0)
+    opset = opset_of(proto)
     light.graph.node.extend(stand_ins(in_order(proto.graph.node, set()), opset))
     for tensor in proto.graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SMALL:

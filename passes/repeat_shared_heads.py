@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.onnx_model import OnnxModel
+from graphpass.onnx_opset import ONNX_DOMAINS
 from graphpass.onnx_rewrite import NodeWriter, attributes, input_at, rewrite_nodes
 from graphpass.onnx_tensors import graphs
 
@@ -57,7 +58,7 @@ class RepeatSharedHeads(Pass[OnnxModel]):
 
 def _is_unknown(node: onnx.NodeProto, values: dict[str, Value]) -> bool:
     """Whether ``node`` is Attention of unknown numbers of heads, with caches that it does not hold itself."""
-    if node.op_type != "Attention" or node.domain not in {"", "ai.onnx"} or len(node.output) != 1:
+    if node.op_type != "Attention" or node.domain not in ONNX_DOMAINS or len(node.output) != 1:
         return False
     if input_at(node, _PAST_KEY) or "q_num_heads" in attributes(node):
         return False

@@ -12,6 +12,7 @@ from graphpass.lowerings import lowering_hint
 from graphpass.manager import Changed, Pass, PassResult
 from graphpass.model import Dialect
 from graphpass.onnx_model import OnnxModel
+from graphpass.onnx_opset import ONNX_DOMAINS
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.openvino_names import all_ops, stabilise_names
 from graphpass.openvino_reductions import keep_reduced_axes
@@ -116,7 +117,7 @@ def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     missing = [name if "." in name else re.sub(r"-\d+$", "", name) for name in names]
     found: dict[str, list[str]] = {name: [] for name in missing}
     for node in _nodes(model.proto.graph):
-        name = node.op_type if node.domain in {"", "ai.onnx"} else f"{node.domain}.{node.op_type}"
+        name = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
         if name in found:
             found[name].append(node.name or node.output[0])
     described = [_described(name, nodes) for name, nodes in found.items()]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.checks.common import layer_of
 from graphpass.checks.finding import Finding
+from graphpass.onnx_opset import ONNX_DOMAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def _opsets(model: Model) -> Iterator[Finding]:
 
     assert isinstance(model, OnnxModel)
     for entry in model.proto.opset_import:
-        if entry.domain in {"", "ai.onnx"} and entry.version > _NEWEST_OPSET:
+        if entry.domain in ONNX_DOMAINS and entry.version > _NEWEST_OPSET:
             reason = f"it is of opset {entry.version}, and {_NEWEST_OPSET} is the newest that ONNX Runtime 1.31 takes"
             yield Finding("model", str(model.path), "refused", reason=reason, source=_MODEL)
 

@@ -10,6 +10,7 @@ import numpy
 
 from graphpass.analysis.bodies import inlined
 from graphpass.difference.changes import Change, Facets, changes_between
+from graphpass.onnx_opset import ONNX_DOMAINS
 from graphpass.onnx_tensors import SMALL
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _attributes(node: Node, model: Model) -> dict[str, str]:
 
     if not isinstance(node.native, onnx.NodeProto):
         return {}
-    found = {"domain": node.native.domain} if node.native.domain not in {"", "ai.onnx"} else {}
+    found = {"domain": node.native.domain} if node.native.domain not in ONNX_DOMAINS else {}
     bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}  # their operators stand beside the others
     return found | {given.name: plain_attribute(given) for given in node.native.attribute if given.type not in bodies}
 
