@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from graphpass.analysis.lengths import Lengths, find_lengths
+from graphpass.analysis.slices import SLICES
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
@@ -84,7 +85,7 @@ def _gives_its_input(op: openvino.Node, sizes: Lengths) -> bool:
         return order is not None and order.size > 0 and bool((order == numpy.arange(order.size)).all())
     if kind == "Concat":
         return bool(op.get_input_size() == 1)
-    if kind not in _KEEPS_ORDER | {"Slice", "StridedSlice"}:
+    if kind not in _KEEPS_ORDER | SLICES:
         return False
     shape = sizes.shape(op.output(0))
     if shape is None or shape != sizes.shape(op.input_value(0)):

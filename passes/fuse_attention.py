@@ -10,6 +10,7 @@ import numpy
 from graphpass.analysis.attention import Attention, Mask, Scale, find_attention
 from graphpass.analysis.bare_operands import is_wider
 from graphpass.analysis.bodies import inlined
+from graphpass.analysis.values import REALS
 from graphpass.graph import Graph, Node, Value
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     import openvino
 
 __all__ = ["FuseAttention"]
-
-#: Element types that the operator takes.
-_TYPES = frozenset({"bf16", "f16", "f32", "f64"})
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def _obstacle(block: Attention) -> str | None:
     if len(types) > 1 or not (block.query.element_type in types or is_wider(block.query.element_type, max(types))):
         types.add(block.query.element_type)
         return f"its operands are of different types: {', '.join(sorted(types))}"
-    if not types <= _TYPES:
+    if not types <= REALS:
         return f"its operands are of type {types.pop()}"
     if block.sink is not None and _heads(block) is None:
         return f"an attention sink, {block.sink.name}, for a number of heads that is not known"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.analysis.masks import added_terms, mask_facts
-from graphpass.analysis.values import one_number
+from graphpass.analysis.values import REALS, one_number
 from graphpass.analysis.windows import compared_positions
 from graphpass.masked import MASKED_BELOW
 from graphpass.rewrite import integers, named, output_of, scalar
@@ -28,8 +28,6 @@ _OR = frozenset({"LogicalOr", "BitwiseOr"})
 _NOT = frozenset({"LogicalNot", "BitwiseNot"})
 
 _ARITHMETIC = frozenset({"Add", "Maximum", "Minimum", "Multiply", "Subtract"})
-
-_REAL = frozenset({"bf16", "f16", "f32", "f64"})
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
     if not is_causal or [node.name for node in inputs] != ["attention_mask"]:
         return None
     padding = inputs[0].outputs[0]
-    return padding if padding.rank == 2 and padding.element_type not in _REAL else None
+    return padding if padding.rank == 2 and padding.element_type not in REALS else None
 
 
 def _only_masks(graph: Graph, mask: Value) -> bool:
@@ -110,7 +108,7 @@ def _only_masks(graph: Graph, mask: Value) -> bool:
         return False
     for node in graph.behind([mask], _numbers_of):
         held = node.outputs[0] if node.op in {"Constant", "Parameter"} else None
-        if held is not None and held.element_type in _REAL:
+        if held is not None and held.element_type in REALS:
             number = one_number(graph, held)
             if number is None or (number not in {0, 1} and number > MASKED_BELOW):
                 return False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from graphpass.analysis.pairs import Pair, same_tensor
+from graphpass.analysis.values import INTEGERS
 from graphpass.graph import Graph, Node, Value
 
 __all__ = ["adapter", "counter"]
-
-_INTEGERS = frozenset({"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"})
 
 
 def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
@@ -41,7 +40,7 @@ def _weighing(graph: Graph, value: Value) -> Node | None:
 def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
     """Why ``pair`` is a number that counts, where it is one."""
     shape = pair.past.shape
-    if pair.present is None or pair.past.element_type not in _INTEGERS or shape is None or len(shape) > 1:
+    if pair.present is None or pair.past.element_type not in INTEGERS or shape is None or len(shape) > 1:
         return None
     node = _without_layout(graph, pair.present)
     if node is None or node.op not in {"Add", "Subtract"}:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from graphpass.analysis.slices import NO_END, SLICES
-from graphpass.analysis.values import one_number
+from graphpass.analysis.values import KEEPS_ORDER, one_number
 from graphpass.graph import Graph, Node, Value
 
 __all__ = ["reached", "uses_length"]
-
-#: Operators that lay one number out in another shape or type.
-_SAME_NUMBERS = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
@@ -65,7 +62,7 @@ def _laid_out(graph: Graph, value: Value | None) -> Value:
     """Where the numbers of ``value`` come from, in whatever shape."""
     assert value is not None
     node = graph.producer(value)
-    while node.op in _SAME_NUMBERS and node.inputs[0] is not None:
+    while node.op in KEEPS_ORDER and node.inputs[0] is not None:
         value = node.inputs[0]
         node = graph.producer(value)
     return value

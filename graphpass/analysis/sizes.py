@@ -14,6 +14,7 @@ from functools import reduce
 from graphpass.analysis.elementwise import ELEMENTWISE
 from graphpass.analysis.size import Classes, Size, Vector, multiply
 from graphpass.analysis.slices import NO_END
+from graphpass.analysis.values import KEEPS_ORDER
 from graphpass.graph import Graph, Node, Value
 from graphpass.model import Dimension, Model
 
@@ -262,7 +263,7 @@ class Sizes:
             return tuple(size for source in sources for size in source) if None not in sources else None  # type: ignore[union-attr]
         if first is None:
             return None
-        if node.op in {"Convert", "Identity", "Unsqueeze", "Squeeze", "Reshape"}:
+        if node.op in KEEPS_ORDER:
             return first
         if node.op == "Gather" and sources[1] is not None:
             places = [place.plain for place in sources[1]]

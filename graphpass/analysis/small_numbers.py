@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.values import KEEPS_ORDER
 from graphpass.graph import Graph, Node, Value
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ __all__ = ["worked_out"]
 #: More operators than this compute no scale.
 _LONGEST = 48
 
-_SAME = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _TWO = {"Add": "add", "Subtract": "subtract", "Multiply": "multiply", "Divide": "divide", "Power": "power"}
 _ONE = {"Sqrt": "sqrt", "Reciprocal": "reciprocal", "Negative": "negative", "Exp": "exp", "Log": "log"}
 
@@ -42,7 +42,7 @@ def worked_out(graph: Graph, value: Value) -> float | None:
 
 def _operands(node: Node) -> list[Value]:
     """What must be known first."""
-    if node.op in _SAME or node.op in _ONE:
+    if node.op in KEEPS_ORDER or node.op in _ONE:
         return [value for value in node.inputs[:1] if value is not None]
     return [value for value in node.inputs if value is not None] if node.op in _TWO else []
 
@@ -57,7 +57,7 @@ def _result(graph: Graph, node: Node, value: Value, operands: list[numpy.ndarray
     known = [operand for operand in operands if operand is not None]
     if not known or len(known) < len(operands) or (node.op in _TWO and len(known) != 2):
         return None
-    if node.op in _SAME:
+    if node.op in KEEPS_ORDER:
         return known[0]
     if node.op == "Divide" and all(operand.dtype.kind in "iu" for operand in known):
         return known[0] // known[1] if (known[1] != 0).all() else None

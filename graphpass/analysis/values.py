@@ -9,12 +9,29 @@ from graphpass.graph import Graph, Node, Value
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["SAME_ELEMENTS", "held_constant", "is_computed", "is_scalar", "keeps_elements", "one_number"]
+__all__ = [
+    "INTEGERS",
+    "KEEPS_ORDER",
+    "REALS",
+    "SAME_ELEMENTS",
+    "held_constant",
+    "is_computed",
+    "is_scalar",
+    "keeps_elements",
+    "one_number",
+]
 
 #: Operators that pass a tensor's elements on unchanged in place and order.
 SAME_ELEMENTS = frozenset({"Convert", "Identity"})
 
-_FLOATS = frozenset({"f16", "bf16", "f32", "f64", "dynamic"})
+#: Operators that keep a tensor's elements and their order, in another shape or type.
+KEEPS_ORDER = SAME_ELEMENTS | {"Reshape", "Squeeze", "Unsqueeze"}
+
+#: Types of whole numbers that are held in bytes of their own.
+INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+
+#: Types of other numbers.
+REALS = frozenset({"bf16", "f16", "f32", "f64"})
 
 
 def is_scalar(value: Value) -> bool:
@@ -44,7 +61,7 @@ def keeps_elements(node: Node) -> bool:
     if node.op != "Convert":
         return node.op == "Identity"
     source = node.inputs[0]
-    return source is not None and {source.element_type, node.outputs[0].element_type} <= _FLOATS
+    return source is not None and {source.element_type, node.outputs[0].element_type} <= REALS | {"dynamic"}
 
 
 def held_constant(graph: Graph, value: Value | None) -> numpy.ndarray | None:

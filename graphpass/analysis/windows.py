@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.values import one_number
+from graphpass.analysis.values import INTEGERS, KEEPS_ORDER, one_number
 from graphpass.graph import Graph, Node, Value
 
 __all__ = ["Comparison", "bound_of_positions", "compared_positions", "is_comparison"]
@@ -18,11 +18,6 @@ _COMPARISONS = {
     "GreaterEqual": (1, 1),
     "GreaterOrEqual": (1, 1),
 }
-
-#: Operators that lay positions out.
-_LAYOUT = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-
-_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) ->
         return None
     first, slack = _COMPARISONS[node.op]
     lesser, greater = node.inputs[first], node.inputs[1 - first]
-    if lesser is None or greater is None or greater.element_type not in _INTEGERS:
+    if lesser is None or greater is None or greater.element_type not in INTEGERS:
         return None
     if not holds:
         lesser, greater, slack = greater, lesser, 1 - slack
@@ -95,7 +90,7 @@ def _shift(graph: Graph, positions: Value) -> int:
         node = graph.producer(value)
         if node.op == "Range":
             return shift + int(one_number(graph, node.inputs[0]) or 0)
-        if node.op in _LAYOUT:
+        if node.op in KEEPS_ORDER:
             value = node.inputs[0]
             continue
         numbers = [one_number(graph, operand) for operand in node.inputs]
