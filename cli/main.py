@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from graphpass.errors import GraphpassError, WriteError
+from graphpass.errors import GraphpassError, UnsupportedError, WriteError
 
 from .console import Console, talk_options
 from .group import LazyGroup
@@ -85,6 +85,10 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         if console.verbose:
             traceback.print_exc()
         return _refused(error, console)
+    except MemoryError as error:
+        reason = f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
+        hint = "ask for smaller sizes, or run it where there is more; --no-verify needs less"
+        return _refused(UnsupportedError("GP395", reason, hint), console)
     except BrokenPipeError:
         raise
     except OSError as error:

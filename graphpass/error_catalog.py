@@ -194,7 +194,10 @@ CATALOG: dict[str, str] = {
         "A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the "
         "buffer, and the buffer must be contiguous and writable."
     ),
-    "GP266": "A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into.",
+    "GP266": (
+        "A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, or what "
+        "runtimes count."
+    ),
     "GP267": (
         "A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was "
         "overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over "
@@ -392,6 +395,10 @@ CATALOG: dict[str, str] = {
     "GP394": (
         "A session over a prefill and a decode model needs two models that were made of one by graphpass split, or by "
         "the pass make-static: the decode model with a length of 1."
+    ),
+    "GP395": (
+        "There is not enough memory for the model, its caches or its logits in the sizes that were asked for. Ask for "
+        "smaller ones, compare over fewer tokens or not at all (--no-verify), or run it where there is more."
     ),
     "GP401": (
         "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "

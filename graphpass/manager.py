@@ -129,7 +129,7 @@ def at_node(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except GraphpassError:
+    except (GraphpassError, MemoryError):
         raise
     except Exception as error:
         raise PassFailedError("GP401", f"at node {name}: {_first_line(error)}") from error
@@ -197,6 +197,9 @@ class PassManager:
             except GraphpassError as error:
                 self._fail(step, error, working)
                 raise _with_place(error, step, records) from error
+            except MemoryError as error:  # no pass is to blame for that
+                self._fail(step, error, working)
+                raise
             except Exception as error:
                 self._fail(step, error, working)
                 raise PassFailedError("GP401", _place(step, records) + _first_line(error)) from error

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError, VerificationError
+from graphpass.positions import check_positions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,7 @@ class Split:
         if not 1 <= self.chunk <= self.prompt <= self.capacity:
             sizes = f"a chunk of {self.chunk}, a prompt of {self.prompt} and a capacity of {self.capacity}"
             raise UsageError("GP266", f"{sizes} do not fit", "1 <= chunk <= prompt <= capacity")
+        check_positions("a capacity", self.capacity)
 
     def preparation(self, model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
         """The passes that make ``model`` one whose attention sees only what its mask shows, in ``dialect``."""

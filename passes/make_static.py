@@ -9,10 +9,11 @@ from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.padding import absorbs_padding
 from graphpass.analysis.past_order import past_order
 from graphpass.conditions import HAS_CACHES, STATELESS
-from graphpass.errors import UnsupportedError, UsageError
+from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Skipped
 from graphpass.model import Dialect, Model
 from graphpass.phase import Phase
+from graphpass.positions import check_positions
 
 from .mask_padding import MaskPadding
 
@@ -54,7 +55,7 @@ class MakeStatic(Pass[Any]):
 
     Raises:
         PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, ``length`` or ``past`` is no positive number.
+        UsageError: GP266, ``length`` or ``past`` is no number of positions.
         UnsupportedError: GP392 the model sees slots that the mask hides; GP393 a dimension stays open, or a cache is
             not appended to by a Concat.
     """
@@ -69,8 +70,7 @@ class MakeStatic(Pass[Any]):
     def run(self, model: Model) -> PassResult:
         """See `Pass.run`."""
         for name, value in (("length", self.length), ("past", self.past)):
-            if value < 1:
-                raise UsageError("GP266", f"{name} of {value} positions holds nothing", "give a number from 1 on")
+            check_positions(name, value)
         if all(isinstance(size, int) for port in model.inputs for size in port.shape or (None,)):
             return Skipped("all inputs are of fixed shapes")
         inventory = analyze_caches(model)

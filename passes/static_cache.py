@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches import analyze_caches
 from graphpass.conditions import HAS_CACHES, STATELESS
-from graphpass.errors import UnsupportedError, UsageError
+from graphpass.errors import UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult, Skipped
 from graphpass.model import Dialect
 from graphpass.onnx_capacity import CapacityRewrite, Names
@@ -15,6 +15,7 @@ from graphpass.onnx_capacity_attention import CapacityAttention
 from graphpass.onnx_capacity_shapes import CapacityShapes
 from graphpass.onnx_model import OnnxModel
 from graphpass.onnx_rewrite import attributes, input_at, node_name
+from graphpass.positions import check_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +61,7 @@ class StaticCache(Pass[OnnxModel]):
 
     Raises:
         PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, the capacity is no positive number.
+        UsageError: GP266, the capacity is no number of positions.
         UnsupportedError: GP391, a cache that no Concat appends to, or that something else than attention reads; or no
             input that tells how many tokens are new.
     """
@@ -73,8 +74,7 @@ class StaticCache(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> PassResult:
         """See `Pass.run`."""
-        if self.capacity < 1:
-            raise UsageError("GP266", f"a capacity of {self.capacity} positions holds nothing")
+        check_positions("a capacity", self.capacity)
         caches = [cache for cache in analyze_caches(model).of_kind("kv") if not _is_fixed(cache)]
         if not caches:
             return Skipped("no cache grows")

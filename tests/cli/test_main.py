@@ -133,6 +133,13 @@ def test_an_unforeseen_error_is_one_line_and_advice(capfd, monkeypatch):
     assert "Traceback" in done.err
 
 
+def test_too_little_memory_is_no_bug(capfd, monkeypatch):
+    raising(monkeypatch, MemoryError("Unable to allocate 114. PiB"))
+    done = in_process(capfd, "inspect", "x.onnx")
+    assert done.code == 4
+    assert done.err.startswith("error: GP395: there is not enough memory: Unable to allocate 114. PiB\nhint: ")
+
+
 def test_the_exit_code_is_the_error_s(capfd, monkeypatch):
     for error_class in GraphpassError.__subclasses__():
         raising(monkeypatch, error_class("GP999", "no"))

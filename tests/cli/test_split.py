@@ -114,6 +114,7 @@ def test_experts_compute_what_is_not_routed_to_them(
     [
         (("llama", "onnx"), ["--prompt", "8", "--chunk", "9", "--capacity", "9"], "GP266"),
         (("llama", "onnx"), ["--prompt", "8", "--capacity", "7"], "GP266"),
+        (("llama", "onnx"), ["--prompt", "8", "--capacity", str(2**31)], "GP266"),
         (("llama", "ov-stateful"), ["--prompt", "8", "--capacity", "9", "--to", "onnx"], "GP268"),
         (("mistral_sw8", "onnx"), ["--prompt", "8", "--capacity", "9"], "GP392"),
         (("qwen3_moe", "onnx"), ["--prompt", "8", "--capacity", "9"], "graphpass split --to openvino"),

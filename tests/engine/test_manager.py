@@ -125,6 +125,15 @@ def test_an_empty_pipeline_gives_the_same_model(model):
     assert result.model.digest() == model.digest()
 
 
+def test_no_pass_is_blamed_for_too_little_memory(model, monkeypatch):
+    def exhausted(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Look, "run", exhausted)
+    with pytest.raises(MemoryError):
+        PassManager([Look()]).run(model)
+
+
 def test_a_pass_that_raises_leaves_the_input_and_is_named(model):
     before = model.digest()
     with pytest.raises(PassFailedError) as caught:

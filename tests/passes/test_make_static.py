@@ -133,8 +133,11 @@ def test_a_state_that_takes_in_padding() -> None:
     assert caught.value.id == "GP392"
 
 
-@pytest.mark.parametrize("options", ["length=0", "past=0"])
-def test_nothing_to_hold(options: str) -> None:
-    with pytest.raises(GraphpassError, match="holds nothing") as caught:
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("length=0", "holds nothing"), ("past=0", "holds nothing"), ("past=99999999999999999999", "can count")],
+)
+def test_sizes_that_cannot_be(options: str, words: str) -> None:
+    with pytest.raises(GraphpassError, match=words) as caught:
         PassManager(parse(f"make-static{{{options}}}")).run(onnx_model("llama"))
     assert caught.value.id == "GP266"
