@@ -30,7 +30,7 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     result that the target's runtime would not fuse is not written; `graphpass check` tells more. `graphpass targets`
     lists targets and their options.
     """
-    from graphpass.encoder_decoder import find_encoder_decoder
+    from graphpass.encoder_decoder import find_encoder_decoder, folder_of_part
     from graphpass.pipeline import format_target, parse_target
     from graphpass.storage.tokenizer import missing_packages
 
@@ -42,6 +42,8 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
 
         convert_folder(console, job, parts, target, options, allow_unfused=allow_unfused, tokenizer=tokenizer)
         return
+    if (folder := folder_of_part(job.model)) is not None:
+        console.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
     loaded = load_model(job.model, console, job.declared)
     written_to = job.output / target.output_file
     refuse_input(loaded, written_to)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphpass.errors import UsageError
 
-__all__ = ["DECODER_FILE", "ENCODER_FILE", "EncoderDecoder", "find_encoder_decoder"]
+__all__ = ["DECODER_FILE", "ENCODER_FILE", "EncoderDecoder", "find_encoder_decoder", "folder_of_part"]
 
 #: What the results are called; openvino.genai and optimum-intel read these names.
 ENCODER_FILE, DECODER_FILE = "openvino_encoder_model.xml", "openvino_decoder_model.xml"
@@ -59,10 +60,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
         reason = f"{path} holds an encoder in ONNX and one in OpenVINO IR"
         raise UsageError("GP225", reason, "move one of the two models into a folder of its own")
     prefix, suffix = found[0]
-    encoder, first, later, merged = (
-        path / f"{prefix}{name}{suffix}"
-        for name in ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
-    )
+    encoder, first, later, merged = (path / f"{prefix}{part}{suffix}" for part in _PARTS)
     if first.is_file() and later.is_file():
         return EncoderDecoder(encoder, later, first)
     if merged.is_file():
@@ -78,8 +76,20 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     return EncoderDecoder(encoder, first, None)
 
 
+def folder_of_part(file: Path) -> Path | None:
+    """The folder of an encoder and a decoder of which ``file`` is one, by its name; ``None`` where it is none."""
+    for prefix, suffix in _FORMS:
+        parts = [file.with_name(f"{prefix}{part}{suffix}") for part in _PARTS]
+        if file in parts and os.path.isfile(parts[0]) and any(map(os.path.isfile, parts[1:])):
+            return file.parent
+    return None
+
+
 #: Files of ONNX Runtime GenAI's builder.
 _BUILDER = ("encoder.onnx", "decoder.onnx")
+
+#: What optimum calls the encoder and its decoders.
+_PARTS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
 #: What optimum puts around the names of files.
 _FORMS = (("", ".onnx"), ("openvino_", ".xml"))

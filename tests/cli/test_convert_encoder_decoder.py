@@ -300,3 +300,15 @@ def test_the_input_is_not_overwritten(capfd, tmp_path):
     assert done.code == 2
     assert done.err.startswith("error: GP203: ")
     assert contents(tmp_path / "in") == before
+
+
+@pytest.mark.parametrize("name", ["encoder_model.onnx", "decoder_with_past_model.onnx"])
+def test_one_part_alone_is_told_of_the_whole(capfd, tmp_path, name):
+    source = export("t5", "onnx")
+    done = in_process(capfd, "convert", source / name, "-o", tmp_path / "out", "--target", "cpu")
+    assert done.code == 4
+    assert done.err.startswith(f"{source / name} is one part of the model in {source}; name the folder to convert all")
+    assert not any(tmp_path.iterdir())
+    shutil.copy(source / name, tmp_path)
+    done = in_process(capfd, "convert", tmp_path / name, "-o", tmp_path / "out", "--target", "cpu")
+    assert done.err.startswith("error: ")
