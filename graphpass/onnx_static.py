@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from graphpass.errors import UnsupportedError
 from graphpass.onnx_opset import ONNX_DOMAINS, opset_of
 from graphpass.onnx_rewrite import NodeWriter, drop_dead, node_name
+from graphpass.onnx_tensors import is_external
 from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ def _return_new(graph: onnx.GraphProto, cache: Cache) -> None:
     """Let the present be what the Concat appends, instead of all that it makes."""
     makers = {name: node for node in graph.node for name in node.output}
     present = str(cache.write)
-    concat = makers[present]
+    concat, casts = makers[present], []
     while concat.op_type in {"Cast", "Identity"}:
+        casts.append(concat)
         concat = makers[concat.input[0]]
     if concat.op_type != "Concat" or len(concat.input) != 2:
         raise UnsupportedError("GP393", f"cache {cache.name} is not appended to by a Concat, but {concat.op_type}")
@@ -100,8 +102,13 @@ def _return_new(graph: onnx.GraphProto, cache: Cache) -> None:
     for node in graph.node:
         node.input[:] = [whole if name == present else name for name in node.input]
         node.output[:] = [whole if name == present else name for name in node.output]
-    name = f"{present}/new"
-    graph.node.append(helper.make_node("Identity", [new], [present], name=name))
+    for place, cast in enumerate(reversed(casts)):
+        again = onnx.NodeProto()
+        again.CopyFrom(cast)
+        again.name = again.output[0] = f"{present}/new/{place}"
+        again.input[0], new = new, again.output[0]
+        graph.node.append(again)
+    graph.node.append(helper.make_node("Identity", [new], [present], name=f"{present}/new"))
 
 
 def _keep_last(model: OnnxModel) -> None:
@@ -140,16 +147,12 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
         for info in (*told.value_info, *told.output, *told.input)
         if info.type.tensor_type.elem_type in _INTEGERS
     }
-    values = {
-        tensor.name: tensor
-        for tensor in graph.initializer
-        if tensor.data_location != onnx.TensorProto.EXTERNAL and numpy.prod(tensor.dims) <= _FOLDED
-    }
+    values = {tensor.name: tensor for tensor in graph.initializer if _is_little(tensor)}
     known = set(values)
     folded: list[onnx.NodeProto] = []
     for node in in_order(graph.node, set()):
         is_shape = node.op_type == "Shape" and shapes.get(node.input[0]) is not None
-        is_known = node.op_type == "Constant" or (
+        is_known = _holds_little(node) or (
             node.domain in ONNX_DOMAINS
             and not bodies(node)
             and not node.op_type.startswith("Random")
@@ -173,6 +176,14 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
     del graph.node[:]
     graph.node.extend(kept)
     return True
+
+
+def _holds_little(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and all(_is_little(attribute.t) for attribute in node.attribute)
+
+
+def _is_little(tensor: onnx.TensorProto) -> bool:
+    return not is_external(tensor) and numpy.prod(tensor.dims) <= _FOLDED
 
 
 def _evaluate(

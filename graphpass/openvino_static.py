@@ -74,7 +74,10 @@ def _return_new(native: openvino.Model, cache: Cache) -> None:
     """Let the present be what the Concat appends, instead of all that it makes."""
     result = find_output(native, str(cache.write))
     whole = result.input_value(0)
-    concat = whole.get_node()
+    concat, casts = whole.get_node(), []
+    while concat.get_type_name() == "Convert":
+        casts.append(concat)
+        concat = concat.input_value(0).get_node()
     if concat.get_type_name() != "Concat" or concat.get_input_size() != 2:
         raise UnsupportedError(
             "GP393", f"cache {cache.name} is not appended to by a Concat, but {concat.get_type_name()}"
@@ -82,6 +85,9 @@ def _return_new(native: openvino.Model, cache: Cache) -> None:
     names = result.output(0).get_names() | whole.get_names()
     whole.set_names(set())
     new = concat.input_value(1)
+    for place, cast in enumerate(reversed(casts)):
+        kind = cast.get_output_element_type(0)
+        new = named(opset13.convert(new, kind), f"{cache.write}/new/{place}").output(0)
     result.input(0).replace_source_output(new)
     new.add_names(names)
 

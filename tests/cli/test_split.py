@@ -76,6 +76,14 @@ def test_onnx_over_one_data_file(capfd: Any, tmp_path: Path) -> None:
     assert greedy(tmp_path, ".onnx") == reference("llama")["greedy_ids"]
 
 
+@pytest.mark.parametrize(("more", "suffix"), [([], ".onnx"), (["--to", "openvino"], ".xml")])
+def test_weights_in_constants_and_presents_behind_casts(
+    capfd: Any, tmp_path: Path, more: list[str], suffix: str
+) -> None:
+    split(capfd, export("gptj", "onnx"), tmp_path, *more)
+    assert greedy(tmp_path, suffix, "gptj") == reference("gptj")["greedy_ids"]
+
+
 def test_onnx_to_an_ir(capfd: Any, tmp_path: Path) -> None:
     output = split(capfd, export("llama", "onnx"), tmp_path, "--to", "openvino")
     assert "fuse-attention" in output
