@@ -12,6 +12,7 @@ import graphpass
 from graphpass.checks import check_model
 from graphpass.checks.finding import Finding, Observation, compare
 from graphpass.errors import UsageError
+from graphpass.masked import MASKED
 
 
 def reordered(model):
@@ -124,21 +125,31 @@ def test_paged_attention_finds_no_window_that_is_rolled():
     assert all("Roll" in str(finding.node) or "roll" in str(finding.reason) for finding in found)
 
 
-def test_paged_attention_loses_a_bias_that_is_kept_as_a_constant():
+#: How many places each key lies behind the query.
+BEHIND = numpy.arange(64, dtype=numpy.float32)[:, None] - numpy.arange(64, dtype=numpy.float32)
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [(-0.25 * BEHIND, "what it adds to the scores"), (numpy.where(BEHIND < 4, 0, MASKED), "the window that it holds")],
+    ids=["bias", "window"],
+)
+def test_paged_attention_loses_what_a_constant_adds(added, words):
     model = openvino_model("llama", "ov-stateful").clone()
-    slopes = numpy.float32([[[[-0.5]], [[-0.3]], [[-0.2]], [[-0.1]]]]) * numpy.arange(64, dtype=numpy.float32)
+    one, axes = numpy.int64([1, 1]), numpy.int64([2, 3])
     for node in model.graph.of_op("ScaledDotProductAttention"):
         mask = node.native.input_value(3)
-        length = ops.gather(ops.shape_of(mask, "i64"), numpy.int64([3]), numpy.int64(0))
-        one, bias = numpy.int64([1]), ops.constant(slopes, name=f"{node.name}/bias")
-        added = ops.add(mask, ops.slice(bias, numpy.int64([0]), length, one, numpy.int64([3])))
-        node.native.input(3).replace_source_output(added.output(0))
+        kept = ops.constant(numpy.float32(added[None, None]), name=f"{node.name}/kept")
+        rows, columns = (ops.gather(ops.shape_of(mask, "i64"), numpy.int64([axis]), numpy.int64(0)) for axis in (2, 3))
+        start = ops.concat([ops.subtract(columns, rows), numpy.int64([0])], 0)
+        cut = ops.slice(kept, start, ops.concat([columns, columns], 0), one, axes)
+        node.native.input(3).replace_source_output(ops.add(mask, cut).output(0))
     model.mark_edited()
     report = check_model(model, "paged")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     found = [finding for finding in report.findings if not finding.holds]
     assert {(finding.subject, finding.verdict) for finding in found} == {("attention", "wrong")}
-    assert all(finding.node.endswith("/bias") for finding in found)
+    assert all(words in finding.reason and finding.node.endswith("/kept") for finding in found)
 
 
 def test_paged_attention_gives_all_tokens_one_position():
