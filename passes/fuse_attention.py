@@ -188,14 +188,15 @@ def _read_shapes_at_source(graph: Graph, source: Value | None, forms: tuple[Valu
     which the CPU plugin does not fuse the cache and the operator.
     """
     assert source is not None
-    # Which axes of the source, multiplied, each axis of a form is.
+    # Which axes of the source, multiplied, each axis of a form is: a Reshape merges batch and heads, or splits them.
     axes: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,))
     for form in forms:
         node = graph.producer(form)
         if node.op == "Transpose":
             axes = tuple(axes[axis] for axis in node.attributes["order"])
         elif node.op == "Reshape":
-            axes = ((*axes[0], *axes[1]), *axes[2:])
+            first = [(*axes[0], *axes[1])] if len(axes) == 4 else [axes[0][:1], axes[0][1:]]
+            axes = (*first, *axes[-2:])
         for use in graph.uses(form):
             if use.node.op == "ShapeOf":
                 _read_at_source(graph, use.node, output_of(graph, source), axes)

@@ -105,11 +105,41 @@ def _bare(graph: Graph, operand: Operand) -> Operand:
             operand = operand.before(scale[0], scale=scale[1])
         elif operand.role == "key" and node.op == "Transpose" and node.attributes.get("order") in _SWAPS:
             operand = operand.before(node.inputs[0], swaps=True)
+        elif operand.role == "key" and (merged := _swapped_while_merged(graph, node)) is not None:
+            swapped, rows, source = merged
+            operand = operand.before(swapped).before(rows, swaps=True).before(source)
         elif _does_nothing(node):
             # Paged attention's matcher wants the cache's Concat right at the operator (state_management_pattern.cpp).
             operand = operand.before(node.inputs[0])
         else:
             return operand
+
+
+def _swapped_while_merged(graph: Graph, split: Node) -> tuple[Value, Value, Value] | None:
+    """What ``split`` splits into batch and heads again, what that swaps the last two axes of, and what that merges.
+
+    So torch.onnx writes the swap in scaled_dot_product_attention (``_attention_scale`` and what follows it in
+    onnxscript's ``function_libs/torch_lib/ops/nn.py``). Heads and the size of one are the same before and behind.
+    """
+    swap = _made_by(graph, split, "Reshape")
+    merge = (
+        _made_by(graph, swap, "Transpose") if swap is not None and swap.attributes.get("order") == (0, 2, 1) else None
+    )
+    source = merge.inputs[0] if merge is not None and merge.op == "Reshape" else None
+    if swap is None or merge is None or source is None or source.shape is None or len(source.shape) != 4:
+        return None
+    _, heads, _, size = source.shape
+    behind, rows = split.outputs[0].shape, merge.outputs[0].shape
+    if behind is None or rows is None or len(behind) != 4 or not isinstance(heads, int) or not isinstance(size, int):
+        return None
+    return (
+        (swap.outputs[0], merge.outputs[0], source) if (behind[1], behind[2], rows[2]) == (heads, size, size) else None
+    )
+
+
+def _made_by(graph: Graph, node: Node, op: str) -> Node | None:
+    """What makes the input of ``node``, where that is an ``op``."""
+    return graph.producer(node.inputs[0]) if node.op == op and node.inputs[0] is not None else None
 
 
 def _does_nothing(node: Node) -> bool:

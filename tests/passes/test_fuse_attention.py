@@ -143,7 +143,7 @@ FORMS = st.builds(
     st.lists(SCALES, max_size=3).map(tuple),
     st.lists(MASKS, max_size=3).map(tuple),
     st.booleans(),
-    st.sampled_from(["transpose", "matmul"]),
+    st.sampled_from(["transpose", "matmul", "merged"]),
     st.sampled_from([1, 2, 4]),
     st.booleans(),
     st.sampled_from([6, 8]),
@@ -194,8 +194,9 @@ def test_a_scale_made_of_known_dimensions_becomes_a_constant():
     assert attention.input_value(4).get_node().data.item() == pytest.approx(HEAD_DIM**-0.5)
 
 
-def test_key_goes_straight_from_the_cache_into_the_operator():
-    after, types, _ = fused(build(Form(past=True, key="transpose")))
+@pytest.mark.parametrize("key", ["transpose", "merged"])
+def test_key_goes_straight_from_the_cache_into_the_operator(key):
+    after, types, _ = fused(build(Form(past=True, key=key)))
     attention = next(op for op in after.get_ops() if op.get_type_name() == "ScaledDotProductAttention")
     assert [attention.input_value(port).get_node().get_type_name() for port in (1, 2)] == ["Concat", "Concat"]
     assert "Transpose" not in types

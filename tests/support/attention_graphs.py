@@ -56,7 +56,7 @@ class Form:
     scales: tuple[Scale, ...] = (Scale(0.3),)
     masks: tuple[Mask, ...] = ()
     guard: bool = False
-    key: Literal["transpose", "matmul", "once", "stored"] = "transpose"
+    key: Literal["transpose", "matmul", "once", "stored", "merged"] = "transpose"
     groups: int = 1
     past: bool = False
     value_dim: int = 8
@@ -144,6 +144,13 @@ class _Builder:
                 self.input("key", self.form.element_type, [-1, -1, HEADS, HEAD_DIM]), integers(0, 2, 3, 1)
             )
         key = self.cached("key", heads, HEAD_DIM)
+        if self.form.key == "merged":
+            shape = ops.shape_of(key)
+            length = ops.gather(shape, ops.constant([2], dtype=openvino.Type.i64), integers(0))
+            rows = ops.reshape(key, ops.concat([integers(-1), length, integers(HEAD_DIM)], 0), special_zero=False)
+            batch = ops.gather(shape, ops.constant([0], dtype=openvino.Type.i64), integers(0))
+            split = ops.concat([batch, integers(HEADS, HEAD_DIM), length], 0)
+            return ops.reshape(ops.transpose(rows, integers(0, 2, 1)), split, special_zero=False)
         return ops.transpose(key, integers(0, 1, 3, 2)) if self.form.key == "transpose" else key
 
     def scaled(self, value: openvino.Node, place: str) -> openvino.Node:
