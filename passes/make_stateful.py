@@ -14,7 +14,7 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.manager import Changed, Pass, PassResult
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel, port_name
-from graphpass.rewrite import add_input, find_input, find_output, has_input, integers, named, scalar
+from graphpass.rewrite import add_input, find_input, find_output, fold, has_input, integers, named, redirect, scalar
 from graphpass.variables import conversions, remember_names
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class MakeStateful(Pass[OpenVINOModel]):
         initial = _Initializers(native, carried)
         beam_index = add_input(native, "beam_idx", "i32", [_batch_size(carried)]) if self.beam_index else None
         for cache in carried:
+            _ask_input_for_batch(cache, find_input(native, cache.read), initial)
             _make_variable(native, cache, initial, beam_index)
         remember_names(native, {f"{cache.read}{cache.write}": (cache.read, str(cache.write)) for cache in carried})
         _declare_variables(model, carried)
@@ -176,6 +177,41 @@ def _make_variable(
     native.remove_result(result)
 
 
+def _ask_input_for_batch(cache: Cache, past: openvino.Node, initial: _Initializers) -> None:
+    """Lets what asks ``past`` for its batch, as torch.onnx writes it, ask the input of whose batch the variable is.
+
+    Paged attention takes the variables away, and does not expect that anything but its own matchers' length hangs on
+    one (``prev_sequence_length_pattern.cpp`` of openvino).
+    """
+    from openvino import opset13
+
+    shapes = [node for node in _readers(past) if node.get_type_name() == "ShapeOf"]
+    for pick in [pick for shape in shapes for pick in _readers(shape)]:
+        if cache.axes.batch is None or _picked(pick, len(past.get_output_partial_shape(0))) != cache.axes.batch:
+            continue
+        name, batch = pick.get_friendly_name(), initial.batch
+        if not len(pick.get_output_partial_shape(0)):
+            batch = named(opset13.reshape(batch, integers((), f"{name}/number"), False), f"{name}/batch")
+        if pick.get_output_element_type(0) != batch.get_output_element_type(0):
+            batch = named(opset13.convert(batch, pick.get_output_element_type(0).to_string()), f"{name}/typed")
+        redirect(pick.output(0), batch.output(0))
+
+
+def _readers(node: openvino.Node) -> list[openvino.Node]:
+    return [reader.get_node() for reader in node.output(0).get_target_inputs()]
+
+
+def _picked(node: openvino.Node, rank: int) -> int | None:
+    """The one dimension of a shape of ``rank`` that ``node`` picks."""
+    kind, bounds = node.get_type_name(), [fold(value) for value in node.input_values()[1:]]
+    numbers = [int(bound.item()) for bound in bounds if bound is not None and bound.size == 1]
+    if kind not in {"Gather", "Slice"} or len(numbers) < len(bounds):
+        return None
+    if kind == "Slice" and (numbers[1] - numbers[0], numbers[2]) != (1, 1):
+        return None
+    return numbers[0] % rank
+
+
 def _batch_size(carried: tuple[Cache, ...]) -> int:
     """The batch size that the caches are fixed to; -1 where it is dynamic."""
     sizes = {
@@ -194,7 +230,7 @@ class _Initializers:
         self._made: openvino.Node | None = None
 
     @property
-    def _batch(self) -> openvino.Node:
+    def batch(self) -> openvino.Node:
         """The runtime's batch size, i64 [1]; made once it is needed."""
         from openvino import opset8
 
@@ -217,7 +253,7 @@ class _Initializers:
             elif dimension.is_static:
                 parts.append(integers([dimension.get_length()], name))
             elif axis == cache.axes.batch:
-                parts.append(self._batch)
+                parts.append(self.batch)
             else:
                 raise UnsupportedError(
                     "GP316",

@@ -285,6 +285,33 @@ def test_a_past_that_several_nodes_read():
     assert kinds == {"ShapeOf", "Concat", "ReduceSum"}
 
 
+@pytest.mark.parametrize("axis", [0, -4])
+@pytest.mark.parametrize("how", ["Gather", "Slice"])
+def test_the_batch_is_not_asked_of_a_variable(how, axis):
+    """As torch.onnx writes it; its length is."""
+    model = TinyDecoder(reads_length=True, layers=1).build()
+    native = model.ov_model
+    past = next(port for port in native.inputs if "past_key_values.0.key" in port.get_names())
+    shape, zero, one = ops.shape_of(past, "i32"), ops.constant([0]), ops.constant([1])
+    pick = (
+        ops.gather(shape, ops.constant(axis), ops.constant(0))
+        if how == "Gather"
+        else ops.slice(shape, ops.constant([axis]), ops.constant([axis + 1]), one, zero)
+    )
+    counted = ops.negative(pick)
+    native.add_results([ops.result(counted)])
+    after = stateful(model).ov_model
+    sources, pending = set(), [after.outputs[-1].get_node()]
+    while pending:
+        node = pending.pop()
+        sources.add(node.get_friendly_name())
+        pending += [source.get_node() for source in node.input_values()]
+    assert "input_ids" in sources
+    assert not any("past_key_values" in source for source in sources)
+    assert after.outputs[-1].get_element_type() == openvino.Type.i32
+    assert after.outputs[-1].get_partial_shape() == openvino.PartialShape([] if how == "Gather" else [1])
+
+
 class TestRefusals:
     def refuse(self, model, error, number, **options):
         before = model.digest()
