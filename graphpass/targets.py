@@ -242,7 +242,7 @@ class GPU(_StatefulIR):
     seq2seq: ClassVar[bool] = True
     description: ClassVar[str] = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
     takes_begin_one: ClassVar[bool] = True
-    afterwards: ClassVar[tuple[str, ...]] = ("lower-variadic-split",)
+    afterwards: ClassVar[tuple[str, ...]] = ("lower-variadic-split", "lower-boolean-gathers")
 
     trim: Literal["slice", "begin-one"] = "slice"
 

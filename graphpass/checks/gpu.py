@@ -14,6 +14,7 @@ from graphpass.analysis.slices import SLICES
 from graphpass.checks.chain import PatternBreakError, appending
 from graphpass.checks.common import failing_branches
 from graphpass.checks.finding import Finding
+from graphpass.checks.gpu_gathers import refused_gathers
 from graphpass.checks.gpu_scaling import scaled_products
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """What OpenVINO's GPU plugin will do with ``model``, an OpenVINO IR."""
     graph = model.graph
     writes = {node.attributes["variable"]: node for node in graph.of_op("Assign")}
-    found = [*failing_branches(model, _SHAPE), *scaled_products(model)]
+    found = [*failing_branches(model, _SHAPE), *scaled_products(model), *refused_gathers(model)]
     for cache in inventory.caches:
         if cache.kind == "kv":
             found.append(_growing(graph, cache, writes.get(cache.name)))

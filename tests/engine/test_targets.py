@@ -53,7 +53,9 @@ def test_a_broken_contract_is_told(variant, word):
         CPU().check(load(export("llama", variant)))
 
 
-@pytest.mark.parametrize(("target", "more"), [(Paged(), []), (GPU(), ["lower-variadic-split"])])
+@pytest.mark.parametrize(
+    ("target", "more"), [(Paged(), []), (GPU(), ["lower-variadic-split", "lower-boolean-gathers"])]
+)
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
     model = load(export("llama", variant))
