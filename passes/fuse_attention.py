@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from graphpass.analysis.attention import Attention, Mask, Scale, find_attention
-from graphpass.analysis.bare_operands import is_wider
 from graphpass.analysis.bodies import inlined
-from graphpass.analysis.values import REALS
+from graphpass.analysis.values import REALS, is_wider
 from graphpass.graph import Graph, Node, Value
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED

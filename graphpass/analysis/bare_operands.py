@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.parts import NoMatchError, Scale
-from graphpass.analysis.values import SAME_ELEMENTS, is_computed, is_scalar
+from graphpass.analysis.values import SAME_ELEMENTS, is_computed, is_scalar, is_wider
 from graphpass.graph import Graph, Node, Value
 
-__all__ = ["Operand", "bare_operands", "is_wider", "scale_of"]
-
-#: How many bits of a number these types keep; one that keeps more holds all values of one that keeps less.
-_WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+__all__ = ["Operand", "bare_operands", "scale_of"]
 
 #: Orders that swap the last two axes.
 _SWAPS = ((0, 1, 3, 2), (0, 2, 1))
@@ -168,11 +165,6 @@ def _narrow(graph: Graph, operand: Operand) -> Operand:
     if source is None or not is_wider(operand.value.element_type, source.element_type):
         return operand
     return _bare(graph, operand.before(source))
-
-
-def is_wider(element_type: str, other: str) -> bool:
-    """Whether ``element_type`` is one of numbers of more bits than those of ``other``."""
-    return _WIDTHS.get(element_type, 0) > _WIDTHS.get(other, 64)
 
 
 def scale_of(graph: Graph, node: Node) -> tuple[Value, Scale] | None:

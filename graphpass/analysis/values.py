@@ -17,6 +17,7 @@ __all__ = [
     "held_constant",
     "is_computed",
     "is_scalar",
+    "is_wider",
     "keeps_elements",
     "one_number",
 ]
@@ -32,6 +33,15 @@ INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
 
 #: Types of other numbers.
 REALS = frozenset({"bf16", "f16", "f32", "f64"})
+
+
+#: How many bits of a number these types keep; one that keeps more holds all values of one that keeps less.
+_WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+
+
+def is_wider(element_type: str, other: str) -> bool:
+    """Whether ``element_type`` is one of numbers of more bits than those of ``other``."""
+    return _WIDTHS.get(element_type, 0) > _WIDTHS.get(other, 64)
 
 
 def is_scalar(value: Value) -> bool:
@@ -75,6 +85,11 @@ def held_constant(graph: Graph, value: Value | None) -> numpy.ndarray | None:
 
 
 def one_number(graph: Graph, value: Value | None) -> float | None:
-    """The value of a constant with one element."""
+    """The value of a constant with one element, which may be stored in a narrower type, as exports in f16 do."""
+    while value is not None and graph.producer(value).op == "Convert":
+        source = graph.producer(value).inputs[0]
+        if source is None or not is_wider(value.element_type, source.element_type):
+            break
+        value = source
     constant = graph.constant(value)
     return float(constant.item()) if constant is not None and constant.size == 1 else None

@@ -209,6 +209,9 @@ def windowed(condition, form: str = "select", element_type: str = "f32", sink: b
     inside = condition(keys, queries)
     kind = getattr(openvino.Type, element_type)
     kept, masked = (ops.constant(value, dtype=kind) for value in (0.0, -65504.0))
+    if form == "stored in f16":
+        halves = (ops.constant(value, dtype=openvino.Type.f16) for value in (0.0, -65504.0))
+        kept, masked = (ops.convert(half, element_type) for half in halves)
     batch = ops.gather(ops.shape_of(x), integers(0), whole(0))
     shape = ops.concat([batch, integers(1), ops.unsqueeze(length, whole(0)), ops.unsqueeze(length, whole(0))], 0)
     bounds = integers(0), ops.unsqueeze(length, whole(0)), integers(1), integers(3)
@@ -264,7 +267,7 @@ def offset(model: OpenVINOModel) -> int:
     return int(found.data.item())
 
 
-@pytest.mark.parametrize("form", ["select", "or", "sliced", "clamped", "sum"])
+@pytest.mark.parametrize("form", ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
 @pytest.mark.parametrize("condition", INSIDE)
 def test_windows(condition, form):
     model = windowed(INSIDE[condition], form)
