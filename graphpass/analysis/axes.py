@@ -95,7 +95,7 @@ def _layout(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, V
     if node.op in _SAME:
         return labels, None
     if node.op == "Broadcast":
-        return _aligned(source, labels), None
+        return _beside_copies(source, node.outputs[0], _aligned(source, labels)), None
     if node.op in SLICES:
         return labels, Via("slice", node, tuple(_at(labels, axis) for axis in given.get("axes", ())))
     if node.op in {"Split", "VariadicSplit"} and "axis" in given:
@@ -195,6 +195,18 @@ def _aligned(source: Value, labels: Labels) -> Labels | None:
     if source.shape is None:
         return labels
     return labels[len(labels) - len(source.shape) :] if len(source.shape) <= len(labels) else None
+
+
+def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Labels | None:
+    """``labels`` of ``source``, where ``result`` has copies of its only head: merged with it, they look like heads."""
+    before, after = source.shape, result.shape
+    if labels is None or before is None or after is None or len(before) != len(after) or "heads" not in labels:
+        return labels
+    copies = labels.index("heads")
+    head = copies - 1
+    if copies == 0 or labels[head] is not None or (before[head], before[copies], after[head]) != (1, 1, 1):
+        return labels
+    return (*labels[:head], "heads", None, *labels[copies + 1 :])
 
 
 def _operands(graph: Graph, node: Node, labels: Labels) -> list[Step]:

@@ -369,3 +369,22 @@ def test_time_grows_with_the_nodes(capsys):
 def test_sizes_of_the_tiny_decoder():
     shapes = {cache.shape for cache in graphpass.analyze_caches(TinyDecoder().build()).caches}
     assert shapes == {(None, HEADS, None, HEAD_DIM)}
+
+
+@pytest.mark.parametrize("copies", [4, -1], ids=["known", "unknown"])
+def test_one_head_that_is_copied_for_all_queries(copies):
+    """As gpt_bigcode is exported: the copies and not the head would be taken for the heads of the cache."""
+    query, new, past = (ops.parameter([-1, heads, -1, 16], openvino.Type.f32) for heads in (4, 1, 1))
+    count = ops.parameter([1], openvino.Type.i64)
+    for node, name in ((query, "query"), (new, "new"), (past, "past_key_values.0.key"), (count, "copies")):
+        node.output(0).set_names({name})
+    present = ops.concat([past, new], 2)
+    one = ops.constant([1])
+    shape = ops.concat([one, one, ops.constant([4]) if copies == 4 else count, one, one], 0)
+    copied = ops.broadcast(ops.unsqueeze(present, ops.constant([2])), shape, broadcast_spec="BIDIRECTIONAL")
+    key = ops.reshape(copied, ops.constant([0, 4, -1, 16]), special_zero=True)
+    outputs = [ops.result(ops.scaled_dot_product_attention(query, key, key)), ops.result(present)]
+    outputs[1].output(0).set_names({"present.0.key"})
+    model = OpenVINOModel(openvino.Model(outputs, [query, new, past, count], "one head"))
+    (cache,) = graphpass.analyze_caches(model).caches
+    assert (cache.kind, cache.axes) == ("kv", KV)
