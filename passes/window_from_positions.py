@@ -101,10 +101,11 @@ def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:
         mask = read_mask(graph, node.inputs[3]) if node is not None and _takes_mask(node) else None
         if node is None or mask is None or block.window_in == "state":
             reason = "the cache keeps no more than the window" if block.window_in == "state" else "it is no comparison"
+            hint = None
+            if block.form == "decomposed":
+                hint = "run fuse-attention before it" if block.fusable else f"fuse-attention leaves it: {block.reason}"
             raise UnsupportedError(
-                "GP364",
-                f"the window of attention {block.node} cannot be taken from positions: {reason}",
-                None if block.form != "decomposed" else "run fuse-attention before it",
+                "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}", hint
             )
         if not compares_positions(graph, mask):
             found.append((node, mask))

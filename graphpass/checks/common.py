@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphpass.graph import Graph
     from graphpass.model import Model
 
-__all__ = ["attention_findings", "failing_branches", "layer_of", "not_openvino"]
+__all__ = ["attention_findings", "failing_branches", "layer_of", "not_openvino", "require_fused"]
 
 
 def not_openvino(model: Model, target: str) -> tuple[Finding, ...] | None:
@@ -30,6 +30,20 @@ def not_openvino(model: Model, target: str) -> tuple[Finding, ...] | None:
 def layer_of(inventory: Inventory, block: AttentionBlock) -> int | None:
     """The layer of the caches that an attention reads."""
     return next((cache.layer for cache in inventory.caches if cache.name in {block.key, block.value}), None)
+
+
+def require_fused(attention: Attention) -> None:
+    """Refuse attention that is no ScaledDotProductAttention.
+
+    Raises:
+        PatternBreakError: It is another operator, or decomposed; then told with what to do, or why that does not help.
+    """
+    op = attention.node.op
+    if op == "Softmax":
+        cure = attention.reason or "run fuse-attention"
+        raise PatternBreakError(attention.node, f"it is decomposed around a Softmax: {cure}")
+    if op != "ScaledDotProductAttention":
+        raise PatternBreakError(attention.node, f"{op} is not looked for")
 
 
 def attention_findings(

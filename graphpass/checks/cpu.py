@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.checks.chain import Chain, PatternBreakError, data_uses, trace
-from graphpass.checks.common import attention_findings, failing_branches
+from graphpass.checks.common import attention_findings, failing_branches, require_fused
 from graphpass.checks.finding import Finding
 
 if TYPE_CHECKING:
@@ -48,11 +48,7 @@ def _cut_for_gpus(model: Model) -> tuple[Finding, ...]:
 
 
 def _break(graph: Graph, attention: Attention) -> None:
-    if attention.node.op != "ScaledDotProductAttention":
-        op = attention.node.op
-        cure = "run fuse-attention" if attention.reason is None else attention.reason
-        what = f"it is decomposed around a Softmax: {cure}" if op == "Softmax" else f"{op} is not looked for"
-        raise PatternBreakError(attention.node, what)
+    require_fused(attention)
     assert attention.query is not None
     assert attention.key is not None
     assert attention.value is not None

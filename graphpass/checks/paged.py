@@ -13,7 +13,7 @@ from graphpass.analysis.angles import moved_positions
 from graphpass.analysis.mask_constants import constant_window
 from graphpass.analysis.masks import added_bias
 from graphpass.checks.chain import PatternBreakError, data_uses, trace
-from graphpass.checks.common import attention_findings
+from graphpass.checks.common import attention_findings, require_fused
 from graphpass.checks.finding import Finding
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 
 
 def _break(graph: Graph, attention: Attention) -> None:
-    if attention.node.op != "ScaledDotProductAttention":
-        raise PatternBreakError(attention.node, f"it is computed by {attention.node.op}: run fuse-attention")
+    require_fused(attention)
     assert attention.key is not None
     assert attention.value is not None
     for operand in (attention.key, attention.value):

@@ -106,6 +106,13 @@ class TestRefuses:
             PassManager([WindowFromPositions()]).run(model)
         assert caught.value.hint == "run fuse-attention before it"
 
+    def test_attention_that_cannot_be_fused(self):
+        model = PassManager(parse("to-openvino,expose-position-ids")).run(load(export("gemma2", "onnx"))).model
+        with pytest.raises(UnsupportedError, match="GP364") as caught:
+            PassManager([WindowFromPositions()]).run(model)
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith("fuse-attention leaves it: ")
+
     def test_a_window_in_a_table(self):
         model = PassManager(parse("to-openvino,fuse-attention")).run(load(export("gpt_neo", "onnx"))).model
         with pytest.raises(UnsupportedError, match=r"GP364.*it is no comparison"):
