@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from graphpass.analysis.bare_operands import bare_operands, scale_of
 from graphpass.analysis.masks import unbounded
 from graphpass.analysis.parts import Decomposed, Mask, NoMatchError, Scale
-from graphpass.analysis.products import product_behind
+from graphpass.analysis.products import broadcast_to_itself, product_behind
 from graphpass.analysis.sinks import COLUMN_DROPS, Column, dropped_column, sink_of, subtracts_row_maximum
 from graphpass.analysis.values import held_constant, keeps_elements
 from graphpass.graph import Graph, Node, Use, Value
@@ -192,6 +192,8 @@ def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
         value, mask = _selected_mask(graph, node, bool(found.scales))
         found.masks.append(mask)
         return value
+    if (same := broadcast_to_itself(node)) is not None:
+        return same
     raise NoMatchError(f"{node.op} {node.name} lies between its scores and its Softmax")
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from graphpass.analysis.attention import Attention, find_attention, is_computed, is_scalar
 from graphpass.analysis.axes import Labels, before
 from graphpass.analysis.pairs import INNER_CACHES
+from graphpass.analysis.products import broadcast_to_itself
 from graphpass.analysis.regroup import copies_merged
 from graphpass.analysis.sinks import COLUMN_DROPS
 from graphpass.graph import Graph, Node, Value
@@ -103,6 +104,8 @@ def scores_product(graph: Graph, softmax: Node) -> Node | None:
             return node
         if node.op in _ARITHMETIC:
             pending.extend(node.inputs)
+        elif (same := broadcast_to_itself(node)) is not None:
+            pending.append(same)
     return None
 
 

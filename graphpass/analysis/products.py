@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphpass.analysis.values import SAME_ELEMENTS, is_computed
 from graphpass.graph import Graph, Node, Value
 
-__all__ = ["is_attention", "is_product", "product_behind"]
+__all__ = ["broadcast_to_itself", "is_attention", "is_product", "product_behind"]
 
 _SCORE_OPS = (
     frozenset({"Maximum", "Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Reshape"})
@@ -36,9 +36,26 @@ def _scores(node: Node) -> tuple[Value | None, ...]:
     if node.op == "Slice":
         # Scores of a cache of fixed capacity are cut to the positions that there are.
         return node.inputs[:1]
+    if (same := broadcast_to_itself(node)) is not None:
+        return (same,)
     if node.op not in _SCORE_OPS:
         return ()
     return node.inputs[1:] if node.op == "Select" else node.inputs
+
+
+def broadcast_to_itself(node: Node) -> Value | None:
+    """What ``node`` broadcasts to no more than it is, where it does: OpenVINO makes that of adding zeros.
+
+    Dimensions that are not known need no proof where this is of scores: other products fit only if they are the same.
+    """
+    # A third input says which axes are new.
+    if node.op != "Broadcast" or len(node.inputs) != 2 or (source := node.inputs[0]) is None:
+        return None
+    before, after = source.shape, node.outputs[0].shape
+    if before is None or after is None or len(before) != len(after):
+        return None
+    grows = any(old == 1 and new != 1 for old, new in zip(before, after, strict=True))
+    return None if grows else source
 
 
 def _product_ahead(graph: Graph, value: Value) -> bool:

@@ -198,6 +198,21 @@ class MinusZeros(Attending):
         return super().scores(ops.subtract(product, ops.constant(numpy.zeros([1, 1, 1, 1]), dtype=F32)))
 
 
+class BroadcastToMore(Attending):
+    """One row that is broadcast to more."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = ops.parameter([1, 4, 1, 8], numpy.float32)
+
+    def scores(self, product):
+        return ops.add(ops.broadcast(product, integers(1, 4, 3, 1), "BIDIRECTIONAL"), self.mask)
+
+
+def test_rows_broadcast_to_more_are_no_scores():
+    assert not BroadcastToMore().found()
+
+
 @pytest.mark.parametrize("block", [OtherMaximum, OtherRowsMaximum])
 def test_another_maximum_is_a_mask(block):
     (attention,) = block().found()
@@ -205,7 +220,15 @@ def test_another_maximum_is_a_mask(block):
     assert attention.masks[0].is_subtracted
 
 
-@pytest.mark.parametrize("block", [Shifted, PlusZeros, MinusZeros])
+class PlusZerosFolded(Attending):
+    """What OpenVINO makes of ``PlusZeros``; observed with GPT-NeoX Japanese, converted by 2026.4.1."""
+
+    def scores(self, product):
+        sizes = ops.maximum(ops.shape_of(product), ops.shape_of(self.mask))
+        return super().scores(ops.broadcast(product, sizes, "BIDIRECTIONAL"))
+
+
+@pytest.mark.parametrize("block", [Shifted, PlusZeros, PlusZerosFolded, MinusZeros])
 def test_what_a_softmax_does_not_see(block):
     (attention,) = block().found()
     assert attention.reason is None
