@@ -56,7 +56,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
             bias = _bias(graph, mask) if mask is not None else None
             if bias is None:
                 continue
-            if reason := _obstacle(graph, bias):
+            if reason := _obstacle(graph, node, bias):
                 notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
                 continue
             node.native.input(3).replace_source_output(_write(graph, bias, f"{node.name}/alibi").output(0))
@@ -142,9 +142,9 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
     return None
 
 
-def _obstacle(graph: Graph, bias: _Bias) -> str | None:
-    heads, shape, positions = bias.slopes.size, bias.term.shape, bias.positions
-    if shape is None or len(shape) != 4 or shape[1] != heads:
+def _obstacle(graph: Graph, attention: Node, bias: _Bias) -> str | None:
+    heads, positions = bias.slopes.size, bias.positions
+    if not _is_by_head(bias.term, heads, attention.inputs[0]):
         return f"its slopes are for {heads} heads, and what is added has another shape"
     if positions.shape is None or len(positions.shape) != 3 or positions.shape[1] != 1:
         return "its positions are not [batch, 1, keys]"
@@ -153,6 +153,20 @@ def _obstacle(graph: Graph, bias: _Bias) -> str | None:
         if facts.unknown is not None or facts.parts - {"causal", "input"}:
             return "something besides a mask is added to it"
     return None
+
+
+def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
+    """Whether ``term`` is ``[batch, heads, 1, keys]``.
+
+    Where the export left sizes open, all but the third are right if the query has as many heads as there are slopes:
+    a product with fewer elements than ``batch * heads * keys`` would not fit, and one with more is no such product.
+    """
+    shape = term.shape
+    if shape is None or len(shape) != 4:
+        return False
+    if isinstance(shape[1], int):
+        return shape[1] == heads
+    return shape[2] == 1 and query is not None and query.shape is not None and query.shape[-3] == heads
 
 
 def _write(graph: Graph, bias: _Bias, name: str) -> openvino.Node:

@@ -104,6 +104,39 @@ def test_heads_that_do_not_fit_stay():
     assert isinstance(result, Unchanged)
 
 
+def left_open(rows: int) -> OpenVINOModel:
+    """Bloom whose ALiBi is laid out once more, ``[batch, -1, rows, keys]``, as Falcon's is in exports by optimum."""
+
+    def reshaped(term: openvino.Output) -> openvino.Node:
+        sizes = opset13.shape_of(term)
+        first, last = (opset13.gather(sizes, opset13.constant([axis]), opset13.constant(0)) for axis in (0, 3))
+        return opset13.reshape(term, opset13.concat([first, opset13.constant([-1, rows]), last], 0), False)
+
+    def change(mask: openvino.Output) -> openvino.Node:
+        total = mask.get_node().input_value(0).get_node()
+        assert [mask.get_node().get_type_name(), total.get_type_name()] == ["Maximum", "Add"]
+        return opset13.add(reshaped(total.input_value(0)), total.input_value(1))
+
+    return changed(change)
+
+
+def test_heads_that_the_export_leaves_open():
+    given = left_open(1)
+    assert given.graph.producer(masks(given)[0]).inputs[0].shape[1] is None
+    after, result = exposed(given)
+    assert isinstance(result, Changed), result.notes
+    assert all(is_exposed_alibi(after.graph, after.graph.producer(mask).inputs[2]) for mask in masks(after))
+    assert compare(given, after, steps=8).passed
+
+
+def test_open_heads_in_front_of_other_rows_stay():
+    _, result = exposed(left_open(4))
+    assert isinstance(result, Unchanged)
+    assert [note.split(": ")[1] for note in result.notes] == [
+        "its slopes are for 4 heads, and what is added has another shape"
+    ] * 2
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_cpu_plugin_goes_on_fusing(name):
     from support.decode import fused_attention
