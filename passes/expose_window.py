@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from graphpass.analysis.attention import find_attention
-from graphpass.analysis.caches import analyze_caches
 from graphpass.analysis.decomposed import read_scores
 from graphpass.analysis.mask_buffers import find_mask_buffers
 from graphpass.analysis.parts import NoMatchError
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import find_input, integers, named, output_of, redirect, token_input
+from graphpass.rewrite import named, output_of, redirect
 
 from .window_mask import WindowMask, read_mask, write_mask
+from .window_places import count_places, write_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,9 @@ class ExposeWindow(Pass[OpenVINOModel]):
     state_management_pattern.cpp).
     Layers with the same mask share one.
 
+    NPUW feeds prompts with padding in front, for which it mends windows in this form alone, and where places in the
+    cache are counted as there (phi3_sliding_mask.cpp).
+
     Shapes:
         mask broadcastable to ``[batch, heads, length, sequence]``; the window is a constant number of positions.
 
@@ -54,6 +57,11 @@ class ExposeWindow(Pass[OpenVINOModel]):
         Add(., mask)
     After:
         the same form, with places counted by Range, and mask > -1000 as one of the conditions
+
+    Before:
+        Range(past, past + length), Range(0, length) + past, however written -> Unsqueeze of two axes -> Unsqueeze
+    After:
+        Range(Gather(ShapeOf(cache)), past + length) -> Unsqueeze -> Unsqueeze -> Unsqueeze
     """
 
     name: ClassVar[str] = "expose-window"
@@ -62,6 +70,8 @@ class ExposeWindow(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> PassResult:
         """See `Pass.run`."""
         compared = _compare_buffers(model)
+        read = (read_mask(model.graph, value) for _, value in _masks(model))
+        counted = count_places(model, [mask for mask in read if mask is not None])
         graph = model.graph
         rebuilt: dict[WindowMask, openvino.Node] = {}
         count = 0
@@ -74,10 +84,11 @@ class ExposeWindow(Pass[OpenVINOModel]):
             # Who else reads this mask reads it for the same window.
             redirect(output_of(graph, value), rebuilt[mask].output(0))
             count += 1
-        if not count and not compared:
+        if not count and not compared and not counted:
             return Unchanged()
         model.ov_model.validate_nodes_and_infer_types()
-        counts = {"windows exposed": count, "masks": len(rebuilt), "buffers compared": compared}
+        counts = {"windows exposed": count, "masks": len(rebuilt)}
+        counts |= {"buffers compared": compared, "places counted": counted}
         return Changed(model, {told: number for told, number in counts.items() if number})
 
 
@@ -102,7 +113,7 @@ def _compare_buffers(model: OpenVINOModel) -> int:
 
     graph = model.graph
     buffers = find_mask_buffers(model)
-    places = _places(model) if buffers else None
+    places = write_places(model) if buffers else None
     if places is None:
         return 0
     keys, queries = places
@@ -118,32 +129,6 @@ def _compare_buffers(model: OpenVINOModel) -> int:
     model.ov_model.validate_nodes_and_infer_types()
     model.mark_edited()
     return len(buffers)
-
-
-def _places(model: OpenVINOModel) -> tuple[openvino.Node, openvino.Node] | None:
-    """Places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]`` in the cache, as NPUW knows them.
-
-    Its phi3_sliding_mask.cpp wants ranges from and to the length that a Gather takes of a cache, and an Unsqueeze for
-    each axis.
-    """
-    from openvino import opset13
-
-    caches = analyze_caches(model).of_kind("kv")
-    ids = token_input(model.ov_model)
-    if not caches or ids is None:
-        return None
-    read = next(node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == caches[0].read)
-    zero, one = integers(0, "window/0"), integers(1, "window/1")
-    axis = integers(int(caches[0].axes.sequence or 0), "window/sequence_axis")
-    past = named(opset13.gather(opset13.shape_of(read.native, "i64"), axis, zero), "window/past")
-    shape = opset13.shape_of(find_input(model.ov_model, ids), "i64")
-    whole = named(opset13.add(past, opset13.gather(shape, one, zero)), "window/whole")
-    keys = opset13.range(zero, whole, one, "i64")
-    queries = opset13.range(past, whole, one, "i64")
-    for key_axis, query_axis in ((0, 0), (1, 1), (2, 3)):
-        keys = opset13.unsqueeze(keys, integers(key_axis, f"window/keys_axis_{key_axis}"))
-        queries = opset13.unsqueeze(queries, integers(query_axis, f"window/queries_axis_{query_axis}"))
-    return named(keys, "window/keys"), named(queries, "window/queries")
 
 
 def _is_exposed(mask: openvino.Output) -> bool:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from graphpass.graph import Graph, Node, Value
 
-__all__ = ["data_dependent", "unpatched_window", "whole_rows_masked"]
+__all__ = ["are_known_places", "data_dependent", "unpatched_window", "whole_rows_masked"]
 
 #: Inputs of operators that say how large the result is.
 _SIZES: dict[str, tuple[int, ...]] = {
@@ -67,14 +67,60 @@ def _is_position(graph: Graph, value: Value | None) -> bool:
 
 
 def _is_patched(graph: Graph, greater: Node) -> bool:
-    if greater.op != "Greater":
+    """Whether NPUW knows ``greater`` for a window, with a causal condition that compares the same places."""
+    keys, first = greater.inputs
+    if greater.op != "Greater" or keys is None or first is None or graph.producer(first).op != "Add":
+        return False
+    moved = [value for value in graph.producer(first).inputs if value is not None and graph.constant(value) is None]
+    if len(moved) != 1 or not are_known_places(graph, keys, moved[0]):
         return False
     for inner in graph.uses(greater.outputs[0]):
         for outer in graph.uses(inner.node.outputs[0]) if inner.node.op == "BitwiseAnd" else ():
-            others = [graph.producer(value).op for value in outer.node.inputs if value is not None]
-            if outer.node.op == "BitwiseAnd" and "LessEqual" in others:
+            others = [graph.producer(value) for value in outer.node.inputs if value is not None]
+            if outer.node.op == "BitwiseAnd" and any(
+                other.op == "LessEqual" and other.inputs == (keys, moved[0]) for other in others
+            ):
                 return True
     return False
+
+
+def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
+    """Whether places in the cache are counted as NPUW knows them: by Ranges with an Unsqueeze for each new axis.
+
+    Rule: the matcher of phi3_sliding_mask.cpp of openvino.
+
+    Args:
+        graph: What holds both.
+        keys: Places of the keys, counted from 0 to the sum of the past's length and another.
+        queries: Places of the queries, counted from the past's length, which a Gather takes, to such a sum.
+    """
+    ranges = [_unsqueezed_range(graph, places) for places in (graph.producer(keys), graph.producer(queries))]
+    if ranges[0] is None or ranges[1] is None:
+        return False
+    past = ranges[1].inputs[0]
+    sums = [_producer(graph, found.inputs[1]) for found in ranges if found is not None]
+    if past is None or any(node is None or node.op != "Add" or past not in node.inputs for node in sums):
+        return False
+    length = graph.producer(past)
+    if length.op == "Squeeze" and len(length.inputs) == 1:
+        length = _producer(graph, length.inputs[0]) or length
+    return length.op == "Gather" and graph.constant(ranges[0].inputs[0]) is not None
+
+
+def _unsqueezed_range(graph: Graph, node: Node) -> Node | None:
+    """The Range of which ``node`` is the third Unsqueeze; behind it the keys' may be converted."""
+    found: Node | None = node
+    if node.op == "Convert":
+        found = _producer(graph, node.inputs[0])
+    for _ in range(3):
+        if found is None or found.op != "Unsqueeze":
+            return None
+        found = _producer(graph, found.inputs[0])
+    return found if found is not None and found.op == "Range" else None
+
+
+def _producer(graph: Graph, value: Value | None) -> Node | None:
+    return None if value is None else graph.producer(value)
 
 
 def whole_rows_masked(graph: Graph) -> Iterator[Node]:

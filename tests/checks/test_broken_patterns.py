@@ -7,12 +7,15 @@ import pytest
 from openvino import opset13 as ops
 from support import state_mutants
 from support.loaded import onnx_model, openvino_model
+from support.piped import piped
 
 import graphpass
 from graphpass.checks import check_model
 from graphpass.checks.finding import Finding, Observation, compare
 from graphpass.errors import UsageError
+from graphpass.manager import Changed
 from graphpass.masked import MASKED
+from graphpass.passes.expose_window import ExposeWindow
 
 
 def reordered(model):
@@ -105,6 +108,29 @@ def failing(model, variant, target):
     report = check_model(openvino_model(model, variant), target)
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     return [finding for finding in report.findings if not finding.holds]
+
+
+@pytest.mark.parametrize(
+    ("mutate", "verdicts"),
+    [
+        (state_mutants.with_places_laid_out_at_once, {"wrong"}),
+        pytest.param(state_mutants.with_places_moved, set(), marks=pytest.mark.slow),
+    ],
+)
+def test_npuw_mends_windows_over_places_that_it_knows(mutate, verdicts):
+    """The second is the form of another matcher, sliding_window_mask.cpp."""
+    model = mutate(openvino_model("gemma3_text"))
+    report = check_model(model, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    found = [finding for finding in report.findings if not finding.holds]
+    assert {finding.verdict for finding in found} == verdicts
+    assert all("sliding window over slots" in finding.reason for finding in found)
+    made, result = piped(model, ExposeWindow())
+    assert isinstance(result, Changed)
+    assert result.statistics["places counted"] == 2
+    report = check_model(made, "npu")
+    assert report.holds, report.findings
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
 
 
 def test_npuw_gives_wrong_numbers_where_padding_enters_a_state():

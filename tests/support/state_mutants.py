@@ -77,6 +77,42 @@ def with_length_of_value(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_places_laid_out_at_once(model: OpenVINOModel) -> OpenVINOModel:
+    """One Unsqueeze of all axes where places in the cache are counted, as PyTorch's ONNX exporter writes it."""
+
+    def edit(native: Any) -> None:
+        for counted, last in _places(native):
+            axes = [axis for axis, size in enumerate(last.get_output_partial_shape(0)) if size.is_static]
+            last.output(0).replace(opset13.unsqueeze(counted, axes).output(0))
+
+    return _edited(model, edit)
+
+
+def with_places_moved(model: OpenVINOModel) -> OpenVINOModel:
+    """Places of queries counted from 0, and the past's length added."""
+
+    def edit(native: Any) -> None:
+        for counted, _ in _places(native):
+            start, stop, step = counted.input_values()
+            if start.get_node().get_type_name() != "Constant":
+                counts = opset13.range(0, opset13.subtract(stop, start), step, "i64")
+                counted.output(0).replace(opset13.add(counts, start).output(0))
+
+    return _edited(model, edit)
+
+
+def _places(native: Any) -> list[tuple[Any, Any]]:
+    """The Ranges that attention masks compare as places in the cache, and the last of their three Unsqueezes."""
+    found = []
+    for op in native.get_ordered_ops():
+        node, layers = op, 0
+        while node.get_type_name() == "Unsqueeze":
+            node, layers = node.input_value(0).get_node(), layers + 1
+        if layers == 3 and node.get_type_name() == "Range":
+            found.append((node, op))
+    return found
+
+
 def without_initializer(stateless: OpenVINOModel) -> OpenVINOModel:
     """Stateful, but no variable has an initial value."""
     from openvino._offline_transformations import apply_make_stateful_transformation
