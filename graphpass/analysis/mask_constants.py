@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.slices import SLICES
 from graphpass.masked import MASKED_BELOW
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from graphpass.graph import Graph, Node, Value
 
-__all__ = ["LARGEST_MASK", "band_of", "constant_window", "seen_in"]
+__all__ = ["LARGEST_MASK", "band_of", "constant_bias", "constant_window", "seen_in"]
 
 #: Elements of the largest mask that is read: 4096 positions by 4096.
 LARGEST_MASK = 1 << 24
@@ -69,3 +70,29 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
             if not (earlier == earlier.flat[0]).all():
                 return node
     return None
+
+
+def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
+    """A constant with a number for each place of a cache, cut to as many as there are, in what is added to scores."""
+    for node in graph.behind([mask], _numbers_of):
+        whole, cut = node.inputs[0] if node.op in SLICES else None, node.outputs[0]
+        if whole is None or not whole.shape or not cut.shape:
+            continue
+        if not isinstance(whole.shape[-1], int) or isinstance(cut.shape[-1], int):
+            continue
+        held = list(graph.behind([whole], _numbers_of))
+        if any(source.op in {"Parameter", "ReadValue"} for source in held):
+            continue
+        for source in held:
+            shape = source.outputs[0].shape if source.op == "Constant" else None
+            if not shape or shape[-1] != whole.shape[-1]:
+                continue
+            numbers = graph.constant(source.outputs[0], LARGEST_MASK)
+            if numbers is not None and seen_in(numbers.astype("float64")) is None:
+                return source
+    return None
+
+
+def _numbers_of(node: Node) -> tuple[Value | None, ...]:
+    """Whence the numbers come that ``node`` makes; none where it tells sizes or whether a condition holds."""
+    return () if node.op == "ShapeOf" or node.outputs[0].element_type == "boolean" else node.inputs

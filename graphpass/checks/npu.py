@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.angles import positions_of_angles
-from graphpass.analysis.mask_constants import constant_window
+from graphpass.analysis.mask_constants import constant_bias, constant_window
 from graphpass.analysis.padding import absorbs_padding
 from graphpass.analysis.slices import SLICES
 from graphpass.caches import Axes
@@ -147,10 +147,14 @@ def _numbers(model: Model, inventory: Inventory) -> Iterator[Finding]:
         )
         yield Finding("model", str(model.path), "wrong", node=node.name, reason=reason, source=_MASKS)
     for node in graph.of_op("ScaledDotProductAttention"):
-        window = constant_window(graph, node.inputs[3] if len(node.inputs) > 3 else None)
+        mask = node.inputs[3] if len(node.inputs) > 3 else None
+        bias, window = constant_bias(graph, mask), constant_window(graph, mask)
         if window is not None:
             reason = "the window that it holds is over slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
+        if bias is not None:
+            reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
+            yield Finding("attention", node.name, "wrong", node=bias.name, reason=reason, source=_REQUEST)
     for node in whole_rows_masked(graph):
         reason = "its mask is boolean, so that rows of padding, which are masked whole, give NaN and spread it"
         yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)

@@ -152,15 +152,16 @@ def test_paged_attention_finds_no_window_that_is_rolled():
 
 
 #: How many places each key lies behind the query.
-BEHIND = numpy.arange(64, dtype=numpy.float32)[:, None] - numpy.arange(64, dtype=numpy.float32)
+BEHIND = numpy.arange(256, dtype=numpy.float32)[:, None] - numpy.arange(256, dtype=numpy.float32)
 
 
+@pytest.mark.parametrize("target", ["paged", "npu"])
 @pytest.mark.parametrize(
     ("added", "words"),
     [(-0.25 * BEHIND, "what it adds to the scores"), (numpy.where(BEHIND < 4, 0, MASKED), "the window that it holds")],
     ids=["bias", "window"],
 )
-def test_paged_attention_loses_what_a_constant_adds(added, words):
+def test_what_a_constant_adds_is_lost_or_meets_other_positions(added, words, target):
     model = openvino_model("llama", "ov-stateful").clone()
     one, axes = numpy.int64([1, 1]), numpy.int64([2, 3])
     for node in model.graph.of_op("ScaledDotProductAttention"):
@@ -171,7 +172,7 @@ def test_paged_attention_loses_what_a_constant_adds(added, words):
         cut = ops.slice(kept, start, ops.concat([columns, columns], 0), one, axes)
         node.native.input(3).replace_source_output(ops.add(mask, cut).output(0))
     model.mark_edited()
-    report = check_model(model, "paged")
+    report = check_model(model, target)
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     found = [finding for finding in report.findings if not finding.holds]
     assert {(finding.subject, finding.verdict) for finding in found} == {("attention", "wrong")}
