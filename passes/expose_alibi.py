@@ -7,7 +7,9 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.masks import added_terms, alibi_operands, is_exposed_alibi, mask_facts, unbounded
+from graphpass.analysis.lengths import Lengths, find_lengths
+from graphpass.analysis.masks import added_terms, alibi_operands, counts_up, is_exposed_alibi, mask_facts, unbounded
+from graphpass.analysis.size import Size
 from graphpass.analysis.values import keeps_elements, one_number
 from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED, MASKED_BELOW
@@ -38,6 +40,9 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     Shapes:
         mask f32 ``[batch, heads, queries, keys]``; slopes ``[heads]``; positions ``[batch, 1, keys]``
 
+    Positions that are constant, of which a Slice takes as many as there are keys (MPT), become a Range: a Softmax does
+    not see where they start.
+
     Before:
         Add(Reshape(Multiply(positions, slopes)), 0 or lowest) -> ScaledDotProductAttention
     After:
@@ -51,12 +56,13 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         """See `Pass.run`."""
         graph = model.graph
         count, notes = 0, []
-        for node in graph.of_op("ScaledDotProductAttention"):
-            mask = node.inputs[3] if len(node.inputs) > 3 else None
-            bias = _bias(graph, mask) if mask is not None else None
+        masked = [node for node in graph.of_op("ScaledDotProductAttention") if len(node.inputs) > 3]
+        found = [(node, _bias(graph, node.inputs[3])) for node in masked]
+        sizes = find_lengths(model) if any(bias and bias.part for _, bias in found) else None
+        for node, bias in found:
             if bias is None:
                 continue
-            if reason := _obstacle(graph, node, bias):
+            if reason := _obstacle(graph, node, bias, sizes):
                 notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
                 continue
             node.native.input(3).replace_source_output(_write(graph, bias, f"{node.name}/alibi").output(0))
@@ -77,6 +83,7 @@ class _Bias:
         term: Their product as it is added, laid out.
         masks: What else is added.
         conditions: Where nothing is seen, each with the Slice that cuts it, where there is one.
+        part: The Slice that takes from the product as many positions as there are keys, where those are constant.
     """
 
     slopes: numpy.ndarray
@@ -84,19 +91,24 @@ class _Bias:
     term: Value
     masks: tuple[Value, ...]
     conditions: tuple[tuple[Value, Node | None], ...]
+    part: Node | None = None
 
 
-def _bias(graph: Graph, mask: Value) -> _Bias | None:
+def _bias(graph: Graph, mask: Value | None) -> _Bias | None:
+    if mask is None:
+        return None
     found: list[tuple[Value, numpy.ndarray, Value]] = []
-    masks, conditions = [], []
+    masks, conditions, parts = [], [], []
     for term in (unbounded(graph, term) for term in added_terms(graph, mask)):
         inner, condition = _selected(graph, term)
+        inner, part = _part_of_rows(graph, _unshifted(graph, inner))
         product = _product(graph, inner)
         if product is None:
             masks.append(term)
             continue
         found.append((inner, *product))
         conditions += condition
+        parts.append(part)
     if not found or not (masks or conditions) or len({(one.size, positions) for _, one, positions in found}) > 1:
         return None
     if len(found) == len(conditions) and any(cut is not None for _, cut in conditions):
@@ -104,9 +116,11 @@ def _bias(graph: Graph, mask: Value) -> _Bias | None:
         return None
     if any(is_exposed_alibi(graph, term) for term, _, _ in found):
         return None
+    if len({part is not None and part.index for part in parts}) > 1:
+        return None
     # Some models (Falcon) add it to the scores and to the mask.
     slopes = functools.reduce(operator.add, (slopes for _, slopes, _ in found))
-    return _Bias(slopes, found[0][2], found[0][0], tuple(masks), tuple(conditions))
+    return _Bias(slopes, found[0][2], found[0][0], tuple(masks), tuple(conditions), parts[0])
 
 
 def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node | None]]]:
@@ -120,6 +134,29 @@ def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node 
     if number is None or number > MASKED_BELOW or node.inputs[0].rank != term.rank:
         return term, []
     return node.inputs[2], [(node.inputs[0], cut)]
+
+
+def _unshifted(graph: Graph, term: Value) -> Value:
+    """What ``term`` copies to all rows, without a number that is added everywhere, which no Softmax sees."""
+    while (node := graph.producer(term)).op in {"Add", "Broadcast"}:
+        first, second = node.inputs[:2]
+        if node.op == "Add" and first is not None and one_number(graph, first) is not None:
+            first, second = second, first
+        is_same = len(node.inputs) == 2 if node.op == "Broadcast" else one_number(graph, second) is not None
+        if first is None or not is_same:
+            break
+        term = first
+    return term
+
+
+def _part_of_rows(graph: Graph, term: Value) -> tuple[Value, Node | None]:
+    """What the Slice that makes ``term`` takes a part of along the last axis, and the Slice."""
+    node = graph.producer(term)
+    if node.op != "Slice" or len(node.inputs) != 5 or node.inputs[0] is None or node.inputs[0].rank is None:
+        return term, None
+    step, axis = (one_number(graph, node.inputs[port]) for port in (3, 4))
+    is_last = axis in {-1, node.inputs[0].rank - 1}
+    return (node.inputs[0], node) if step == 1 and is_last else (term, None)
 
 
 def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
@@ -142,11 +179,15 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
     return None
 
 
-def _obstacle(graph: Graph, attention: Node, bias: _Bias) -> str | None:
+def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Lengths | None) -> str | None:
     heads, positions = bias.slopes.size, bias.positions
+    is_constant = counts_up(graph, positions)
     if not _is_by_head(bias.term, heads, attention.inputs[0]):
         return f"its slopes are for {heads} heads, and what is added has another shape"
-    if positions.shape is None or len(positions.shape) != 3 or positions.shape[1] != 1:
+    if is_constant or bias.part is not None:
+        if not is_constant or bias.part is None or sizes is None or not _takes_keys(graph, bias, bias.part, sizes):
+            return "nothing says that as many of its positions are taken as there are keys"
+    elif positions.shape is None or len(positions.shape) != 3 or positions.shape[1] != 1:
         return "its positions are not [batch, 1, keys]"
     for mask in bias.masks:
         facts = mask_facts(graph, mask)
@@ -161,12 +202,46 @@ def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
     Where the export left sizes open, all but the third are right if the query has as many heads as there are slopes:
     a product with fewer elements than ``batch * heads * keys`` would not fit, and one with more is no such product.
     """
-    shape = term.shape
+    shape = term.shape if term.shape is None or len(term.shape) != 3 else (1, *term.shape)
     if shape is None or len(shape) != 4:
         return False
     if isinstance(shape[1], int):
-        return shape[1] == heads
+        return shape[1] == heads and (shape[2] == 1 or not isinstance(shape[2], int))
     return shape[2] == 1 and query is not None and query.shape is not None and query.shape[-3] == heads
+
+
+def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Lengths) -> bool:
+    """Whether ``part`` leaves a position for each key, of which a mask has a column each.
+
+    Where it starts shifts all scores of a head alike.
+    """
+    end = _end(graph, part)
+    ends = sizes.value(part.native.input_value(2)) if end is None else (Size(end),)
+    starts = sizes.value(part.native.input_value(1))
+    masks = [*bias.masks, *(condition for condition, cut in bias.conditions if cut is None)]
+    shapes = [sizes.shape(output_of(graph, mask)) for mask in masks]
+    columns = {shape[-1] for shape in shapes if shape}
+    return starts is not None and ends is not None and columns == {ends[0] - starts[0]}
+
+
+def _end(graph: Graph, part: Node) -> int | None:
+    """Where ``part`` ends, if that is constant; exporters name the highest number for the end of what there is."""
+    end, data = one_number(graph, part.inputs[2]), part.inputs[0]
+    size = data.shape[-1] if data is not None and data.shape is not None else None
+    return min(int(end), size) if end is not None and isinstance(size, int) else None
+
+
+def _counted(graph: Graph, part: Node, name: str) -> openvino.Output:
+    """Positions ``[1, 1, keys]``, as many as ``part`` takes, from 0 on."""
+    from openvino import opset13
+
+    end, start = _end(graph, part), part.native.input_value(1)
+    stop = part.native.input_value(2) if end is None else integers([end], f"{name}/end").output(0)
+    taken = opset13.subtract(*(opset13.convert(bound, "i64") for bound in (stop, start)))
+    length = named(opset13.squeeze(taken, integers(0, f"{name}/first")), f"{name}/length")
+    counted = opset13.range(integers(0, f"{name}/from"), length, integers(1, f"{name}/step"), "i64")
+    axes = integers([0, 1], f"{name}/axes")
+    return named(opset13.unsqueeze(named(counted, f"{name}/range"), axes), f"{name}/counted").output(0)
 
 
 def _write(graph: Graph, bias: _Bias, name: str) -> openvino.Node:
@@ -175,7 +250,7 @@ def _write(graph: Graph, bias: _Bias, name: str) -> openvino.Node:
 
     kind = output_of(graph, bias.term).get_element_type()
     slopes = opset13.constant(bias.slopes.reshape(1, -1, 1).astype(numpy.float32), dtype=kind)
-    positions = output_of(graph, bias.positions)
+    positions = output_of(graph, bias.positions) if bias.part is None else _counted(graph, bias.part, name)
     if positions.get_element_type() != kind:
         positions = named(opset13.convert(positions, kind.to_string()), f"{name}/positions").output(0)
     # The matcher wants the slopes first.

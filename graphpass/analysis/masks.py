@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.mask_constants import LARGEST_MASK, band_of, seen_in
-from graphpass.analysis.values import held_constant, one_number
+from graphpass.analysis.values import KEEPS_ORDER, held_constant, one_number
 from graphpass.analysis.windows import Comparison, bound_of_positions, compared_positions
 from graphpass.caches import MaskPart
 from graphpass.graph import Graph, Node, Value
@@ -26,6 +26,7 @@ __all__ = [
     "added_bias",
     "added_terms",
     "alibi_operands",
+    "counts_up",
     "is_exposed_alibi",
     "mask_facts",
     "unbounded",
@@ -259,9 +260,21 @@ def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | No
         constant = graph.constant(slopes)
         if constant is not None and constant.size > 1 and max(constant.shape) == constant.size:
             falls = (abs(constant).reshape(-1) > 0).all() and len(set(constant.reshape(-1).tolist())) == constant.size
-            if falls and _holds_positions(graph, positions):
+            if falls and (_holds_positions(graph, positions) or counts_up(graph, positions)):
                 return constant.reshape(-1), positions
     return None
+
+
+def counts_up(graph: Graph, value: Value) -> bool:
+    """Whether ``value`` is a constant that counts up along its last axis, as MPT keeps its positions: ``[.., n]``."""
+    held = value
+    while graph.producer(held).op in KEEPS_ORDER and (source := graph.producer(held).inputs[0]) is not None:
+        held = source
+    constant = graph.constant(held, LARGEST_MASK)
+    if constant is None or value.shape is None or constant.size < 2 or value.shape[-1:] != (constant.size,):
+        return False
+    flat = constant.reshape(-1).astype("float64")
+    return bool((flat[1:] - flat[:-1] == 1).all())
 
 
 def is_exposed_alibi(graph: Graph, value: Value) -> bool:

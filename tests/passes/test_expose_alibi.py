@@ -12,7 +12,7 @@ from support.models import export
 from support.piped import piped
 
 import graphpass
-from graphpass.analysis.masks import is_exposed_alibi
+from graphpass.analysis.masks import alibi_operands, is_exposed_alibi
 from graphpass.manager import Changed, PassManager, Unchanged
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.expose_alibi import ExposeAlibi
@@ -135,6 +135,49 @@ def test_open_heads_in_front_of_other_rows_stay():
     assert [note.split(": ")[1] for note in result.notes] == [
         "its slopes are for 4 heads, and what is added has another shape"
     ] * 2
+
+
+def counted_ahead(step: int = 1, one_for_all: bool = False) -> OpenVINOModel:
+    """Bloom whose positions are constant and cut to as many as there are keys, as MPT's are in exports by optimum."""
+    graph = before("bloom").graph
+    (slopes,) = {tuple(found[0]) for node in graph.nodes if (found := alibi_operands(graph, node))}
+    first, last, all_ = (opset13.constant([number]) for number in (0, 512, 2**63 - 1))
+
+    def change(mask: openvino.Output) -> openvino.Node:
+        hidden = mask.get_node().input_value(0).get_node().input_value(1)
+        positions = opset13.constant(numpy.arange(-511, 1).reshape(1, 1, 1, -1) * step)
+        by_head = opset13.constant(numpy.array(slopes, numpy.float32).reshape(1, -1, 1, 1))
+        table = opset13.squeeze(opset13.multiply(opset13.convert(positions, "f32"), by_head), first)
+        keys = opset13.gather(opset13.shape_of(hidden), opset13.constant([3]), opset13.constant(0))
+        start = opset13.constant([511]) if one_for_all else opset13.subtract(last, keys)
+        rows = opset13.slice(table, start, all_, opset13.constant([1]), opset13.constant([2]))
+        shifted = opset13.add(opset13.constant(numpy.ones([1, 1, 1], numpy.float32)), rows)
+        added = opset13.broadcast(shifted, opset13.constant([1, 4, 1, 1]), "BIDIRECTIONAL")
+        seen_not = opset13.less(hidden, opset13.constant(numpy.float32(-1)))
+        return opset13.select(seen_not, opset13.constant(numpy.finfo(numpy.float32).min), added)
+
+    return changed(change)
+
+
+def test_constant_positions():
+    after, result = exposed(counted_ahead())
+    assert isinstance(result, Changed), result.notes
+    assert result.statistics == {"attention with ALiBi": 2}
+    assert all(is_exposed_alibi(after.graph, after.graph.producer(mask).inputs[2]) for mask in masks(after))
+    comparison = compare(graphpass.load(export("bloom", "onnx")), after, steps=8)
+    assert comparison.passed, comparison.summary()
+
+
+def test_one_position_for_all_keys_stays():
+    _, result = exposed(counted_ahead(one_for_all=True))
+    assert isinstance(result, Unchanged)
+    reason = "nothing says that as many of its positions are taken as there are keys"
+    assert [note.split(": ")[1] for note in result.notes] == [reason] * 2
+
+
+def test_constants_that_do_not_count_stay():
+    _, result = exposed(counted_ahead(step=2))
+    assert isinstance(result, Unchanged)
 
 
 @pytest.mark.parametrize("name", MODELS)
