@@ -115,6 +115,7 @@ class _StatefulIR(Target):
         takes_begin_one: Whether a model is taken whose caches are cut as one version of one plugin wants it.
         beforehand: Passes that this runtime alone needs, before all that work on attention.
         afterwards: Passes that it alone needs on the stateful model.
+        drops_identities: Whether operators that give their input are taken out. They cost nothing in static shapes.
         seq2seq: Whether it runs an encoder and a decoder that keeps what it computes of the encoder's states.
     """
 
@@ -124,6 +125,7 @@ class _StatefulIR(Target):
     takes_begin_one: ClassVar[bool] = False
     beforehand: ClassVar[tuple[str, ...]] = ()
     afterwards: ClassVar[tuple[str, ...]] = ()
+    drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
 
     cache: Literal["beam", "reorder"] = "beam"
@@ -168,7 +170,8 @@ class _StatefulIR(Target):
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         if from_mask or fed or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
-        names += ["expose-window", "share-dimensions", "drop-identities", "expose-alibi", "drop-needless-broadcasts"]
+        names += ["expose-window", "share-dimensions", *(["drop-identities"] if self.drops_identities else [])]
+        names += ["expose-alibi", "drop-needless-broadcasts"]
         # Beside make-stateful, which asks for the same inventory.
         names.append("standardize-layout")
         if not inventory.stateful:
@@ -279,6 +282,10 @@ class NPU(_StatefulIR):
         "insert-position-ids",
         "rename-variables",
     )
+    # NPUW cuts models where it finds routers and experts, by form and by name. Without a Reshape to the same shape
+    # behind the experts it refuses afmoe, and without a Slice of the whole before a ScatterElementsUpdate it reads
+    # wrong choices in phimoe (2026.4.1; not where both of its hints NPUW_LLM_.._MOE_HINT are DENSE).
+    drops_identities: ClassVar[bool] = False
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.

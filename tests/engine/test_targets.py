@@ -69,7 +69,8 @@ def test_an_npu_takes_less_and_wants_more(variant):
     names = format_passes(NPU().pipeline(model)).split(",")
     own = {"mask-padding", "compute-all-experts", "measure-keys", "lower-boolean-masks", "insert-position-ids"}
     own |= {"rename-variables"}
-    assert [name for name in names if name not in own] == pipeline("llama", variant)
+    others = [name for name in pipeline("llama", variant) if name != "drop-identities"]
+    assert [name for name in names if name not in own] == others
     assert own <= set(names)
     assert names.index("mask-padding") < names.index("expose-position-ids")
     NPU().check(PassManager(NPU().pipeline(model)).run(model).model)
