@@ -17,7 +17,7 @@ from graphpass.analysis.slices import SLICES
 from graphpass.caches import Axes
 from graphpass.checks.finding import Finding, Verdict
 from graphpass.checks.npu_numbers import data_dependent, unpatched_window, whole_rows_masked
-from graphpass.checks.npu_values import is_transposed, length_reads
+from graphpass.checks.npu_values import is_transposed, misreads
 from graphpass.checks.npu_weights import not_widened
 from graphpass.targets import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.views.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
@@ -126,7 +126,7 @@ def _cache(graph: Graph, cache: Cache, read: Node | None, instead: str) -> Findi
             if use.node.op in SLICES:
                 reason += f": take the model as it was before; {instead}"
             return found("refused", use.node, reason, _EMPTY)
-    for use in length_reads(graph, read) if cache.role == "value" and is_transposed(graph, read) else ():
+    for use in misreads(graph, read) if cache.role == "value" and is_transposed(graph, read) else ():
         reason = "NPUW transposes values, so that what asks this one how long the past is gets another size"
         return found("refused", use.node, f"{reason}: run measure-keys", _VALUES)
     return found("taken", None, None, None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from graphpass.graph import Graph, Node, Use, Value
 
-__all__ = ["asked_axes", "is_transposed", "length_reads", "past_of"]
+__all__ = ["asked_axes", "is_transposed", "length_reads", "misreads", "past_of"]
 
 #: The axes that NPUW swaps.
 _SWAPPED = {2, 3}
@@ -37,21 +37,59 @@ def past_of(graph: Graph, read: Node) -> Value:
 
 def is_transposed(graph: Graph, read: Node) -> bool:
     """Whether NPUW transposes the value whose past ``read`` gives: behind its Concat lies nothing that hinders it."""
-    for joined in graph.uses(past_of(graph, read)):
-        if joined.node.op != "Concat" or joined.port != 0 or len(joined.node.inputs) != 2:
-            continue
-        new = joined.node.inputs[1]
-        if new is not None and graph.producer(new).op in _MAKES and _is_attended(graph, joined.node.outputs[0]):
-            return True
-    return False
+    return any(
+        graph.producer(joined.inputs[1]).op in _MAKES and _is_attended(graph, joined.outputs[0])
+        for joined in _joined(graph, read)
+        if joined.inputs[1] is not None
+    )
+
+
+def _joined(graph: Graph, read: Node) -> list[Node]:
+    """The Concats of the past that ``read`` gives and of new positions."""
+    uses = graph.uses(past_of(graph, read))
+    return [use.node for use in uses if use.node.op == "Concat" and use.port == 0 and len(use.node.inputs) == 2]
 
 
 def _is_attended(graph: Graph, value: Value) -> bool:
     """Whether attention reads ``value``, as it is or repeated for the heads of the query."""
-    repeated = [value]
+    read = [value, *(node.outputs[0] for node in _repeats(graph, value)[-1])]
+    return any(_ATTENDS.get(use.node.op) == use.port for one in read for use in graph.uses(one))
+
+
+def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
+    """What repeats ``value`` for the heads of the query, of each of `_REPEATS`."""
+    steps, values = [], [value]
     for kind in _REPEATS:
-        repeated = [use.node.outputs[0] for one in repeated for use in graph.uses(one) if use.node.op == kind]
-    return any(_ATTENDS.get(use.node.op) == use.port for one in (value, *repeated) for use in graph.uses(one))
+        steps.append([use.node for one in values for use in graph.uses(one) if use.node.op == kind])
+        values = [node.outputs[0] for node in steps[-1]]
+    return steps
+
+
+def misreads(graph: Graph, read: Node) -> Iterator[Use]:
+    """Of `length_reads` those that NPUW leaves with another size than they ask for, where `is_transposed`.
+
+    The sizes that values are repeated to NPUW writes anew: what reaches nothing but those of this one does no harm.
+    """
+    own = {
+        node.index
+        for joined in _joined(graph, read)
+        for step in _repeats(graph, joined.outputs[0])[1:]
+        for node in step
+    }
+    for use in length_reads(graph, read):
+        pending, seen = [use.node], set()
+        while pending:
+            node = pending.pop()
+            uses = [each for output in node.outputs for each in graph.uses(output)]
+            if not uses:
+                yield use
+                break
+            seen.add(node.index)
+            pending += [
+                each.node
+                for each in uses
+                if each.node.index not in seen and not (each.port == 1 and each.node.index in own)
+            ]
 
 
 def length_reads(graph: Graph, read: Node) -> Iterator[Use]:

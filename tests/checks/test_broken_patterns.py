@@ -97,6 +97,14 @@ def test_npuw_refuses_to_have_the_length_of_the_past_read_of_a_value(name):
     assert "run measure-keys" in found.reason
 
 
+def test_npuw_writes_anew_what_values_are_repeated_to():
+    model = state_mutants.with_length_of_value_in_repeats(openvino_model("llama"))
+    assert sum(node.op == "Subtract" for node in model.graph.nodes) > 1
+    report = check_model(model, "npu")
+    assert report.holds, report.findings
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+
+
 def test_npuw_leaves_values_that_are_split_from_others_as_they_are():
     made = graphpass.PassManager(graphpass.parse("join-experts,compute-all-experts")).run(openvino_model("deepseek_v3"))
     report = check_model(state_mutants.with_length_of_value(made.model), "npu")

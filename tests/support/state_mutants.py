@@ -77,6 +77,21 @@ def with_length_of_value(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_length_of_value_in_repeats(model: OpenVINOModel) -> OpenVINOModel:
+    """How long the past of a value is has a part, of no weight, in the sizes that it is repeated to."""
+
+    def edit(native: Any) -> None:
+        for gather in _gathers(native):
+            if ".value" in gather.input_value(0).get_node().get_variable_id():
+                past = opset13.gather(opset13.shape_of(gather, "i64"), [2], 0)
+                repeat = _behind(_behind(_behind(gather, "Concat"), "Unsqueeze"), "Broadcast")
+                sizes = repeat.input_value(1)
+                nothing = opset13.convert(opset13.subtract(past, past), sizes.get_element_type().to_string())
+                repeat.input(1).replace_source_output(opset13.add(sizes, nothing).output(0))
+
+    return _edited(model, edit)
+
+
 def with_places_laid_out_at_once(model: OpenVINOModel) -> OpenVINOModel:
     """One Unsqueeze of all axes where places in the cache are counted, as PyTorch's ONNX exporter writes it."""
 
@@ -99,6 +114,12 @@ def with_places_moved(model: OpenVINOModel) -> OpenVINOModel:
                 counted.output(0).replace(opset13.add(counts, start).output(0))
 
     return _edited(model, edit)
+
+
+def _behind(node: Any, kind: str) -> Any:
+    """What reads ``node``, of a kind."""
+    readers = [port.get_node() for port in node.output(0).get_target_inputs()]
+    return next(reader for reader in readers if reader.get_type_name() == kind)
 
 
 def _places(native: Any) -> list[tuple[Any, Any]]:
