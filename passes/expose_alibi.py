@@ -15,7 +15,7 @@ from graphpass.manager import Changed, Pass, PassResult, Unchanged
 from graphpass.masked import MASKED, MASKED_BELOW
 from graphpass.model import Dialect
 from graphpass.openvino_model import OpenVINOModel
-from graphpass.rewrite import integers, named, output_of, scalar
+from graphpass.rewrite import find_input, has_input, integers, named, output_of, scalar
 
 if TYPE_CHECKING:
     import numpy
@@ -40,8 +40,8 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     Shapes:
         mask f32 ``[batch, heads, queries, keys]``; slopes ``[heads]``; positions ``[batch, 1, keys]``
 
-    Positions that are constant, of which a Slice takes as many as there are keys (MPT), become a Range: a Softmax does
-    not see where they start.
+    Positions that are constant, of which a Slice takes as many as there are keys (MPT), become those that
+    ``attention_mask`` tells: a Softmax does not see where they start, and NPUW leaves places in the cache empty.
 
     Before:
         Add(Reshape(Multiply(positions, slopes)), 0 or lowest) -> ScaledDotProductAttention
@@ -59,13 +59,19 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         masked = [node for node in graph.of_op("ScaledDotProductAttention") if len(node.inputs) > 3]
         found = [(node, _bias(graph, node.inputs[3])) for node in masked]
         sizes = find_lengths(model) if any(bias and bias.part for _, bias in found) else None
+        told = has_input(model.ov_model, "attention_mask")
         for node, bias in found:
             if bias is None:
                 continue
-            if reason := _obstacle(graph, node, bias, sizes):
+            reason = _obstacle(graph, node, bias, sizes)
+            if reason is None and bias.part is not None and not told:
+                reason = "no attention_mask tells the positions that it keeps as a constant"
+            if reason is not None:
                 notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
                 continue
-            node.native.input(3).replace_source_output(_write(graph, bias, f"{node.name}/alibi").output(0))
+            mask = None if bias.part is None else find_input(model.ov_model, "attention_mask")
+            written = _write(graph, bias, mask, f"{node.name}/alibi")
+            node.native.input(3).replace_source_output(written.output(0))
             count += 1
         if not count:
             return Unchanged(tuple(notes))
@@ -231,26 +237,22 @@ def _end(graph: Graph, part: Node) -> int | None:
     return min(int(end), size) if end is not None and isinstance(size, int) else None
 
 
-def _counted(graph: Graph, part: Node, name: str) -> openvino.Output:
-    """Positions ``[1, 1, keys]``, as many as ``part`` takes, from 0 on."""
+def _counted(mask: openvino.Node, name: str) -> openvino.Output:
+    """The positions ``[batch, 1, keys]`` that an ``attention_mask`` tells, from 1 on."""
     from openvino import opset13
 
-    end, start = _end(graph, part), part.native.input_value(1)
-    stop = part.native.input_value(2) if end is None else integers([end], f"{name}/end").output(0)
-    taken = opset13.subtract(*(opset13.convert(bound, "i64") for bound in (stop, start)))
-    length = named(opset13.squeeze(taken, integers(0, f"{name}/first")), f"{name}/length")
-    counted = opset13.range(integers(0, f"{name}/from"), length, integers(1, f"{name}/step"), "i64")
-    axes = integers([0, 1], f"{name}/axes")
-    return named(opset13.unsqueeze(named(counted, f"{name}/range"), axes), f"{name}/counted").output(0)
+    ones = named(opset13.convert(mask, "i64"), f"{name}/ones")
+    summed = named(opset13.cum_sum(ones, integers(1, f"{name}/along")), f"{name}/summed")
+    return named(opset13.unsqueeze(summed, integers([1], f"{name}/axes")), f"{name}/counted").output(0)
 
 
-def _write(graph: Graph, bias: _Bias, name: str) -> openvino.Node:
+def _write(graph: Graph, bias: _Bias, attention_mask: openvino.Node | None, name: str) -> openvino.Node:
     import numpy
     from openvino import opset13
 
     kind = output_of(graph, bias.term).get_element_type()
     slopes = opset13.constant(bias.slopes.reshape(1, -1, 1).astype(numpy.float32), dtype=kind)
-    positions = output_of(graph, bias.positions) if bias.part is None else _counted(graph, bias.part, name)
+    positions = output_of(graph, bias.positions) if attention_mask is None else _counted(attention_mask, name)
     if positions.get_element_type() != kind:
         positions = named(opset13.convert(positions, kind.to_string()), f"{name}/positions").output(0)
     # The matcher wants the slopes first.

@@ -13,6 +13,7 @@ from support.piped import piped
 
 import graphpass
 from graphpass.analysis.masks import alibi_operands, is_exposed_alibi
+from graphpass.checks.check import check_model
 from graphpass.manager import Changed, PassManager, Unchanged
 from graphpass.openvino_model import OpenVINOModel
 from graphpass.passes.expose_alibi import ExposeAlibi
@@ -166,6 +167,14 @@ def test_constant_positions():
     assert all(is_exposed_alibi(after.graph, after.graph.producer(mask).inputs[2]) for mask in masks(after))
     comparison = compare(graphpass.load(export("bloom", "onnx")), after, steps=8)
     assert comparison.passed, comparison.summary()
+
+
+def test_constant_positions_where_npuw_leaves_places_empty():
+    model = counted_ahead()
+    made = PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
+    report = check_model(made, "npu")
+    assert report.holds, report.findings
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
 
 
 def test_one_position_for_all_keys_stays():
