@@ -19,6 +19,9 @@ IRS = [file for file in FILES if file.endswith(".xml")]
 #: Models whose conversion is checked as well.
 CONVERTED = [file for file in FILES if "encoder_model" not in file and "nocache" not in file]
 
+#: Takes long and has no form that a shallow one does not have.
+_DEEP = [pytest.mark.slow]
+
 
 @functools.cache
 def source(file: str) -> graphpass.Model:
@@ -47,7 +50,7 @@ def test_predictions_come_true(file, target):
 
 
 @pytest.mark.parametrize("target", ["cpu", "paged"])
-@pytest.mark.parametrize("file", CONVERTED)
+@pytest.mark.parametrize("file", [pytest.param(file, marks=_DEEP * ("llama_12l" in file)) for file in CONVERTED])
 def test_predictions_of_converted_models_come_true(file, target):
     assert_not_contradicted(converted(file, target), target)
 
