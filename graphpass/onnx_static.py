@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from graphpass.errors import UnsupportedError
 from graphpass.onnx_opset import ONNX_DOMAINS, opset_of
 from graphpass.onnx_rewrite import NodeWriter, drop_dead, node_name
-from graphpass.onnx_tensors import is_external
+from graphpass.onnx_tensors import is_held
 from graphpass.onnx_walk import bodies, captured, in_order, inferred
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
         for info in (*told.value_info, *told.output, *told.input)
         if info.type.tensor_type.elem_type in _INTEGERS
     }
-    values = {tensor.name: tensor for tensor in graph.initializer if _is_little(tensor)}
+    values = {tensor.name: tensor for tensor in graph.initializer if is_held(tensor, _FOLDED)}
     known = set(values)
     folded: list[onnx.NodeProto] = []
     for node in in_order(graph.node, set()):
@@ -179,11 +179,7 @@ def _fold_once(proto: onnx.ModelProto) -> bool:
 
 
 def _holds_little(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Constant" and all(_is_little(attribute.t) for attribute in node.attribute)
-
-
-def _is_little(tensor: onnx.TensorProto) -> bool:
-    return not is_external(tensor) and numpy.prod(tensor.dims) <= _FOLDED
+    return node.op_type == "Constant" and all(is_held(attribute.t, _FOLDED) for attribute in node.attribute)
 
 
 def _evaluate(

@@ -28,6 +28,7 @@ __all__ = [
     "external_files",
     "graphs",
     "is_external",
+    "is_held",
     "nbytes",
     "rebuilt",
     "sample",
@@ -118,6 +119,11 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
 def is_external(tensor: onnx.TensorProto) -> bool:
     """Whether the tensor's data lies in a file of its own."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def is_held(tensor: onnx.TensorProto, most: int) -> bool:
+    """Whether ``tensor`` holds its elements in the model file, and no more than ``most`` of them."""
+    return not is_external(tensor) and prod(tensor.dims) <= most
 
 
 def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:

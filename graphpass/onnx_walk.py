@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import onnx
 from graphpass.errors import UnsupportedError
 from graphpass.onnx_opset import opset_of
 from graphpass.onnx_stand_ins import stand_ins
-from graphpass.onnx_tensors import graphs
+from graphpass.onnx_tensors import graphs, is_held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +73,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     opset = opset_of(proto)
     light.graph.node.extend(stand_ins(in_order(proto.graph.node, set()), opset))
     for tensor in proto.graph.initializer:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SMALL:
+        if is_held(tensor, _SMALL):
             light.graph.initializer.append(tensor)
         else:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)

@@ -59,18 +59,19 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         masked = [node for node in graph.of_op("ScaledDotProductAttention") if len(node.inputs) > 3]
         found = [(node, _bias(graph, node.inputs[3])) for node in masked]
         sizes = find_lengths(model) if any(bias and bias.part for _, bias in found) else None
-        told = has_input(model.ov_model, "attention_mask")
+        has_mask = has_input(model.ov_model, "attention_mask")
+        counted: openvino.Output | None = None
         for node, bias in found:
             if bias is None:
                 continue
-            reason = _obstacle(graph, node, bias, sizes)
-            if reason is None and bias.part is not None and not told:
-                reason = "no attention_mask tells the positions that it keeps as a constant"
-            if reason is not None:
+            if reason := _obstacle(graph, node, bias, sizes, has_mask=has_mask):
                 notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
                 continue
-            mask = None if bias.part is None else find_input(model.ov_model, "attention_mask")
-            written = _write(graph, bias, mask, f"{node.name}/alibi")
+            if bias.part is None:
+                positions = output_of(graph, bias.positions)
+            else:
+                positions = counted = counted or _counted(find_input(model.ov_model, "attention_mask"), "alibi")
+            written = _write(graph, bias, positions, f"{node.name}/alibi")
             node.native.input(3).replace_source_output(written.output(0))
             count += 1
         if not count:
@@ -185,7 +186,7 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
     return None
 
 
-def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Lengths | None) -> str | None:
+def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Lengths | None, *, has_mask: bool) -> str | None:
     heads, positions = bias.slopes.size, bias.positions
     is_constant = counts_up(graph, positions)
     if not _is_by_head(bias.term, heads, attention.inputs[0]):
@@ -199,6 +200,8 @@ def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Lengths | None)
         facts = mask_facts(graph, mask)
         if facts.unknown is not None or facts.parts - {"causal", "input"}:
             return "something besides a mask is added to it"
+    if bias.part is not None and not has_mask:
+        return "no attention_mask tells the positions that it keeps as a constant"
     return None
 
 
@@ -246,13 +249,12 @@ def _counted(mask: openvino.Node, name: str) -> openvino.Output:
     return named(opset13.unsqueeze(summed, integers([1], f"{name}/axes")), f"{name}/counted").output(0)
 
 
-def _write(graph: Graph, bias: _Bias, attention_mask: openvino.Node | None, name: str) -> openvino.Node:
+def _write(graph: Graph, bias: _Bias, positions: openvino.Output, name: str) -> openvino.Node:
     import numpy
     from openvino import opset13
 
     kind = output_of(graph, bias.term).get_element_type()
     slopes = opset13.constant(bias.slopes.reshape(1, -1, 1).astype(numpy.float32), dtype=kind)
-    positions = output_of(graph, bias.positions) if attention_mask is None else _counted(attention_mask, name)
     if positions.get_element_type() != kind:
         positions = named(opset13.convert(positions, kind.to_string()), f"{name}/positions").output(0)
     # The matcher wants the slopes first.

@@ -77,19 +77,23 @@ def misreads(graph: Graph, read: Node) -> Iterator[Use]:
         for node in step
     }
     for use in length_reads(graph, read):
-        pending, seen = [use.node], set()
-        while pending:
-            node = pending.pop()
-            uses = [each for output in node.outputs for each in graph.uses(output)]
-            if not uses:
-                yield use
-                break
-            seen.add(node.index)
-            pending += [
-                each.node
-                for each in uses
-                if each.node.index not in seen and not (each.port == 1 and each.node.index in own)
-            ]
+        if _reaches_more(graph, use.node, own):
+            yield use
+
+
+def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
+    """Whether what ``node`` gives ends anywhere but in the sizes that the nodes ``sized`` are told."""
+    pending, seen = [node], set()
+    while pending:
+        node = pending.pop()
+        if node.index in seen:
+            continue
+        seen.add(node.index)
+        uses = [use for output in node.outputs for use in graph.uses(output)]
+        if not uses:
+            return True
+        pending += [use.node for use in uses if use.port != 1 or use.node.index not in sized]
+    return False
 
 
 def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
