@@ -38,7 +38,7 @@ def command(
     """
     loaded = load_model(model, console, declared)
 
-    from graphpass.checks import check_model
+    from graphpass.targets import check_model
 
     with console.activity("checking"):
         report = check_model(loaded, target, confirm=confirm)

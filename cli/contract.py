@@ -1,4 +1,4 @@
-"""Whether a model keeps a target's contract, as text and as JSON; ``graphpass/schemas/check.json`` describes it."""
+"""Print whether a model keeps a target's contract, as text or as the JSON of ``reports/schemas/check.json``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UnsupportedError
-from graphpass.report.layers import ranges
+from graphpass.reports.layers import ranges
 
 from .console import columns
 
 if TYPE_CHECKING:
-    from graphpass.checks import Confirmation, Finding, Report
-    from graphpass.model import Model
+    from graphpass.ir.model import Model
+    from graphpass.targets import Confirmation, Finding, Report
 
 __all__ = ["as_json", "as_text", "hold_to_contract"]
 
@@ -60,7 +60,7 @@ def hold_to_contract(model: Model, target: str, *, confirm: bool, allowed: bool)
     Raises:
         UnsupportedError: GP350, it does not hold.
     """
-    from graphpass.checks import TARGETS, check_model
+    from graphpass.targets import TARGETS, check_model
 
     if target not in TARGETS:
         return []

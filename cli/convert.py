@@ -30,9 +30,9 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     result that the target's runtime would not fuse is not written; `graphpass check` tells more. `graphpass targets`
     lists targets and their options.
     """
-    from graphpass.encoder_decoder import find_encoder_decoder, folder_of_part
-    from graphpass.pipeline import format_target, parse_target
-    from graphpass.storage.tokenizer import missing_packages
+    from graphpass.artifacts.encoder_decoder import find_encoder_decoder, folder_of_part
+    from graphpass.artifacts.tokenizer import missing_packages
+    from graphpass.engine.pipeline import format_target, parse_target
 
     target = parse_target(target_name)
     options = {"target": format_target(target), "allow_unfused": allow_unfused}
@@ -48,8 +48,8 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     written_to = job.output / target.output_file
     refuse_input(loaded, written_to)
 
-    from graphpass.analysis.caches import analyze_caches
-    from graphpass.storage.write import check_destination
+    from graphpass.analysis.caches.inventory import analyze_caches
+    from graphpass.io import check_destination
 
     from .contract import hold_to_contract
     from .inventory import in_short, runs_with

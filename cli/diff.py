@@ -43,13 +43,13 @@ def command(
     if len(models) != (2 if listed is None else 0):
         raise click.UsageError("give two models, or --textconv and one file", context)
     if listed is not None:
-        from graphpass.difference.listing import list_file
+        from graphpass.reports.diff.listing import list_file
 
         console.result(list_file(listed))
         return
     before, after = (load_model(path, console) for path in models)
 
-    from graphpass.difference import diff_models
+    from graphpass.reports.diff import diff_models
 
     with console.activity("comparing"):
         difference = diff_models(before, after)
@@ -60,7 +60,7 @@ def command(
 
         console.result(json.dumps(as_json(before, after, difference), indent=2))
     elif form == "html":
-        from graphpass.report.difference import render_difference
+        from graphpass.reports.difference import render_difference
 
         console.result(render_difference(difference, *map(str, models)).rstrip("\n"))
     else:

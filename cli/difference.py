@@ -1,17 +1,17 @@
-"""How two models differ, as text and as JSON; ``graphpass/schemas/diff.json`` describes it."""
+"""How two models differ, as text and as JSON; ``graphpass/reports/schemas/diff.json`` describes it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from graphpass.report.difference import OTHER, sections_of, unchanged_in_words
+from graphpass.reports.difference import OTHER, sections_of, unchanged_in_words
 
 from .console import columns
 
 if TYPE_CHECKING:
-    from graphpass.difference import Change, Difference
-    from graphpass.model import Model
+    from graphpass.ir.model import Model
+    from graphpass.reports.diff import Change, Difference
 
 __all__ = ["as_json", "as_text"]
 

@@ -15,10 +15,10 @@ from .tokenizers import add_tokenizer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from graphpass.encoder_decoder import EncoderDecoder
-    from graphpass.manager import PipelineResult
-    from graphpass.model import Model
-    from graphpass.targets import Target
+    from graphpass.artifacts.encoder_decoder import EncoderDecoder
+    from graphpass.engine.manager import PipelineResult
+    from graphpass.ir.model import Model
+    from graphpass.targets.base import Target
 
     from .console import Console
     from .job import Job
@@ -44,10 +44,10 @@ def convert_folder(
         VerificationError: GP601, the result does not compute the same as the input.
         GraphpassError: As passes, checks and writing raise.
     """
-    from graphpass.conditions import OPENVINO
-    from graphpass.encoder_decoder import DECODER_FILE, ENCODER_FILE
+    from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
+    from graphpass.engine.conditions import OPENVINO
     from graphpass.errors import PassFailedError
-    from graphpass.runtime.encoder_decoder import EncoderDecoderModels
+    from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
 
     from .contract import hold_to_contract
@@ -102,7 +102,7 @@ def convert_folder(
 
 
 def _part(name: str, before: Model, after: Model) -> list[str]:
-    from graphpass.analysis.caches import analyze_caches
+    from graphpass.analysis.caches.inventory import analyze_caches
 
     from .inventory import in_short, runs_with
 

@@ -9,7 +9,7 @@ import click
 from .console import Console, columns, pass_console, talk_options
 
 if TYPE_CHECKING:
-    from graphpass.manager import Pass
+    from graphpass.engine.manager import Pass
 
 
 @click.command("explain")
@@ -29,13 +29,13 @@ def command(console: Console, name: str) -> None:
         console.result(explain_error(name))
         return
 
-    from graphpass.registry import get_pass
+    from graphpass.engine.registry import get_pass
 
     console.result(_explain_pass(get_pass(name)))
 
 
 def _explain_pass(pass_class: type[Pass[Any]]) -> str:
-    from graphpass.options import documentation, options_of
+    from graphpass.engine.options import documentation, options_of
 
     options = options_of(pass_class)
     written = ",".join(f"{option.name}={option.default_text}" for option in options)

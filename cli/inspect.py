@@ -33,14 +33,14 @@ def command(
     if page is not None:
         refuse_input(loaded, page)
 
-    from graphpass.analysis.caches import analyze_caches
-    from graphpass.views import view_caches
+    from graphpass.analysis.caches.inventory import analyze_caches
+    from graphpass.targets.consumers import view_caches
 
     with console.activity("analyzing"):
         inventory = analyze_caches(loaded)
         views = view_caches(loaded, inventory)
     if page is not None:
-        from graphpass.report import write
+        from graphpass.reports import write
 
         write(loaded, inventory, page, title=str(model))
     if form == "json":

@@ -6,9 +6,9 @@ import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from graphpass.report.attention import attention_in_words, form_in_words, group_attention
-from graphpass.report.layers import layers_in_words
-from graphpass.runtime_options import runtime_options
+from graphpass.dialects.openvino.runtime_options import runtime_options
+from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
+from graphpass.reports.layers import layers_in_words
 
 from .console import columns
 from .sizes import sizes_of, totals_of
@@ -16,9 +16,9 @@ from .sizes import sizes_of, totals_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from graphpass.caches import Axes, Cache, Inventory
-    from graphpass.model import Dimension, Model
-    from graphpass.views import View
+    from graphpass.ir.cache import Axes, Cache, Inventory
+    from graphpass.ir.model import Dimension, Model
+    from graphpass.targets.consumers import View
 
 __all__ = ["as_text", "in_short", "runs_with"]
 
@@ -34,7 +34,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
         views: What others take its caches for.
         unfolded: Whether each cache is told by itself, with the evidence, and each view with its reasons.
     """
-    from graphpass.views import warnings_of
+    from graphpass.targets.consumers import warnings_of
 
     state = "stateful" if inventory.stateful else "stateless"
     lines = [f"{model.path}: {_FORMATS[model.dialect]}, {state}, kind {inventory.kind}"]
@@ -82,8 +82,8 @@ def _heading(word: str, plain: int, caches: int) -> str:
 def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
     """The layout of each cache that grows, by name, where it is told and is not the common one."""
     from graphpass.errors import UnsupportedError
-    from graphpass.layout import layout_of
-    from graphpass.unpacking import packed_caches, told_layout
+    from graphpass.ir.layout import layout_of
+    from graphpass.passes.caches.unpacking import packed_caches, told_layout
 
     packed = set(packed_caches(inventory))
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a model holds, as JSON; ``graphpass/schemas/inspect.json`` describes it."""
+"""What a model holds, as JSON; ``graphpass/reports/schemas/inspect.json`` describes it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphpass.caches import Cache, Inventory
-    from graphpass.model import Dimension, Model, Port
-    from graphpass.views import View
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Dimension, Model, Port
+    from graphpass.targets.consumers import View
 
 __all__ = ["as_json"]
 
 
 def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[str, Any]:
     """The object that ``inspect --format json`` prints."""
-    from graphpass.runtime_options import runtime_options
-    from graphpass.views import total_bytes, warnings_of
+    from graphpass.dialects.openvino.runtime_options import runtime_options
+    from graphpass.targets.consumers import total_bytes, warnings_of
 
     return {
         "format": model.dialect,

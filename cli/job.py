@@ -15,7 +15,7 @@ from .paths import PATH
 from .pipelines import Observation, instrument_options
 
 if TYPE_CHECKING:
-    from graphpass.storage.write import Weights
+    from graphpass.io import Weights
 
 __all__ = ["Job", "job_options"]
 
@@ -31,7 +31,7 @@ class Job:
         output: Where to write.
         verify: Whether to compare the result with the input first.
         declared: What the user says of caches.
-        weights: How weights get beside the result; see `graphpass.storage.write.stage_model`.
+        weights: How weights get beside the result; see `graphpass.io.stage_model`.
         if_changed: Whether to do nothing where the result is there.
         observation: How to watch the pipeline.
     """

@@ -15,9 +15,9 @@ def command(console: Console) -> None:
 
     `graphpass explain PASS` tells more of each. A pass whose distribution is broken is listed with the reason.
     """
+    from graphpass.engine.options import documentation, options_of
+    from graphpass.engine.registry import get_pass, pass_names
     from graphpass.errors import UsageError
-    from graphpass.options import documentation, options_of
-    from graphpass.registry import get_pass, pass_names
 
     for name in pass_names():
         try:

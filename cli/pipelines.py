@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from graphpass.errors import UnsupportedError, VerificationError
-from graphpass.instrumentation import (
+from graphpass.engine.instrumentation import (
     DumpDir,
     Instrumentation,
     PrintChanged,
@@ -19,6 +18,7 @@ from graphpass.instrumentation import (
     Timing,
     VerifyEach,
 )
+from graphpass.errors import UnsupportedError, VerificationError
 
 from .console import Console, columns
 from .paths import PATH
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from graphpass.manager import Pass, PipelineResult
-    from graphpass.model import Model
+    from graphpass.engine.manager import Pass, PipelineResult
+    from graphpass.ir.model import Model
     from graphpass.verify import Comparison
 
 __all__ = ["Observation", "instrument_options", "prove", "prove_by", "run_pipeline"]
@@ -64,8 +64,8 @@ def run_pipeline(
     Returns:
         The result, and the report: the pipeline's text, what each pass did and in what time, notes.
     """
-    from graphpass.manager import PassManager
-    from graphpass.pipeline import format_passes
+    from graphpass.engine.manager import PassManager
+    from graphpass.engine.pipeline import format_passes
 
     timing, statistics = Timing(), Statistics()
     observers: list[Instrumentation] = [] if console.quiet else [Progress(sys.stderr)]

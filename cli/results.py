@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError
-from graphpass.storage.write import is_same_place
+from graphpass.io import is_same_place
 
 from .sizes import in_bytes
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from graphpass.manager import Pass, PassRecord
-    from graphpass.model import Model
-    from graphpass.storage.write import Written
+    from graphpass.engine.manager import Pass, PassRecord
+    from graphpass.io import Written
+    from graphpass.ir.model import Model
 
     from .console import Console
     from .job import Job
@@ -47,16 +47,16 @@ class Result:
         Args:
             console: Where to say what is done.
             job: What was asked for.
-            inputs: See `graphpass.storage.manifest.describe`.
+            inputs: See `graphpass.artifacts.manifest.describe`.
             passes: See there.
             options: What else than the job it depends on.
             is_file: Whether the output is a model file, written without what lies beside the input.
 
         Raises:
-            ReadError: As `graphpass.storage.manifest.describe`.
+            ReadError: As `graphpass.artifacts.manifest.describe`.
             UsageError: GP204, models are to be dumped into a folder that appears only at the end.
         """
-        from graphpass.storage.manifest import describe
+        from graphpass.artifacts.manifest import describe
 
         self.folder = job.output.parent if is_file else job.output
         _refuse_dumps(job.observation.dump_dir, self.folder)
@@ -68,7 +68,7 @@ class Result:
 
     def is_there(self) -> bool:
         """Whether nothing is to be done, since an earlier job made the same; says so, or why not, where that counts."""
-        from graphpass.storage.manifest import graphs_of, manifest_of, stale
+        from graphpass.artifacts.manifest import graphs_of, manifest_of, stale
 
         if not self._job.if_changed:
             return False
@@ -102,12 +102,12 @@ class Result:
         Args:
             staged: What `staged` gave.
             models: By the names of their files.
-            records: What each pass did; see `graphpass.storage.manifest.write_manifest`.
+            records: What each pass did; see `graphpass.artifacts.manifest.write_manifest`.
             source: A file of the input, beside which configurations and tokenizers lie.
         """
-        from graphpass.storage.companions import copy_companions
-        from graphpass.storage.manifest import manifest_of, write_manifest
-        from graphpass.storage.write import stage_model
+        from graphpass.artifacts.companions import copy_companions
+        from graphpass.artifacts.manifest import manifest_of, write_manifest
+        from graphpass.io import stage_model
 
         self._graphs = list(models)
         with self._console.activity("writing"):

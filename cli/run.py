@@ -14,8 +14,8 @@ from .pipelines import prove, run_pipeline
 from .results import Result, refuse_input
 
 if TYPE_CHECKING:
-    from graphpass.manager import Pass
-    from graphpass.model import Dialect, Model
+    from graphpass.engine.manager import Pass
+    from graphpass.ir.model import Dialect, Model
 
 #: What a model file is called in a folder.
 _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
@@ -46,7 +46,7 @@ def command(console: Console, job: Job, text: str) -> None:
     if is_file:
         refuse_input(loaded, output)
 
-    from graphpass.storage.write import check_destination
+    from graphpass.io import check_destination
 
     made = Result(console, job, loaded, passes, is_file=is_file)
     if made.is_there():
@@ -63,8 +63,8 @@ def command(console: Console, job: Job, text: str) -> None:
 
 
 def _passes(text: str) -> tuple[Pass[Model], ...]:
+    from graphpass.engine.pipeline import load_toml, parse
     from graphpass.errors import UsageError
-    from graphpass.pipeline import load_toml, parse
 
     passes = load_toml(Path(text[1:])) if text.startswith("@") else parse(text)
     if not passes:

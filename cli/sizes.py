@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphpass.caches import Cache, Inventory
+    from graphpass.ir.cache import Cache, Inventory
 
 __all__ = ["in_bytes", "sizes_of", "totals_of"]
 
@@ -25,7 +25,7 @@ def sizes_of(caches: Iterable[Cache]) -> str:
 
 def totals_of(inventory: Inventory) -> list[str]:
     """A line with the sizes of all caches; none where nothing is known."""
-    from graphpass.views import total_bytes
+    from graphpass.targets.consumers import total_bytes
 
     totals = total_bytes(inventory)
     told = []

@@ -13,7 +13,7 @@ from .pipelines import run_pipeline
 from .results import files_told, refuse_input, tell
 
 if TYPE_CHECKING:
-    from graphpass.model import Dialect
+    from graphpass.ir.model import Dialect
 
 
 @click.command("split")
@@ -31,9 +31,9 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
     ahead-of-time compilers take: the prefill model runs chunk by chunk until the prompt is in, the decode model token
     by token. No dimension of either is left open. graphpass.runtime.open_pair runs the two as one session.
     """
+    from graphpass.artifacts.companions import copy_companions
+    from graphpass.artifacts.split import Split, stage_split, verify_split
     from graphpass.errors import UsageError
-    from graphpass.split import Split, stage_split, verify_split
-    from graphpass.storage.companions import copy_companions
     from graphpass.storage.staging import staging
 
     split = Split(prompt, prompt if chunk is None else chunk, capacity)

@@ -17,9 +17,9 @@ def command(console: Console) -> None:
     """
     import textwrap
 
+    from graphpass.engine.options import documentation, options_of
+    from graphpass.engine.registry import get_target, target_names
     from graphpass.errors import UsageError
-    from graphpass.options import documentation, options_of
-    from graphpass.registry import get_target, target_names
 
     for name in target_names():
         try:

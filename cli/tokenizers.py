@@ -41,7 +41,7 @@ def add_tokenizer(model_file: Path, folder: Path, console: Console) -> list[str]
     Raises:
         UnsupportedError: GP348, it cannot be converted.
     """
-    from graphpass.storage.tokenizer import has_tokenizer, missing_packages, stage_tokenizer
+    from graphpass.artifacts.tokenizer import has_tokenizer, missing_packages, stage_tokenizer
 
     if not has_tokenizer(model_file.parent):
         return []

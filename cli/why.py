@@ -14,8 +14,8 @@ from .paths import PATH
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphpass.graph import Node
-    from graphpass.reasoning import Reader, Reasoning
+    from graphpass.ir.graph import Node
+    from graphpass.reports.cache import Reader, Reasoning
 
 #: Operators that only lay out, convert or copy; a way is told without them.
 _QUIET = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Broadcast", "Transpose", "Dropout"})
@@ -40,8 +40,8 @@ def command(console: Console, model: Path, cache: str, unfolded: bool) -> None:
     """
     loaded = load_model(model, console)
 
-    from graphpass.analysis.caches import analyze_caches
-    from graphpass.reasoning import find_cache, reason_about
+    from graphpass.analysis.caches.inventory import analyze_caches
+    from graphpass.reports.cache import find_cache, reason_about
 
     with console.activity("analyzing"):
         inventory = analyze_caches(loaded)

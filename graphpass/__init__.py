@@ -8,20 +8,9 @@
 >>> graphpass.save(result.model, "out/openvino_model.xml")            # doctest: +SKIP
 """
 
-from graphpass.analysis.caches import analyze_caches
-from graphpass.caches import AttentionBlock, Axes, Cache, Inventory
-from graphpass.errors import (
-    GraphpassError,
-    PassFailedError,
-    PreconditionError,
-    ReadError,
-    UnsupportedError,
-    UsageError,
-    VerificationError,
-    WriteError,
-)
-from graphpass.instrumentation import Instrumentation
-from graphpass.manager import (
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.instrumentation import Instrumentation
+from graphpass.engine.manager import (
     Changed,
     Condition,
     Pass,
@@ -32,9 +21,20 @@ from graphpass.manager import (
     Skipped,
     Unchanged,
 )
-from graphpass.model import Model, Port, load, save
-from graphpass.pipeline import format_passes, load_toml, parse, parse_toml
-from graphpass.registry import get_pass, get_target, pass_names, register, target_names
+from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
+from graphpass.engine.registry import get_pass, get_target, pass_names, register, target_names
+from graphpass.errors import (
+    GraphpassError,
+    PassFailedError,
+    PreconditionError,
+    ReadError,
+    UnsupportedError,
+    UsageError,
+    VerificationError,
+    WriteError,
+)
+from graphpass.ir.cache import AttentionBlock, Axes, Cache, Inventory
+from graphpass.ir.model import Model, Port, load, save
 
 __all__ = [
     "AttentionBlock",

@@ -37,7 +37,7 @@ CATALOG: dict[str, str] = {
     ),
     "GP108": "The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.",
     "GP109": (
-        "What a user said of the model's caches is kept in its metadata, under graphpass.caches (ONNX) or in the "
+        "What a user said of the model's caches is kept in its metadata, under graphpass.ir.cache (ONNX) or in the "
         "rt_info graphpass/caches (IR). What stands there was not written by graphpass, or was changed since."
     ),
     "GP110": (

@@ -17,7 +17,7 @@ from support.decode import EXACT, fused_attention
 from support.models import export
 
 import graphpass
-from graphpass.checks import check_model
+from graphpass.targets import check_model
 from graphpass.verify import compare
 
 #: The plugin rounds activations to 8 bits by default where weights are compressed.

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.model import Model
+    from graphpass.ir.model import Model
 
 #: How far logits of one model lie apart on two runtimes that compute in a type, coarsest type first: about ten times
 #: what was measured on the fixtures (f32 1e-5 to 1e-4, f16 1e-2 to 2e-2).

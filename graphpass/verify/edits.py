@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from graphpass.runtime.checkpoints import Snapshot
-    from graphpass.runtime.inputs import Array
-    from graphpass.runtime.session import DecodeSession
+    from graphpass.runtime.sessions.checkpoints import Snapshot
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.session import DecodeSession
 
 __all__ = ["Edit", "Editor", "Round", "Tree", "beam_rounds", "edit_rounds", "tree_rounds"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.errors import UnsupportedError
-from graphpass.runtime.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
-from graphpass.runtime.inputs import Array, shape_text
+from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
+from graphpass.runtime.sessions.inputs import Array, shape_text
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import Tolerance, difference
 from graphpass.verify.prompts import Vocabulary
@@ -16,7 +16,7 @@ from graphpass.verify.prompts import Vocabulary
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.model import Model, Port
+    from graphpass.ir.model import Model, Port
 
 __all__ = ["compare_encoder_decoders"]
 

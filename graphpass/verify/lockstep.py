@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
@@ -19,10 +19,10 @@ from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misread
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.caches import ModelKind
-    from graphpass.model import Model
-    from graphpass.runtime.inputs import Array
-    from graphpass.runtime.session import DecodeSession
+    from graphpass.ir.cache import ModelKind
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.session import DecodeSession
 
 __all__ = ["compare"]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.caches import analyze_caches
-from graphpass.analysis.padding import absorbs_attention, absorbs_padding
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.padding import absorbs_attention, absorbs_padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.model import Model
-    from graphpass.runtime.inputs import Array
-    from graphpass.runtime.session import DecodeSession
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.session import DecodeSession
 
 __all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding", "takes_positions"]
 

@@ -25,7 +25,7 @@ import openvino
 from openvino import opset13 as ops
 
 import graphpass
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.openvino.model import OpenVINOModel
 
 LAYERS, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 16, 4, 64, 2048
 HIDDEN = HEADS * HEAD_DIM

@@ -20,8 +20,8 @@ from support.deep_models import deepened
 from support.models import export
 
 import graphpass
-from graphpass.analysis.bodies import inlined
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.bodies import inlined
 
 REPEATS = 3
 

@@ -40,9 +40,9 @@ from support.made_decoder import made_decoder
 from support.models import export
 
 import graphpass
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.runtime import DecodeSession, open_session
-from graphpass.runtime.slots import Tokens
+from graphpass.runtime.sessions.slots import Tokens
 
 LENGTHS = (1024, 4096, 16384)
 ROUNDS = 25

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.made_decoder import made_decoder
 
 from graphpass import PassManager, parse
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.runtime import open_session
 
 STEPS = 20

@@ -116,8 +116,8 @@ def make(folder: Path, gigabytes: float, layers: int = 0, *, sparse: bool = Fals
 def to_ir(source: Path, folder: Path, weights: str) -> None:
     """The stateless IR to start from. (Where onnx.load is measured not shared: it refuses data with a second link.)"""
     import graphpass
-    from graphpass.manager import PassManager
-    from graphpass.pipeline import parse
+    from graphpass.engine.manager import PassManager
+    from graphpass.engine.pipeline import parse
 
     model = PassManager(parse("to-openvino")).run(graphpass.load(source)).model
     graphpass.save(model, folder / "openvino_model.xml", weights=weights)
@@ -125,8 +125,8 @@ def to_ir(source: Path, folder: Path, weights: str) -> None:
 
 def _pipeline(source: Path, text: str):
     import graphpass
-    from graphpass.manager import PassManager
-    from graphpass.pipeline import parse
+    from graphpass.engine.manager import PassManager
+    from graphpass.engine.pipeline import parse
 
     return PassManager(parse(text)).run(graphpass.load(source)).model
 
@@ -206,9 +206,7 @@ def measure(task: str, way: str, source: Path, target: Path) -> None:
     import openvino
 
     import graphpass
-    from graphpass import onnx_graph, openvino_graph  # noqa: F401
-    from graphpass.pipeline import parse
-    from graphpass.storage import openvino_files, write  # noqa: F401
+    from graphpass.engine.pipeline import parse
 
     parse(f"to-openvino,{STATEFUL},{REORDER}")
     graphpass.analyze_caches  # noqa: B018 - imports

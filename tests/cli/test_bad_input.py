@@ -162,7 +162,7 @@ def test_an_output_that_cannot_be_written(tmp_path, below, command):
 
 def test_a_place_that_cannot_be_written_is_known_before_the_work(capfd, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setattr("graphpass.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
+    monkeypatch.setattr("graphpass.engine.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
     arguments = [export("llama", "onnx"), "-o", tmp_path / "file" / "out", "--target", "cpu"]
     check_refused(in_process(capfd, "convert", *arguments), 6, "GP501")
 
@@ -173,7 +173,7 @@ def stateless(tmp_path):
 
 
 def test_converting_a_model_onto_itself(capfd, tmp_path, stateless, monkeypatch):
-    monkeypatch.setattr("graphpass.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
+    monkeypatch.setattr("graphpass.engine.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
     (tmp_path / "link").symlink_to(stateless, target_is_directory=True)
     before = contents(stateless)
     for source in (stateless, stateless / "openvino_model.xml"):

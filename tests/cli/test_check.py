@@ -10,7 +10,7 @@ from support.models import export
 
 @functools.cache
 def validator():
-    schema = json.loads(resources.files("graphpass").joinpath("schemas/check.json").read_text())
+    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/check.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

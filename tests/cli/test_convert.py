@@ -8,7 +8,7 @@ from support.folders import contents
 from support.models import export
 from support.plugins import sample_paths
 
-from graphpass.model import load
+from graphpass.ir.model import load
 
 COMPANIONS = {
     "config.json",

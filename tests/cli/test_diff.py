@@ -17,7 +17,7 @@ def _cache_folder(tmp_path, monkeypatch):
 
 @functools.cache
 def validator():
-    schema = json.loads(resources.files("graphpass").joinpath("schemas/diff.json").read_text())
+    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/diff.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -10,8 +10,8 @@ from support.commands import in_process
 from support.folders import contents
 from support.models import export, reference
 
-from graphpass.manager import PassManager
-from graphpass.model import find_model
+from graphpass.engine.manager import PassManager
+from graphpass.ir.model import find_model
 
 
 @pytest.fixture(autouse=True)

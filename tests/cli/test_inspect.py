@@ -14,7 +14,7 @@ from support.models import export, fixtures
 
 import graphpass
 from graphpass.cli.inventory_json import as_json
-from graphpass.views import view_caches
+from graphpass.targets.consumers import view_caches
 
 KEYS = ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"]
 KEYS += ["runtime_options", "totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
@@ -182,7 +182,7 @@ def test_unfolded_text_tells_the_evidence(capfd):
 
 @functools.cache
 def validator():
-    schema = json.loads(resources.files("graphpass").joinpath("schemas/inspect.json").read_text())
+    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/inspect.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

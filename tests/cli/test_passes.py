@@ -3,7 +3,7 @@ from support.commands import in_process
 from support.plugins import distribution, sample_paths
 
 import graphpass
-from graphpass.options import documentation
+from graphpass.engine.options import documentation
 
 
 def test_passes_lists_every_pass_with_its_options(capfd):

@@ -152,7 +152,7 @@ def test_the_input_is_not_overwritten(capfd: Any, tmp_path: Path) -> None:
 def test_a_pair_that_computes_something_else_is_not_written(
     capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphpass.runtime.phases import PhasePairSession
+    from graphpass.runtime.pair.phases import PhasePairSession
 
     real = PhasePairSession.step
     monkeypatch.setattr(PhasePairSession, "step", lambda self, ids: real(self, ids) + np.float32(1))

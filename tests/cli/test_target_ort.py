@@ -6,14 +6,14 @@ import pytest
 from support.commands import in_process
 from support.models import export, fixtures, reference
 
-from graphpass.analysis.caches import analyze_caches
-from graphpass.checks import check_model
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
-from graphpass.manager import PassManager
-from graphpass.model import load
-from graphpass.onnx_model import OnnxModel
+from graphpass.ir.model import load
 from graphpass.runtime import open_session
-from graphpass.targets import ORT
+from graphpass.targets import check_model
+from graphpass.targets.base import ORT
 
 #: ONNX Runtime's GroupQueryAttention rotates heads of a multiple of 16 only; those of llama_12l have 8.
 _REFUSED = {("llama_12l", "onnx-genai")}

@@ -11,12 +11,12 @@ import pytest
 from support.loaded import onnx_model, openvino_model
 from support.models import export
 
-from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing, VerifyEach
+from graphpass.engine.manager import Changed, Pass, PassManager, Skipped, Unchanged
+from graphpass.engine.pipeline import parse
 from graphpass.errors import GraphpassError, PassFailedError
-from graphpass.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing, VerifyEach
-from graphpass.manager import Changed, Pass, PassManager, Skipped, Unchanged
-from graphpass.model import Model, load
-from graphpass.pipeline import parse
+from graphpass.ir.model import Model, load
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 from support.loaded import openvino_model
 
+from graphpass.engine.instrumentation import Instrumentation
+from graphpass.engine.manager import Changed, Condition, Pass, PassManager, Skipped, Unchanged
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError
-from graphpass.instrumentation import Instrumentation
-from graphpass.manager import Changed, Condition, Pass, PassManager, Skipped, Unchanged
-from graphpass.model import Dialect, Model
+from graphpass.ir.model import Dialect, Model
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphpass import registry
+from graphpass.engine import registry
+from graphpass.engine.manager import Pass, Unchanged
+from graphpass.engine.options import options_of
+from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
 from graphpass.errors import ReadError, UsageError
-from graphpass.manager import Pass, Unchanged
-from graphpass.model import Model
-from graphpass.options import options_of
-from graphpass.pipeline import format_passes, load_toml, parse, parse_toml
+from graphpass.ir.model import Model
 
 
 @dataclass(frozen=True)

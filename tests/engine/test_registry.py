@@ -9,11 +9,11 @@ import pytest
 from support.plugins import distribution, sample_paths
 
 import graphpass
-from graphpass import registry
+from graphpass.engine import registry
+from graphpass.engine.manager import Pass, Unchanged
 from graphpass.errors import UsageError
-from graphpass.manager import Pass, Unchanged
-from graphpass.model import Model
-from graphpass.targets import CPU
+from graphpass.ir.model import Model
+from graphpass.targets.base import CPU
 
 PASSES, TARGETS = "graphpass.passes", "graphpass.targets"
 
@@ -59,7 +59,7 @@ def test_built_in_passes_come_from_entry_points():
 
 def test_listing_names_imports_nothing(tmp_path):
     program = (
-        "import sys; from graphpass import registry; names = registry.pass_names() + registry.target_names();"
+        "import sys; from graphpass.engine import registry; names = registry.pass_names() + registry.target_names();"
         "assert 'sample-scale' in names and 'sample' in names and 'make-stateful' in names, names;"
         "lazy = ('graphpass.passes', 'graphpass_sample', 'graphpass.targets');"
         "loaded = [name for name in sys.modules if name.startswith(lazy)];"
@@ -114,9 +114,9 @@ def test_a_plugin_that_raises_while_it_is_imported(install, tmp_path):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("graphpass.passes.make_stateful:MakeStateful", "its name is 'make-stateful'"),
-        ("graphpass.model:Model", "is no Pass"),
-        ("graphpass.model:load", "is no Pass"),
+        ("graphpass.passes.caches.make_stateful:MakeStateful", "its name is 'make-stateful'"),
+        ("graphpass.ir.model:Model", "is no Pass"),
+        ("graphpass.ir.model:load", "is no Pass"),
     ],
 )
 def test_an_entry_point_that_does_not_fit(install, value, words):

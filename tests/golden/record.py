@@ -140,8 +140,9 @@ def cases(words: list[str] | None = None) -> list[str]:
 
 def result(name: str) -> Result:
     """What one case gives."""
-    from graphpass.errors import GraphpassError
     from support.models import fixtures
+
+    from graphpass.errors import GraphpassError
 
     place, _, kind = name.partition(":")
     path = fixtures() / place
@@ -149,7 +150,7 @@ def result(name: str) -> Result:
         return _job(kind)(path)
     except GraphpassError as error:
         return {"refused": error.id}
-    except Exception as error:  # noqa: BLE001 - a failure is a result, too
+    except Exception as error:  # a failure is a result, too
         return {"failed": type(error).__name__}
 
 
@@ -163,8 +164,8 @@ def _job(kind: str) -> Callable[[Path], Result]:
 
 def _target(path: Path, text: str) -> Result:
     import graphpass
-    from graphpass.checks.check import check_model
-    from graphpass.pipeline import parse_target
+    from graphpass.engine.pipeline import parse_target
+    from graphpass.targets.check import check_model
 
     model, target = graphpass.load(path), parse_target(text)
     result = graphpass.PassManager(target.pipeline(model)).run(model)
@@ -182,7 +183,7 @@ def _pipeline(path: Path, kind: str) -> Result:
 
 def _split(path: Path, *, to_openvino: bool) -> Result:
     import graphpass
-    from graphpass.split import Split, stage_split
+    from graphpass.artifacts.split import Split, stage_split
 
     model, split = graphpass.load(path), Split(prompt=8, chunk=4, capacity=16)
     prepared = split.preparation(model, "openvino" if to_openvino else model.dialect)
@@ -194,8 +195,8 @@ def _split(path: Path, *, to_openvino: bool) -> Result:
 
 def _folder(path: Path, target: str) -> Result:
     import graphpass
-    from graphpass.encoder_decoder import find_encoder_decoder
-    from graphpass.pipeline import parse_target
+    from graphpass.artifacts.encoder_decoder import find_encoder_decoder
+    from graphpass.engine.pipeline import parse_target
 
     parts, chosen = find_encoder_decoder(path), parse_target(target)
     assert parts is not None

@@ -13,9 +13,9 @@ from support.folders import contents
 from support.models import export
 
 from graphpass.errors import ReadError, WriteError
-from graphpass.model import load, save
+from graphpass.io import write_model
+from graphpass.ir.model import load, save
 from graphpass.storage.staging import staging
-from graphpass.storage.write import write_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux is asked for")
 
@@ -134,7 +134,7 @@ def test_an_input_that_may_not_be_looked_at(variant):
     ],
 )
 def test_an_input_of_which_a_part_may_not_be_read(variant, name, mode, words):
-    from graphpass.encoder_decoder import find_encoder_decoder
+    from graphpass.artifacts.encoder_decoder import find_encoder_decoder
 
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)

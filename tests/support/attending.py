@@ -6,8 +6,8 @@ import numpy
 import openvino
 from openvino import opset13 as ops
 
-from graphpass.analysis.attention import Attention, find_attention
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.dialects.openvino.model import OpenVINOModel
 
 F32 = openvino.Type.f32
 

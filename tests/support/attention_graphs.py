@@ -10,8 +10,8 @@ import numpy
 import openvino
 from openvino import opset13 as ops
 
-from graphpass.manager import PassManager
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import PassManager
 
 HEADS, HEAD_DIM = 4, 8
 
@@ -258,7 +258,7 @@ def _mask(mask: Mask, seen: numpy.ndarray, random: numpy.random.Generator) -> nu
 
 def fused(model: openvino.Model) -> tuple[openvino.Model, list[str], tuple[str, ...]]:
     """The model after fuse-attention, its operators' types, and the pass's notes."""
-    from graphpass.passes.fuse_attention import FuseAttention
+    from graphpass.passes.attention.fuse_attention import FuseAttention
 
     result = PassManager([FuseAttention()]).run(OpenVINOModel(model))
     after = result.model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import onnx
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 
 #: ONNX Runtime wants a row for each query in the masks of ONNX's own operator.
 _ROWS = """

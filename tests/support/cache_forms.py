@@ -8,7 +8,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 
 BATCH, HEADS, SIZE, PAST, NEW, ROOM, HIDDEN, VOCABULARY = 2, 3, 8, 5, 1, 9, 12, 7
 

@@ -13,8 +13,8 @@ import openvino
 from openvino import opset13 as ops
 from openvino.op.util import VariableInfo
 
-from graphpass.onnx_model import OnnxModel
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
 
 VOCABULARY, HIDDEN, HEADS, HEAD_DIM = 23, 12, 3, 4
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import openvino
 
-from graphpass.manager import PassManager
-from graphpass.model import load
-from graphpass.openvino_model import OpenVINOModel
-from graphpass.passes.make_stateless import MakeStateless
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import PassManager
+from graphpass.ir.model import load
+from graphpass.passes.caches.make_stateless import MakeStateless
 from support.decode import EXACT, Decoder
 from support.models import export, fixtures
 

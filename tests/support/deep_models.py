@@ -6,7 +6,7 @@ import re
 
 import onnx
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 
 
 def deepened(model: OnnxModel, layers: int, weights: str | None = None) -> OnnxModel:

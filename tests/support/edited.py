@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import graphpass
-from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.verify.rows import misreads_left_padding
 from support.edit_machine import Subject

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 if TYPE_CHECKING:
-    from graphpass.openvino_model import OpenVINOModel
+    from graphpass.dialects.openvino.model import OpenVINOModel
 
 
 def inputs_of(

@@ -22,11 +22,11 @@ def main() -> None:
     import openvino  # noqa: F401
 
     import graphpass
-    import graphpass.views
+    import graphpass.targets.consumers
     from graphpass.cli import diff, inspect  # noqa: F401
     from graphpass.cli.inventory import as_text  # noqa: F401
-    from graphpass.onnx_model import OnnxModel  # noqa: F401
-    from graphpass.openvino_model import OpenVINOModel  # noqa: F401
+    from graphpass.dialects.onnx.model import OnnxModel  # noqa: F401
+    from graphpass.dialects.openvino.model import OpenVINOModel  # noqa: F401
 
     graphpass.analyze_caches  # noqa: B018
     taken = next(

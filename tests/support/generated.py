@@ -10,7 +10,7 @@ from support.models import reference
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.model import Model
+    from graphpass.ir.model import Model
 
 __all__ = ["generates", "greedy"]
 

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 
 _POSITIONS = 64
 

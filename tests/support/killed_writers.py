@@ -19,9 +19,9 @@ import traceback
 from pathlib import Path
 
 from graphpass.errors import GraphpassError
-from graphpass.model import load
+from graphpass.io import write_model
+from graphpass.ir.model import load
 from graphpass.storage.staging import staging
-from graphpass.storage.write import write_model
 
 _EVENTS = {
     "open",

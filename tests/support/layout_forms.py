@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build, started
 
 LATENT, WINDOW, LAYERS = 5, 4, 2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphpass.model import load
-from graphpass.onnx_model import OnnxModel
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.ir.model import load
 from support.models import export
 
 

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from openvino import opset6, opset13
 from openvino.op.util import Variable, VariableInfo
 
-from graphpass.onnx_model import OnnxModel
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
 from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, VOCABULARY, Build, started
 
 LAYERS, WIDTH = 2, 4

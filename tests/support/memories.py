@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 import onnx
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 from support.cache_forms import Build
 
 VOCABULARY, SIZE = 7, 6

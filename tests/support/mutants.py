@@ -9,9 +9,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from openvino import opset13 as ops
 
 if TYPE_CHECKING:
-    from graphpass.model import Model
-    from graphpass.onnx_model import OnnxModel
-    from graphpass.openvino_model import OpenVINOModel
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.model import Model
 
 ModelT = TypeVar("ModelT", bound="Model")
 

@@ -8,7 +8,7 @@ import numpy
 import onnxruntime
 import openvino
 
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
 
 _TYPES = {
     "tensor(float)": openvino.Type.f32,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches import analyze_caches
-from graphpass.manager import Skipped
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.manager import Skipped
 from support.piped import piped
 
 if TYPE_CHECKING:
-    from graphpass.caches import CacheKind
-    from graphpass.model import Model
+    from graphpass.ir.cache import CacheKind
+    from graphpass.ir.model import Model
 
 
 def ports(model: Model) -> list[tuple[str, str]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphpass.manager import Pass, PassManager, PassResult
-from graphpass.model import Model
-from graphpass.pipeline import parse
+from graphpass.engine.manager import Pass, PassManager, PassResult
+from graphpass.engine.pipeline import parse
+from graphpass.ir.model import Model
 
 
 def piped(model: Model, *passes: Pass[Any] | str) -> tuple[Any, PassResult]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 from hypothesis import strategies as some
 
-from graphpass.caches import Axes
-from graphpass.onnx_model import OnnxModel
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.cache import Axes
 from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build
 
 #: What an inventory must say of a cache: (past, present, kind, role, layer, axes).

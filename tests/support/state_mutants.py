@@ -9,7 +9,7 @@ from openvino import opset8, opset13
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphpass.openvino_model import OpenVINOModel
+    from graphpass.dialects.openvino.model import OpenVINOModel
 
 
 def without_gather(model: OpenVINOModel) -> OpenVINOModel:

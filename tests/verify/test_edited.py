@@ -9,10 +9,10 @@ from support import mutants
 from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export
 
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse
 from graphpass.errors import UsageError
-from graphpass.manager import PassManager
-from graphpass.model import Model, load
-from graphpass.pipeline import parse
+from graphpass.ir.model import Model, load
 from graphpass.verify import compare
 
 

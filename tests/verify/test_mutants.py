@@ -11,14 +11,14 @@ import pytest
 from support import mutants
 from support.loaded import onnx_model, openvino_model
 
-from graphpass.analysis.caches import analyze_caches
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
 from graphpass.verify import Comparison, Divergence, compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphpass.onnx_model import OnnxModel
+    from graphpass.dialects.onnx.model import OnnxModel
 
 
 def divergence(mutate: Callable[[OnnxModel], OnnxModel], steps: int = 3) -> tuple[Comparison, Divergence]:

@@ -7,7 +7,7 @@ import pytest
 from openvino import opset13 as ops
 from support.loaded import openvino_model
 
-from graphpass.model import Model
+from graphpass.ir.model import Model
 from graphpass.verify import compare
 
 

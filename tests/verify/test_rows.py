@@ -11,9 +11,9 @@ from openvino import opset13 as ops
 from support.models import export
 
 import graphpass
-from graphpass.manager import PassManager
-from graphpass.model import Model, load
-from graphpass.passes.mask_padding import MaskPadding
+from graphpass.engine.manager import PassManager
+from graphpass.ir.model import Model, load
+from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.verify import compare
 from graphpass.verify.rows import misreads_left_padding
 

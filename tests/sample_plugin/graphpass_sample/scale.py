@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphpass.manager import Changed, Pass, PassResult
-from graphpass.model import Dialect
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import Changed, Pass, PassResult
+from graphpass.ir.model import Dialect
 
 
 @dataclass(frozen=True)

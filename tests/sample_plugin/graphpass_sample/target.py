@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from graphpass.conditions import OPENVINO
-from graphpass.manager import Condition, Pass
-from graphpass.model import Model
-from graphpass.registry import get_pass
-from graphpass.targets import Target
+from graphpass.engine.conditions import OPENVINO
+from graphpass.engine.manager import Condition, Pass
+from graphpass.engine.registry import get_pass
+from graphpass.ir.model import Model
+from graphpass.targets.base import Target
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import numpy
 import openvino
 import pytest
 
-from graphpass.checks.subprocesses import run_worker
-from graphpass.openvino_model import OpenVINOModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.targets.subprocesses import run_worker
 
 __all__ = ["Recorder", "environment", "replay"]
 

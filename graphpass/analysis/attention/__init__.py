@@ -1,0 +1,1 @@
+"""Attention: where it is computed, from which operands, by which operators."""

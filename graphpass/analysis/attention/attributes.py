@@ -1,0 +1,218 @@
+"""What an attention is like: its heads, its scale, what hides or weighs positions, its window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from graphpass.analysis.attention.axis_trace import Labels, Step, before
+from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.match import Scores, read_scores
+from graphpass.analysis.attention.operands import scores_product, weighted_value
+from graphpass.analysis.attention.operators import (
+    Heads,
+    keeps_window,
+    operator_heads,
+    operator_mask,
+    operator_scaling,
+    operator_sinks,
+)
+from graphpass.analysis.attention.scales import Scaling, scores_scaling
+from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.masks.facts import MASK_PARTS, MaskFacts, mask_facts
+from graphpass.ir.cache import Cache, MaskPart
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.model import Model
+
+__all__ = ["Details", "attention_details", "details_with"]
+
+#: Operators between the result of attention and its product with weights.
+_MERGES = frozenset({"Convert", "Identity", "Multiply", "Reshape", "Squeeze", "Transpose"})
+
+#: Heads are copied within their layer: beyond this many operators nothing is looked for.
+_LIMIT = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`.
+
+    Attributes:
+        keeps_window: Whether an operator keeps no more in its cache than its window.
+    """
+
+    heads: Heads
+    scaling: Scaling
+    mask: tuple[MaskPart, ...] | None
+    sinks: bool | None
+    window: int | None
+    keeps_window: bool = False
+
+
+def attention_details(model: Model) -> tuple[Details, ...]:
+    """The details of each attention that `find_attention` finds, in the same order."""
+    graph = model.graph
+    known: dict[tuple[int, int], MaskFacts] = {}
+    return tuple(
+        _of_operator(graph, attention) if attention.is_fused else _of_decomposed(graph, attention, known)
+        for attention in model.analysis(find_attention)
+    )
+
+
+def details_with(details: Details, key: Cache | None, value: Cache | None) -> Details:
+    """``details`` with what the caches tell, which are read as they are or with copies of their heads."""
+    found = details.heads
+    if key is not None:
+        found = replace(
+            found,
+            key_heads=_held(key, key.axes.heads) or found.key_heads,
+            head_dim=found.head_dim or _held(key, key.axes.head_dim if key.axes.heads is not None else None),
+        )
+    if value is not None and found.value_head_dim is None and value.axes.heads is not None:
+        found = replace(found, value_head_dim=_held(value, value.axes.head_dim))
+    return replace(details, heads=found)
+
+
+def _held(cache: Cache, axis: int | None) -> int | None:
+    size = cache.shape[axis] if cache.shape is not None and axis is not None else None
+    return size if isinstance(size, int) else None
+
+
+def _of_operator(graph: Graph, attention: Attention) -> Details:
+    node = attention.node
+    heads = operator_heads(node)
+    if node.op == "ScaledDotProductAttention":
+        # It does not group heads itself: what it reads has as many keys as queries, or one.
+        operands = (attention.query, attention.key, attention.value)
+        known = heads.heads or _most(_heads_of(graph, operand) for operand in operands)
+        labels: Labels = ("batch", "heads", "sequence", "head_dim")
+        heads = replace(
+            heads,
+            heads=known or _heads_of_projection(graph, attention, heads.value_head_dim),
+            key_heads=_before_copies(graph, attention.key, labels, heads.head_dim),
+        )
+    facts = operator_mask(graph, node)
+    return Details(
+        heads,
+        operator_scaling(graph, node, heads.head_dim),
+        _parts(facts),
+        operator_sinks(node),
+        min(facts.windows, default=None),
+        keeps_window(node),
+    )
+
+
+def _parts(facts: MaskFacts) -> tuple[MaskPart, ...] | None:
+    return None if facts.unknown is not None else tuple(part for part in MASK_PARTS if part in facts.parts)
+
+
+def _of_decomposed(graph: Graph, attention: Attention, known: dict[tuple[int, int], MaskFacts]) -> Details:
+    heads = _heads(graph, attention)
+    try:
+        scores = read_scores(graph, attention.node)
+    except NoMatchError:
+        return Details(heads, Scaling(None), None, None, None)
+    facts = _facts(graph, scores, known)
+    return Details(
+        heads, scores_scaling(graph, scores), _parts(facts), scores.sink is not None, min(facts.windows, default=None)
+    )
+
+
+def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]) -> MaskFacts:
+    """What the masks are made of; layers share most of them, so that what is ``known`` is not looked for again."""
+    facts = MaskFacts()
+    for mask in scores.masks:
+        place = (mask.value.node, mask.value.port)
+        if place not in known:
+            known[place] = mask_facts(graph, mask.value)
+        facts.add(known[place])
+    return facts
+
+
+def _heads(graph: Graph, attention: Attention) -> Heads:
+    """Heads of the products of a decomposed attention, as far as shapes tell."""
+    product, value = scores_product(graph, attention.node), weighted_value(graph, attention.node)
+    if product is None:
+        return Heads()
+    query, key = product.inputs
+    swapped = not product.attributes["transpose_b"]
+    labels: Labels = (
+        ("batch", "heads", "head_dim", "sequence") if swapped else ("batch", "heads", "sequence", "head_dim")
+    )
+    head_dim = _size(query, -1) or _size(key, -2 if swapped else -1)
+    value_head_dim = _size(value, -1)
+    heads = _most(_heads_of(graph, operand) for operand in (query, product.outputs[0], key, value))
+    return Heads(
+        heads or _heads_of_projection(graph, attention, value_head_dim),
+        _before_copies(graph, key, labels, head_dim),
+        head_dim,
+        value_head_dim,
+    )
+
+
+def _most(sizes: Iterable[int | None]) -> int | None:
+    """The heads of the query; where only one is known of, it may be that keys and values share it."""
+    most = max((size for size in sizes if size is not None), default=1)
+    return most if most > 1 else None
+
+
+def _size(value: Value | None, axis: int) -> int | None:
+    size = value.shape[axis] if value is not None and value.shape else None
+    return size if isinstance(size, int) else None
+
+
+def _heads_of(graph: Graph, value: Value | None) -> int | None:
+    """The size of the second of four axes, be it before a Reshape that merges it with the first."""
+    while value is not None and value.rank == 3:
+        node = graph.producer(value)
+        if node.op not in _MERGES | {"Divide", "Add"}:
+            return None
+        value = node.inputs[0]
+    return _size(value, 1) if value is not None and value.rank == 4 else None
+
+
+def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: int | None) -> int | None:
+    """How many heads ``key`` has before they are copied for those of the query."""
+    if key is not None and key.rank == 3:
+        labels = ("rows", *labels[2:])
+    found: int | None = None
+    for _ in range(_LIMIT):
+        if key is None or (key.rank is not None and key.rank != len(labels)):
+            break
+        if "heads" in labels:
+            size = _size(key, labels.index("heads"))
+            # Of an axis that is taken apart, only the part that is no copy counts.
+            found = size if size is not None or len(labels) > 4 else found
+        elif ("heads", "head_dim") in labels and found is None and head_dim is not None:
+            width = _size(key, labels.index(("heads", "head_dim")))
+            found = width // head_dim if width is not None and width % head_dim == 0 else None
+        steps = [step for step in before(graph, key, labels) if step.via is None or step.via.kind == "arithmetic"]
+        # Rotary embedding multiplies all heads with one cosine.
+        content = [step for step in steps if len(steps) == 1 or not _is_of_one_head(step)]
+        if not content:
+            break
+        key, labels = content[0].value, content[0].labels
+    return found
+
+
+def _is_of_one_head(step: Step) -> bool:
+    return "heads" in step.labels and _size(step.value, step.labels.index("heads")) == 1
+
+
+def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int | None) -> int | None:
+    """How many results of ``value_head_dim`` numbers the product with weights reads that follows."""
+    value = attention.output
+    if attention.reason is not None or value_head_dim is None:
+        return None
+    for _ in range(_LIMIT):
+        uses = graph.uses(value)
+        if len(uses) != 1:
+            return None
+        node, port = uses[0].node, uses[0].port
+        if node.op == "MatMul" and port == 0 and not node.attributes["transpose_a"]:
+            width = _size(node.inputs[1], -1 if node.attributes["transpose_b"] else -2)
+            return width // value_head_dim if width is not None and width % value_head_dim == 0 else None
+        if node.op not in _MERGES:
+            return None
+        value = node.outputs[0]
+    return None

@@ -1,0 +1,174 @@
+"""What operators that compute attention as a whole say of it in their attributes and inputs.
+
+Sources: onnx.defs for Attention-23 to 25 (`left_window_size` leaves out the query's own position); ONNX Runtime's
+docs/ContribOperators.md for com.microsoft (`local_window_size` counts it, as its CPU kernel was seen to); OpenVINO's
+docs for ScaledDotProductAttention-13 and its input 5, the sink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.scales import Scaling, operand_factors, scaling_of
+from graphpass.analysis.masks.facts import MaskFacts, mask_facts
+from graphpass.analysis.shapes.constants import worked_out
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import INNER_CACHES
+
+__all__ = ["Heads", "keeps_window", "operator_heads", "operator_mask", "operator_scaling", "operator_sinks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""
+
+    heads: int | None = None
+    key_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ports:
+    """Inputs of an operator.
+
+    Attributes:
+        masks: What is added to the scores or selects them.
+        lengths: How many positions there are.
+        sink: One number a head that joins the Softmax.
+        is_causal: Attribute that hides keys behind the query; ``True`` where they always are.
+    """
+
+    masks: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
+    sink: int | None = None
+    is_causal: str | bool = True
+
+
+_PORTS = {
+    "ScaledDotProductAttention": _Ports(masks=(3,), sink=5, is_causal="causal"),
+    "Attention": _Ports(masks=(3,), lengths=(6,), is_causal="is_causal"),
+    "GroupQueryAttention": _Ports(masks=(10,), lengths=(5,), sink=11),
+    "SparseAttention": _Ports(lengths=(8,)),
+    "MultiHeadAttention": _Ports(masks=(4, 5), is_causal="unidirectional"),
+    "DecoderMaskedMultiHeadAttention": _Ports(masks=(3, 4)),
+    "com.microsoft.Attention": _Ports(masks=(3, 5), is_causal="unidirectional"),
+    "DecoderMaskedSelfAttention": _Ports(masks=(3, 5)),
+    "QAttention": _Ports(masks=(5,), is_causal="unidirectional"),
+}
+
+#: Inputs with the past keys and values, of operators that have one for each.
+_PASTS = {op: (ports[0][0], ports[1][0]) for op, ports in INNER_CACHES.items() if len(ports) == 2}
+
+#: Attributes that say how many heads the query has, and how many the keys and values.
+_HEADS, _KEY_HEADS = ("num_heads", "q_num_heads"), ("kv_num_heads",)
+
+
+def _input(node: Node, port: int | None) -> Value | None:
+    return node.inputs[port] if port is not None and port < len(node.inputs) else None
+
+
+def _number(node: Node, names: tuple[str, ...]) -> int | None:
+    return next((int(node.attributes[name]) for name in names if node.attributes.get(name)), None)
+
+
+def operator_heads(node: Node) -> Heads:
+    """Heads and their sizes, as far as attributes and shapes tell."""
+    heads, key_heads = _number(node, _HEADS), _number(node, _KEY_HEADS)
+    if node.op in {"com.microsoft.Attention", "QAttention", "DecoderMaskedSelfAttention"}:
+        return _of_weights(node, heads)
+    query, key, value = (_input(node, port) for port in range(3))
+    heads = heads or _size(query, 1, rank=4)
+    if key is None and value is None and query is not None and query.rank == 3:
+        # GroupQueryAttention with query, keys and values beside each other in one tensor.
+        whole = (heads or 0) + 2 * (key_heads or 0)
+        size = _divided(_size(query, 2, rank=3), whole if heads and key_heads else None)
+        return Heads(heads, key_heads, size, size)
+    if key_heads is None:
+        key_heads = heads if node.op.endswith("MultiHeadAttention") else _size(key, 1, rank=4)
+    past_key, past_value = (_input(node, port) for port in _PASTS.get(node.op, (None, None)))
+    head_dim = _head_size(query, heads) or _head_size(key, key_heads) or _head_size(past_key, None)
+    value_head_dim = _head_size(value, key_heads) or _head_size(past_value, None)
+    # One tensor of five axes holds keys and values, or all three.
+    return Heads(heads, key_heads, head_dim, value_head_dim or (head_dim if value is None else None))
+
+
+def _of_weights(node: Node, heads: int | None) -> Heads:
+    """Of operators whose weights make query, key and value out of the hidden state."""
+    sizes = node.attributes.get("qkv_hidden_sizes")
+    if sizes:
+        return Heads(heads, heads, _divided(int(sizes[0]), heads), _divided(int(sizes[2]), heads))
+    size = _divided(_size(_input(node, 1), 1, rank=2), 3 * heads if heads else None)
+    return Heads(heads, heads, size, size)
+
+
+def _head_size(value: Value | None, heads: int | None) -> int | None:
+    if value is None or not value.shape:
+        return None
+    if value.rank == 3:
+        return _divided(_size(value, 2, rank=3), heads)
+    last = value.shape[-1]
+    return last if isinstance(last, int) else None
+
+
+def _size(value: Value | None, axis: int, rank: int) -> int | None:
+    size = value.shape[axis] if value is not None and value.shape is not None and value.rank == rank else None
+    return size if isinstance(size, int) else None
+
+
+def _divided(size: int | None, heads: int | None) -> int | None:
+    return size // heads if size is not None and heads and size % heads == 0 else None
+
+
+def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
+    """The operator's scale, or its default of ``1 / sqrt(head_dim)``, and what query and key were scaled by before."""
+    given: float | None = node.attributes.get("scale") or None
+    is_given = given is not None
+    if node.op == "ScaledDotProductAttention" and (value := _input(node, 4)) is not None:
+        given, is_given = worked_out(graph, value), True
+    if not is_given and head_dim is not None:
+        given = head_dim**-0.5
+    before = [factor for port in (0, 1) for factor in operand_factors(graph, _input(node, port))]
+    if node.op in {"com.microsoft.Attention", "QAttention", "DecoderMaskedSelfAttention"}:
+        # Its inputs are the hidden state and weights.
+        before = []
+    return scaling_of([*before, given], float(node.attributes.get("softcap") or 0) or None)
+
+
+def operator_mask(graph: Graph, node: Node) -> MaskFacts:
+    """What hides or weighs positions."""
+    ports = _PORTS[node.op]
+    facts = MaskFacts()
+    is_causal = node.attributes.get(ports.is_causal) if isinstance(ports.is_causal, str) else True
+    if is_causal:
+        facts.parts.add("causal")
+    if any(_input(node, port) is not None for port in ports.lengths):
+        facts.parts.add("lengths")
+    for port in ports.masks:
+        mask = _input(node, port)
+        # OpenVINO does not read the mask of an attention that is causal.
+        if mask is None or (is_causal and node.op == "ScaledDotProductAttention"):
+            continue
+        if mask.rank == 1:
+            facts.parts.add("lengths")
+        else:
+            facts.add(mask_facts(graph, mask))
+    if node.op == "SparseAttention":
+        facts.unknown = f"the blocks of {node.name}"
+    local, left = (node.attributes.get(name, -1) for name in ("local_window_size", "left_window_size"))
+    facts.windows |= {int(local)} if local > 0 else set()
+    facts.windows |= {int(left) + 1} if left >= 0 else set()
+    return facts
+
+
+def operator_sinks(node: Node) -> bool:
+    """Whether the Softmax has a share for no position."""
+    value = _input(node, _PORTS[node.op].sink)
+    if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:
+        return False
+    return value is not None or bool(node.attributes.get("smooth_softmax", 0) > 0)
+
+
+def keeps_window(node: Node) -> bool:
+    """Whether the operator keeps no more in its cache than its window."""
+    return bool(node.attributes.get("sliding_window_cache"))

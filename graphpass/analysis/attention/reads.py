@@ -1,0 +1,164 @@
+"""Follows what attention reads as key and value back to the tensors that the model is given or keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from graphpass.analysis.attention.axis_trace import Labels, Via, before
+from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.operands import Operand, attention_operands
+from graphpass.analysis.attention.softmax import is_product
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import INNER_CACHES
+
+__all__ = ["Read", "attention_reads"]
+
+_BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
+
+#: What the axes of a key or value input of an operator mean, by rank: heads beside their sizes in the last axis, and
+#: MultiHeadAttention's keys and values in one tensor.
+_OPERATOR_LABELS: dict[int, Labels] = {
+    3: ("batch", "sequence", ("heads", "head_dim")),
+    4: _BHLD,
+    5: ("batch", "sequence", "heads", "part", "head_dim"),
+}
+
+Role = Literal["key", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """That attention reads a cache as it was before the step.
+
+    Attributes:
+        attention: Who reads it.
+        role: As what.
+        labels: What each of the cache's axes means.
+        vias: What lies on the way, from attention to the cache.
+    """
+
+    attention: Attention
+    role: Role
+    labels: Labels
+    vias: tuple[Via, ...]
+
+    def has(self, *kinds: str) -> bool:
+        """Whether one of these lies on the way."""
+        return any(via.kind in kinds for via in self.vias)
+
+
+Reads = dict[int, tuple[Read, ...]]
+
+
+def attention_reads(model: Model) -> Reads:
+    """For each Parameter and ReadValue (by node index) that attention reads as key or value, by whom."""
+    graph = model.graph
+    found: Reads = {}
+    for attention, role, value, labels in _starts(model):
+        for source, read in _follow(graph, attention, role, value, labels):
+            found[source.index] = (*found.get(source.index, ()), read)
+    return found
+
+
+Start = tuple[Attention, Role, Value, Labels]
+
+
+def _starts(model: Model) -> Iterator[Start]:
+    """What attention reads, and what the axes mean."""
+    graph = model.graph
+    last: dict[tuple[int, Role], tuple[Operand, Value]] = {}
+    for (index, port), operands in model.analysis(attention_operands).items():
+        for operand in operands:
+            key = (operand.attention.node.index, operand.role)
+            # Of all values on the way from a cache to attention, the last one made is what attention reads itself; but
+            # where that is of merged rows, the last one that tells batch and heads apart.
+            is_known = key in last and (_tells_heads(last[key][0]), last[key][1].node) >= (_tells_heads(operand), index)
+            if not is_known:
+                last[key] = (operand, graph.nodes[index].outputs[port])
+    for operand, value in last.values():
+        yield operand.attention, operand.role, value, operand.labels
+    for attention in model.analysis(find_attention):
+        yield from _operator_starts(attention)
+        yield from _further_keys(graph, attention)
+
+
+def _tells_heads(operand: Operand) -> bool:
+    return "rows" not in operand.labels
+
+
+def _operator_starts(attention: Attention) -> Iterator[Start]:
+    """The key and value inputs of an operator that could hold caches inside but has them outside."""
+    node = attention.node
+    ports = INNER_CACHES.get(node.op, ())
+    if not ports or any(past < len(node.inputs) and node.inputs[past] is not None for past, _ in ports):
+        return
+    roles: tuple[Role, Role] = ("key", "value")
+    for role, value in zip(roles, (attention.key, attention.value), strict=True):
+        if value is None and role == "value" and attention.key is not None and attention.key.rank == 5:
+            value = attention.key
+        if value is not None and value.rank in _OPERATOR_LABELS:
+            yield attention, role, value, _OPERATOR_LABELS[value.rank]
+
+
+#: Operators between the products whose sum the scores are and their Softmax.
+_SCORES = frozenset({"Add", "Subtract", "Multiply", "Divide", "Select", "Convert", "Identity", "Reshape", "Maximum"})
+
+
+def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
+    """The keys of scores that are a sum of products: one of content and one of positions, as MLA computes them."""
+    if attention.node.op != "Softmax" or attention.reason is None:
+        return
+    leading = graph.behind(attention.node.inputs[:1], lambda node: node.inputs if node.op in _SCORES else ())
+    products = [node for node in leading if is_product(graph, node)]
+    for product in products if len(products) > 1 else ():
+        key = product.inputs[1]
+        if key is not None and key.rank == 4:
+            swapped: Labels = ("batch", "heads", "head_dim", "sequence")
+            yield attention, "key", key, _BHLD if product.attributes["transpose_b"] else swapped
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    value: Value
+    labels: Labels
+    vias: tuple[Via, ...] = ()
+
+    def passed(self, kind: str) -> bool:
+        return any(via.kind == kind for via in self.vias)
+
+
+def _follow(
+    graph: Graph, attention: Attention, role: Role, value: Value, labels: Labels
+) -> Iterable[tuple[Node, Read]]:
+    pending = [_Place(value, labels)]
+    seen: set[tuple[int, int, Labels]] = set()
+    while pending:
+        place = pending.pop()
+        key = (place.value.node, place.value.port, place.labels)
+        if key in seen:
+            continue
+        seen.add(key)
+        node = graph.producer(place.value)
+        if node.op in {"Parameter", "ReadValue"}:
+            yield node, Read(attention, role, place.labels, place.vias)
+        elif not _is_far(node, place):
+            for step in before(graph, place.value, place.labels):
+                vias = place.vias if step.via is None else (*place.vias, step.via)
+                if step.via is None or step.via.kind != "weights" or not place.passed("weights"):
+                    pending.append(_Place(step.value, step.labels, vias))
+
+
+def _is_far(node: Node, place: _Place) -> bool:
+    """Whether ``node`` belongs to what the new keys and values are made of, or to another layer.
+
+    A latent cache is multiplied with weights once behind its Concat. What is added up before a product with weights is
+    a residual stream; following it would lead through all layers.
+    """
+    if node.op == "Add":
+        return place.passed("weights") and all(value is None or value.rank != 0 for value in node.inputs)
+    if node.op == "Concat":
+        return sum(via.kind == "join" and via.labels == ("sequence",) for via in place.vias) > 1
+    return False

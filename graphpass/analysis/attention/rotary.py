@@ -1,0 +1,26 @@
+"""Where the positions come from whose angles a model turns queries and keys by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.graph import Graph, Node
+
+__all__ = ["moved_positions", "positions_of_angles"]
+
+
+def moved_positions(graph: Graph) -> Node | None:
+    """The Add that makes positions of a Range from 0 and the length of the past, and feeds Sin or Cos."""
+    for node in positions_of_angles(graph):
+        if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.inputs if side is not None):
+            return node
+    return None
+
+
+def positions_of_angles(graph: Graph) -> Iterator[Node]:
+    """The nodes, up to sizes and Ranges, that what feeds Sin and Cos comes from."""
+    angles = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
+    return graph.behind(angles, lambda node: () if node.op in {"ShapeOf", "Range"} else node.inputs)

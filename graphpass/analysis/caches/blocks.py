@@ -1,0 +1,125 @@
+"""Says of each attention which caches it reads and what it is like, and of caches what their readers' windows mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from graphpass.analysis.attention.attributes import Details, attention_details, details_with
+from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.caches.evidence import kept_positions
+from graphpass.analysis.caches.pairs import Pair
+from graphpass.analysis.caches.updates import find_updates
+from graphpass.ir.cache import AttentionBlock, Cache
+from graphpass.ir.graph import Graph
+from graphpass.ir.model import Model
+
+__all__ = ["attention_blocks", "beyond_reach", "with_windows"]
+
+#: For each cache (by the name of its read), the attentions (by node index) that read it.
+Readers = dict[str, tuple[int, ...]]
+
+
+def attention_blocks(
+    model: Model, caches: Sequence[Cache], readers: Readers, pairs: Sequence[Pair]
+) -> tuple[AttentionBlock, ...]:
+    """Every attention of ``model``, in execution order.
+
+    Args:
+        model: Without branches.
+        caches: All of its caches.
+        readers: Who reads them.
+        pairs: Their pasts and presents.
+    """
+    by_name = {pair.read.name: pair for pair in pairs}
+    windows = {
+        cache.name: window
+        for cache in caches
+        if cache.kind == "kv" and cache.read in by_name
+        for window in [_state_window(model.graph, by_name[cache.read])]
+        if window is not None
+    }
+    of_node: dict[int, list[Cache]] = {}
+    for cache in caches:
+        for index in readers.get(cache.read, ()):
+            of_node.setdefault(index, []).append(cache)
+    return tuple(
+        _block(attention, details, of_node.get(attention.node.index, []), windows)
+        for attention, details in zip(model.analysis(find_attention), model.analysis(attention_details), strict=True)
+    )
+
+
+def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[AttentionBlock, ...]:
+    """``blocks``, of which those in bodies of loops and branches, which passes do not reach, are not fusable."""
+    reached = {attention.node.name for attention in model.analysis(find_attention)}
+    reason = "it is in the body of a loop or branch"
+    return tuple(
+        block
+        if block.node in reached or block.form != "decomposed" or not block.fusable
+        else replace(block, fusable=False, reason=reason)
+        for block in blocks
+    )
+
+
+def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> tuple[Cache, ...]:
+    """``caches`` with a line of evidence where those who read one hide positions that it keeps."""
+    windows: dict[str, set[int | None]] = {}
+    for block in blocks:
+        for name in {block.key, block.value} - {None}:
+            windows.setdefault(str(name), set()).add(block.window if block.window_in == "mask" else None)
+    told = []
+    for cache in caches:
+        mine = windows.get(cache.name, {None})
+        if cache.kind == "kv" and None not in mine:
+            widest = max(window for window in mine if window is not None)
+            line = f"a window of {widest} in the mask only; the cache keeps all positions"
+            cache = replace(cache, evidence=(*cache.evidence, line))
+        told.append(cache)
+    return tuple(told)
+
+
+def _state_window(graph: Graph, pair: Pair) -> int | Literal["unknown"] | None:
+    """How many positions the cache of ``pair`` keeps, where it drops old ones."""
+    for update in find_updates(graph, pair):
+        kept = kept_positions(graph, update)
+        if kept is not None:
+            return kept[1] if kept[1] is not None else "unknown"
+    return None
+
+
+def _block(
+    attention: Attention, details: Details, mine: Sequence[Cache], windows: dict[str, int | Literal["unknown"]]
+) -> AttentionBlock:
+    key = next((cache for cache in mine if cache.role in {"key", "cross_key"}), None)
+    value = next((cache for cache in mine if cache.role in {"value", "cross_value"}), None)
+    if key is None and value is None:
+        # One cache that holds both.
+        key = value = next((cache for cache in mine if cache.kind in {"kv", "cross"}), None)
+    details = details_with(details, key, value)
+    layers = {cache.layer for cache in mine} - {None}
+    window = details.window
+    place: Literal["state", "mask"] | None = "mask" if window is not None else None
+    kept = windows.get(key.name) if key is not None else None
+    if kept is not None or (details.keeps_window and window is not None):
+        window, place = (kept if isinstance(kept, int) and window is None else window), "state"
+    return AttentionBlock(
+        node=attention.node.name,
+        form=attention.node.op if attention.is_fused else "decomposed",
+        key=key.name if key is not None else None,
+        value=value.name if value is not None else None,
+        fusable=attention.reason is None,
+        reason=attention.reason,
+        layer=layers.pop() if len(layers) == 1 else None,
+        heads=details.heads.heads,
+        key_heads=details.heads.key_heads,
+        head_dim=details.heads.head_dim,
+        value_head_dim=details.heads.value_head_dim,
+        scale=details.scaling.scale,
+        factors=details.scaling.factors,
+        mask=details.mask,
+        softcap=details.scaling.softcap,
+        sinks=details.sinks,
+        window=window,
+        window_in=place,
+    )

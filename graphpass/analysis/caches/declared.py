@@ -1,0 +1,120 @@
+"""Applies what a user says of a cache, after checking that the graph does not say otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from graphpass.analysis.caches.classify import Found
+from graphpass.analysis.caches.growth import growth_of, state_batch_axis
+from graphpass.analysis.caches.pairs import Pair, same_tensor
+from graphpass.analysis.caches.updates import find_updates
+from graphpass.errors import UsageError
+from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.declaration import Declaration
+from graphpass.ir.model import Model
+
+__all__ = ["apply_declarations"]
+
+
+def apply_declarations(
+    model: Model, declarations: tuple[Declaration, ...], found: dict[Pair, Found]
+) -> dict[Pair, Found]:
+    """``found`` with what ``declarations`` say of those whose kind is not known.
+
+    Raises:
+        UsageError: GP219 the graph contradicts a declaration; GP217 nothing of that name is carried.
+    """
+    said = {declaration.name: declaration for declaration in declarations}
+    names = [entry.cache.name for entry in found.values()]
+    for name in said:
+        if name not in names:
+            hint = f"the model carries {', '.join(names[:6])}" if names else "no tensor goes from an input to an output"
+            raise UsageError("GP217", f"{name} is said to be a cache, but nothing of that name is carried", hint)
+    return {
+        pair: _declared(model, pair, entry, said[entry.cache.name]) if entry.cache.name in said else entry
+        for pair, entry in found.items()
+    }
+
+
+def _declared(model: Model, pair: Pair, entry: Found, said: Declaration) -> Found:
+    cache = entry.cache
+    if cache.kind != "unknown":
+        against = _against_what_is_known(cache, said)
+        if against is None:
+            return entry
+    else:
+        against = _against_the_rank(cache, said) or _against_the_dataflow(model, pair, said)
+    if against is not None:
+        raise UsageError(
+            "GP219",
+            f"cache {cache.name} is said to be {_text(said)}, but {against}",
+            "`graphpass why MODEL CACHE` tells what the graph says",
+        )
+    agrees = f"declared to be {_text(said)}; {_support(model, pair, said)}"
+    axes = said.axes
+    if axes.batch is None and pair.present is not None:
+        batch = cache.axes.batch if cache.axes.batch is not None else state_batch_axis(model, pair.past, pair.present)
+        axes = replace(axes, batch=None if batch in asdict(axes).values() else batch)
+    declared = replace(cache, kind=said.kind, role=said.role, axes=axes, evidence=(*cache.evidence, agrees))
+    return replace(entry, cache=declared)
+
+
+def _text(said: Declaration) -> str:
+    places = [f"{name} on axis {place}" for name, place in asdict(said.axes).items() if place is not None]
+    return ", ".join([said.kind, *places])
+
+
+def _against_what_is_known(cache: Cache, said: Declaration) -> str | None:
+    if cache.kind != said.kind:
+        return f"it is {cache.kind}: {'; '.join(cache.evidence)}"
+    known: dict[str, int | None] = asdict(cache.axes)
+    for name, place in asdict(said.axes).items():
+        if place is not None and place != known[name]:
+            where = "there is no such axis" if known[name] is None else f"it is on axis {known[name]}"
+            return f"{name} is not on axis {place}: {where}"
+    return None
+
+
+def _against_the_rank(cache: Cache, said: Declaration) -> str | None:
+    if cache.shape is None:
+        return None
+    high = [f"{name}={place}" for name, place in asdict(said.axes).items() if (place or 0) >= len(cache.shape)]
+    return f"it has {len(cache.shape)} axes: {high[0]} is beyond them" if high else None
+
+
+def _against_the_dataflow(model: Model, pair: Pair, said: Declaration) -> str | None:
+    stays = pair.present is None or same_tensor(model.graph, pair.present) == pair.past
+    if said.kind == "cross":
+        return None if stays else "each step replaces it"
+    if stays:
+        return "no step changes it"
+    growth = growth_of(model, pair.past, pair.present)
+    growing = [axis for axis, one in enumerate(growth) if one == "grows"]
+    other = [axis for axis in growing if axis != said.axes.sequence]
+    if other:
+        return f"it grows along axis {other[0]}"
+    if said.kind == "kv" and growth and growth[_sequence(said.axes)] in {"fixed", "kept"}:
+        written = {axis for update in find_updates(model.graph, pair) if not update.appends for axis in update.axes}
+        if said.axes.sequence not in written:
+            return f"its size along axis {said.axes.sequence} stays what it was, and nothing is written into it there"
+    return None
+
+
+def _support(model: Model, pair: Pair, said: Declaration) -> str:
+    growth = growth_of(model, pair.past, pair.present)
+    axes = [_sequence(said.axes)] if said.kind == "kv" else range(len(growth))
+    known = [f"axis {axis} {_WORDS[growth[axis]]}" for axis in axes if axis < len(growth)]
+    return f"in the graph {', '.join(known)}" if known else "the graph does not say otherwise"
+
+
+_WORDS = {
+    "fixed": "is of a fixed size",
+    "kept": "is as long as before",
+    "grows": "grows",
+    "unknown": "is of a size that is not told",
+}
+
+
+def _sequence(axes: Axes) -> int:
+    assert axes.sequence is not None
+    return axes.sequence

@@ -1,0 +1,70 @@
+"""Whether a carried tensor grows from step to step, axis by axis, by the sizes that the model fixes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from graphpass.analysis.shapes.estimated import infer_sizes
+from graphpass.analysis.shapes.linear_size import Size
+from graphpass.ir.graph import Value
+from graphpass.ir.model import Model
+
+__all__ = ["Growth", "growth_of", "state_batch_axis"]
+
+Growth = Literal["fixed", "kept", "grows", "unknown"]
+
+
+def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth, ...]:
+    """What becomes of each axis of a carried tensor in a step.
+
+    ``fixed`` is always of the same size, ``kept`` of the size of before, ``grows`` that and something added. With
+    ``unknown`` the model does not say; the number of tokens in the step is no size of a state's own. Nothing where no
+    rank is known, or nothing is written back.
+    """
+    if present is None or past.rank is None:
+        return ()
+    sizes = model.analysis(infer_sizes)
+    old, new = sizes.shape(past), sizes.shape(present)
+    if old is None or new is None or len(old) != len(new):
+        return tuple("unknown" for _ in past.shape or ())
+    _, steps = model.analysis(_token_sizes)
+    return tuple(_growth(before, after, steps) for before, after in zip(old, new, strict=True))
+
+
+def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
+    if after.plain is None and after in steps:
+        return "unknown"
+    if before == after:
+        return "kept" if before.plain is None else "fixed"
+    added = after - before
+    if (before.plain is not None or before.dimension is not None) and _rises(added, before):
+        return "grows"
+    # A fixed size stays: the next step takes what this one makes.
+    return "fixed" if before.plain is not None or after.plain is not None else "unknown"
+
+
+def _rises(added: Size, before: Size) -> bool:
+    """Whether what is added to ``before`` is more than nothing, and is known to be added."""
+    is_sum = before.plain is None or added.plain is not None
+    return is_sum and added.is_natural
+
+
+def state_batch_axis(model: Model, past: Value, present: Value) -> int:
+    """The axis of a carried tensor whose size is the batch of the token inputs; the first where that is not told."""
+    sizes = model.analysis(infer_sizes)
+    batches, _ = model.analysis(_token_sizes)
+    shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
+    found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.plain is None}
+    return found.pop() if len(found) == 1 else 0
+
+
+def _token_sizes(model: Model) -> tuple[set[Size], set[Size]]:
+    """The sizes of both axes of the inputs that hold ids, matrices of integers: batches and steps."""
+    sizes = model.analysis(infer_sizes)
+    values = [node.outputs[0] for node in model.graph.of_op("Parameter") if _may_be_tokens(node.outputs[0])]
+    shapes = [shape for value in values if (shape := sizes.shape(value)) is not None]
+    return {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
+
+
+def _may_be_tokens(value: Value) -> bool:
+    return value.rank == 2 and value.element_type in {"i64", "i32"}

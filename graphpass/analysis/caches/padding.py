@@ -1,0 +1,41 @@
+"""Whether padding in front of a prompt stays out of the states that are no positions of attention."""
+
+from __future__ import annotations
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.ir.cache import Cache
+from graphpass.ir.model import Model
+
+__all__ = ["absorbs_attention", "absorbs_padding"]
+
+#: Through attention a mask hides padding from other positions, and its size is no mask.
+_NO_WAY = frozenset({"ScaledDotProductAttention", "ShapeOf", "Softmax"})
+
+
+def absorbs_padding(model: Model, cache: Cache) -> bool:
+    """Whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
+
+    Args:
+        model: The model.
+        cache: One of its linear caches: what enters it stays in it.
+    """
+    return cache.write not in model.analysis(_masked_writes)
+
+
+def absorbs_attention(model: Model, cache: Cache) -> bool:
+    """Whether what is written into ``cache``, a linear one of ``model``, is computed from what attention gives."""
+    graph = model.graph
+    attention = {found.node.index for found in model.analysis(find_attention)}
+    written = next(node for node in graph.of_op("Assign", "Result") if node.name == cache.write)
+    return any(node.index in attention for node in graph.behind(written.inputs[:1], lambda node: node.inputs))
+
+
+def _masked_writes(model: Model) -> set[str]:
+    """The names of the Assigns and Results that an attention mask reaches."""
+    masked: set[int] = set()
+    for node in model.graph.nodes:
+        if (node.op == "Parameter" and node.name == "attention_mask") or (
+            node.op not in _NO_WAY and any(value is not None and value.node in masked for value in node.inputs)
+        ):
+            masked.add(node.index)
+    return {node.name for node in model.graph.of_op("Assign", "Result") if node.index in masked}

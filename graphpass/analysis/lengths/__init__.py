@@ -1,0 +1,1 @@
+"""Lengths: which dimensions are equal, and what depends on positions."""

@@ -1,0 +1,98 @@
+"""Masks that a model keeps as a constant, place by place, and cuts to the step: GPT-Neo's and GPT-2's ``bias``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.masks.constants import LARGEST_MASK, band_of
+from graphpass.ir.slices import starts_at_first
+from graphpass.ir.values import one_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.analysis.lengths.proven import Lengths
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.graph import Graph, Node, Value
+
+__all__ = ["MaskBuffer", "find_mask_buffers"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskBuffer:
+    """A condition ``[.., queries, keys]`` cut from a constant in which a query sees itself and some before it.
+
+    Attributes:
+        condition: What is left of the constant. Its last row is that of the last column's place.
+        window: How many positions a query sees, itself included.
+        holds: Whether the condition is that a position is seen; else that it is hidden.
+    """
+
+    condition: Value
+    window: int
+    holds: bool
+
+
+def find_mask_buffers(model: OpenVINOModel) -> tuple[MaskBuffer, ...]:
+    """The constants that hold a window, cut to the places of all keys and, of the queries, to the last of these."""
+    graph = model.graph
+    bands = []
+    for node in graph.of_op("Constant"):
+        shape = node.outputs[0].shape or ()
+        is_square = len(shape) > 1 and shape[-1] == shape[-2]
+        held = graph.constant(node.outputs[0], LARGEST_MASK) if is_square and _is_condition(node) else None
+        band = band_of(held != 0) if held is not None else None
+        if held is not None and band is not None and band[0] < held.shape[-1]:
+            bands.append((node, *band))
+    if not bands:
+        return ()
+    sizes = find_lengths(model)
+    return tuple(
+        MaskBuffer(cut.condition, window, holds)
+        for node, window, holds in bands
+        for cut in _cuts(graph, node)
+        if cut.rows is not None and cut.columns is not None and _ends_alike(graph, cut.rows, cut.columns, sizes)
+    )
+
+
+def _is_condition(node: Node) -> bool:
+    return node.outputs[0].element_type == "boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What is left of a constant, and the Slices that left it."""
+
+    condition: Value
+    rows: Node | None = None
+    columns: Node | None = None
+
+
+def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
+    """What is left of ``buffer`` behind at most one Slice along each axis."""
+    pending = [_Cut(buffer.outputs[0])]
+    while pending:
+        cut = pending.pop()
+        yield cut
+        for use in graph.uses(cut.condition):
+            axis = _sliced_axis(graph, use.node) if use.port == 0 else None
+            if axis == -2 and cut.rows is None:
+                pending.append(_Cut(use.node.outputs[0], use.node, cut.columns))
+            elif axis == -1 and cut.columns is None:
+                pending.append(_Cut(use.node.outputs[0], cut.rows, use.node))
+
+
+def _sliced_axis(graph: Graph, node: Node) -> int | None:
+    """Along which one axis, counted from the end, ``node`` keeps a range of places."""
+    if node.op != "Slice" or len(node.inputs) != 5 or node.outputs[0].rank is None:
+        return None
+    step, axis = one_number(graph, node.inputs[3]), one_number(graph, node.inputs[4])
+    return int(axis) % node.outputs[0].rank - node.outputs[0].rank if step == 1 and axis is not None else None
+
+
+def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Lengths) -> bool:
+    """Whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
+    stops = [sizes.value(slice_.native.input_value(2)) for slice_ in (rows, columns)]
+    return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

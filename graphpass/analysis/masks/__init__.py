@@ -1,0 +1,1 @@
+"""Masks: what hides or weighs positions."""

@@ -1,0 +1,98 @@
+"""What a mask shows that a model keeps as a constant, position by position."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.ir.ports import MASKED_BELOW
+from graphpass.ir.slices import SLICES
+
+if TYPE_CHECKING:
+    import numpy
+
+    from graphpass.ir.graph import Graph, Node, Value
+
+__all__ = ["LARGEST_MASK", "band_of", "constant_bias", "constant_window", "seen_in"]
+
+#: Elements of the largest mask that is read: 4096 positions by 4096.
+LARGEST_MASK = 1 << 24
+
+
+def seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
+    """Where a constant mask lets positions be seen, or the reverse; ``None`` where its numbers say more than that."""
+    import numpy
+
+    zero: numpy.ndarray = numpy.equal(constant, 0)
+    if constant.dtype.kind != "f":
+        return ~zero
+    if not (~zero & (constant > MASKED_BELOW)).any():
+        return zero
+    # Ones, which are turned into what is added later on, are a mask, too.
+    return ~zero if (zero | (constant == 1)).all() else None
+
+
+def band_of(seen: numpy.ndarray) -> tuple[int, bool] | None:
+    """The window of a square mask, as large as the mask where it is causal alone, and whether what it marks is seen.
+
+    Args:
+        seen: Boolean; the last two axes are queries and keys.
+    """
+    import numpy
+
+    rows, columns = seen.shape[-2:] if seen.ndim > 1 else (0, 1)
+    planes = seen.reshape(-1, rows, columns) if rows == columns else seen[:0]
+    if not len(planes) or not (planes == planes[0]).all():
+        return None
+    behind = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
+    for marks_seen in (True, False):
+        candidate = planes[0] if marks_seen else ~planes[0]
+        last = int(candidate[-1].sum())
+        if last > 1 and (candidate == ((behind <= 0) & (behind > -last))).all():
+            return last, marks_seen
+    return None
+
+
+def constant_window(graph: Graph, mask: Value | None) -> Node | None:
+    """A constant, position by position, in ``mask`` that hides more than what comes later."""
+    import numpy
+
+    for node in graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
+        shape = node.outputs[0].shape if node.op == "Constant" else None
+        if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
+            continue
+        held = graph.constant(node.outputs[0], LARGEST_MASK)
+        # Other whole numbers than 0 and 1 are no mask, but distances perhaps.
+        if held is None or held.size < 2 or (held.dtype.kind != "f" and not numpy.isin(held, (0, 1)).all()):
+            continue
+        seen = seen_in(held)
+        if seen is not None:
+            earlier = seen[..., numpy.tri(held.shape[-1], dtype=bool)]
+            if not (earlier == earlier.flat[0]).all():
+                return node
+    return None
+
+
+def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
+    """A constant with a number for each place of a cache, cut to as many as there are, in what is added to scores."""
+    for node in graph.behind([mask], _numbers_of):
+        whole, cut = node.inputs[0] if node.op in SLICES else None, node.outputs[0]
+        if whole is None or not whole.shape or not cut.shape:
+            continue
+        if not isinstance(whole.shape[-1], int) or isinstance(cut.shape[-1], int):
+            continue
+        held = list(graph.behind([whole], _numbers_of))
+        if any(source.op in {"Parameter", "ReadValue"} for source in held):
+            continue
+        for source in held:
+            shape = source.outputs[0].shape if source.op == "Constant" else None
+            if not shape or shape[-1] != whole.shape[-1]:
+                continue
+            numbers = graph.constant(source.outputs[0], LARGEST_MASK)
+            if numbers is not None and seen_in(numbers.astype("float64")) is None:
+                return source
+    return None
+
+
+def _numbers_of(node: Node) -> tuple[Value | None, ...]:
+    """Whence the numbers come that ``node`` makes; none where it tells sizes or whether a condition holds."""
+    return () if node.op == "ShapeOf" or node.outputs[0].element_type == "boolean" else node.inputs

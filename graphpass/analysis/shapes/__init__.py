@@ -1,0 +1,1 @@
+"""Shapes: sizes of tensors, and constants that are computed from them."""

@@ -1,0 +1,1 @@
+"""What is written beside a model, and folders of several models."""

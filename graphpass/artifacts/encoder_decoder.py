@@ -1,0 +1,101 @@
+"""Folders that hold an encoder and its decoder, by the names that optimum gives the files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphpass.errors import UsageError
+
+__all__ = ["DECODER_FILE", "ENCODER_FILE", "EncoderDecoder", "find_encoder_decoder", "folder_of_part"]
+
+#: What the results are called; openvino.genai and optimum-intel read these names.
+ENCODER_FILE, DECODER_FILE = "openvino_encoder_model.xml", "openvino_decoder_model.xml"
+
+_EXPORT = "export it with a task that ends in -with-past"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderDecoder:
+    """The files of one model.
+
+    Attributes:
+        encoder: Computes hidden states.
+        decoder: Computes a step from hidden states or caches of them, and its own past.
+        first: Computes the first step, and the caches of the hidden states; ``None`` where ``decoder`` does that.
+    """
+
+    encoder: Path
+    decoder: Path
+    first: Path | None
+
+    @property
+    def merged(self) -> bool:
+        """Whether one file holds both decoders, as branches of an If."""
+        return self.first == self.decoder
+
+
+def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
+    """The files in folder ``path``.
+
+    Returns:
+        ``None`` where it is no folder, or holds no encoder.
+
+    Raises:
+        UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder; GP227, files of another kind
+            of encoder-decoder models.
+    """
+    try:
+        names = {file.name for file in path.iterdir()}
+    except OSError:  # `graphpass.ir.model.find_model` says why
+        return None
+    found = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
+    if names.issuperset(_BUILDER):
+        reason = f"{path} holds an encoder that fills the caches of cross attention itself, as ONNX Runtime GenAI wants"
+        raise UsageError("GP227", reason, "export the model with optimum instead")
+    if not found:
+        return None
+    if len(found) > 1:
+        reason = f"{path} holds an encoder in ONNX and one in OpenVINO IR"
+        raise UsageError("GP225", reason, "move one of the two models into a folder of its own")
+    prefix, suffix = found[0]
+    encoder, first, later, merged = (path / f"{prefix}{part}{suffix}" for part in _PARTS)
+    if first.is_file() and later.is_file():
+        return EncoderDecoder(encoder, later, first)
+    if merged.is_file():
+        return EncoderDecoder(encoder, merged, merged)
+    if later.is_file():
+        reason = f"{path} holds {later.name}, but not {first.name}, which fills the caches of cross attention"
+        raise UsageError("GP225", reason, _EXPORT)
+    if not first.is_file():
+        raise UsageError("GP225", f"{path} holds {encoder.name}, but no decoder", f"add {first.name}")
+    if suffix == ".onnx" or not _is_stateful(first):
+        reason = f"{path} holds {first.name}, which keeps nothing, but not {later.name}"
+        raise UsageError("GP225", reason, _EXPORT)
+    return EncoderDecoder(encoder, first, None)
+
+
+def folder_of_part(file: Path) -> Path | None:
+    """The folder of an encoder and a decoder of which ``file`` is one, by its name; ``None`` where it is none."""
+    for prefix, suffix in _FORMS:
+        parts = [file.with_name(f"{prefix}{part}{suffix}") for part in _PARTS]
+        if file in parts and os.path.isfile(parts[0]) and any(map(os.path.isfile, parts[1:])):
+            return file.parent
+    return None
+
+
+#: Files of ONNX Runtime GenAI's builder.
+_BUILDER = ("encoder.onnx", "decoder.onnx")
+
+#: What optimum calls the encoder and its decoders.
+_PARTS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
+
+#: What optimum puts around the names of files.
+_FORMS = (("", ".onnx"), ("openvino_", ".xml"))
+
+
+def _is_stateful(decoder: Path) -> bool:
+    from graphpass.ir.model import load
+
+    return any(True for _ in load(decoder).graph.of_op("ReadValue"))

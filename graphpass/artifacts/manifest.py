@@ -1,0 +1,187 @@
+"""What a result was made from and how, in a file beside it, by which the same work can be skipped the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from graphpass.artifacts.companions import companions
+from graphpass.engine.manager import Changed, Skipped
+from graphpass.engine.pipeline import format_passes
+from graphpass.engine.registry import distributions
+from graphpass.errors import ReadError
+from graphpass.reports.diff.weights import digest_of_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from graphpass.engine.manager import Pass, PassRecord
+    from graphpass.ir.model import Model
+
+__all__ = ["describe", "graphs_of", "manifest_of", "stale", "write_manifest"]
+
+#: The form of the file, to be raised when an older one cannot be compared any more.
+_FORM = 2
+
+_LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
+
+
+def manifest_of(result: Path, *, is_file: bool) -> Path:
+    """Where the manifest of a result lies: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
+    return result.parent / f"{result.name}.graphpass.json" if is_file else result / "graphpass.json"
+
+
+def describe(
+    models: Model | Mapping[str, Model],
+    passes: Sequence[Pass[Any]] | Mapping[str, Sequence[Pass[Any]]],
+    options: Mapping[str, Any],
+    *,
+    weights: bool,
+) -> dict[str, Any]:
+    """What a result is to be made from, and how. The same description gives the same result.
+
+    Args:
+        models: The input, as it was read; or several by what they are, ``"encoder"``, which lie in one folder.
+        passes: The pipeline; of each part of the result, where there are several.
+        options: Whatever else the result depends on.
+        weights: Whether to tell what the weights hold. They are read for that once; see `digests_of`.
+
+    Raises:
+        ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
+            the model was read.
+    """
+    found: dict[str, Any]
+    if isinstance(models, Mapping):
+        found = {name: _source(model, weights=weights) for name, model in models.items()}
+        found |= _beside(next(iter(models.values())))
+    else:
+        found = _source(models, weights=weights) | _beside(models)
+    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
+    pipeline: Any
+    if isinstance(passes, Mapping):
+        pipeline = {name: format_passes(each) for name, each in passes.items()}
+    else:
+        pipeline = format_passes(passes)
+    return {
+        "manifest": _FORM,
+        "input": found,
+        "versions": dict(sorted(versions.items())),
+        "options": dict(options),
+        "pipeline": pipeline,
+    }
+
+
+def write_manifest(
+    path: Path,
+    described: Mapping[str, Any],
+    records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
+    graphs: Sequence[str],
+) -> None:
+    """Write the manifest of the result in a staged folder; no times are in it: the same work gives the same bytes.
+
+    Args:
+        path: The file to write, beside the result.
+        described: What `describe` said before the work.
+        records: What each pass did; of each pipeline, where there are several.
+        graphs: Names of the result's graph files. They are told by digest; weights, which another result may share and
+            add to, by their size.
+
+    Raises:
+        OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
+    """
+    files = sorted(file for file in path.parent.rglob("*") if file.is_file())
+    output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
+    for graph in graphs:
+        output[graph]["sha256"] = _digest(path.parent / graph)
+    passes: Any
+    if isinstance(records, Mapping):
+        passes = {name: [_told(record) for record in each] for name, each in records.items()}
+    else:
+        passes = [_told(record) for record in records]
+    told = {**described, "passes": passes, "graphs": list(graphs), "output": output}
+    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+def stale(path: Path, described: Mapping[str, Any]) -> str | None:
+    """Why the result beside a manifest is not what the described work would give; ``None`` where it is.
+
+    Args:
+        path: The manifest.
+        described: What `describe` says, weights included.
+    """
+    if not path.is_file():
+        return "there is no earlier result"
+    try:
+        told = json.loads(path.read_bytes())
+        output = {path.parent / name: file for name, file in told["output"].items()}
+        before = {key: told[key] for key in described}
+        if change := _first_change(before, dict(described)):
+            return change
+        for file, known in output.items():
+            if not file.resolve().is_relative_to(path.parent.resolve()):
+                return f"{path.name} is damaged, or another program's"
+            if not file.is_file():
+                return f"{file.name} is missing"
+            if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
+                return f"{file.name} was changed since it was written"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return f"{path.name} is damaged, or another program's"
+    return None
+
+
+def graphs_of(path: Path) -> tuple[Path, ...]:
+    """The graph files of the result beside a manifest that is not stale."""
+    return tuple(path.parent / str(name) for name in json.loads(path.read_bytes())["graphs"])
+
+
+def _source(model: Model, *, weights: bool) -> dict[str, Any]:
+    assert model.path is not None
+    found = {"file": model.path.name, "sha256": _digest(model.path)}
+    return found | {"weights": digest_of_weights(model)} if weights else found
+
+
+def _beside(model: Model) -> dict[str, Any]:
+    assert model.path is not None
+    return {"beside": {file.name: _digest(file) for file in companions(model.path, "onnx")}}
+
+
+def _first_change(before: Any, after: Any) -> str | None:
+    pending = [("", before, after)]
+    while pending:
+        name, before, after = pending.pop(0)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            keys = {**before, **after}
+            pending[:0] = [(f"{name} {key}".strip(), before.get(key), after.get(key)) for key in keys]
+        elif name.startswith("input ") and name.endswith(" weights") and before is None:
+            return "what the weights held was not noted; --if-changed notes it"
+        elif name.startswith("input "):
+            return f"{name} changed"
+        else:
+            return f"{name} was {before!r} and is {after!r}"
+    return None
+
+
+def _told(record: PassRecord) -> dict[str, Any]:
+    result = record.result
+    if isinstance(result, Skipped):
+        return {"pass": record.step.name, "skipped": result.reason}
+    statistics = dict(result.statistics) if isinstance(result, Changed) else {}
+    told = {"pass": record.step.name, "changed": isinstance(result, Changed)}
+    return told | {"did": statistics} if statistics else told
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(2**20):
+                found.update(chunk)
+    except OSError as error:
+        raise ReadError("GP111", f"{path} cannot be read: {error.strerror}") from error
+    return found.hexdigest()

@@ -1,0 +1,1 @@
+"""ONNX and OpenVINO: models, graph builders, rewriters, files."""

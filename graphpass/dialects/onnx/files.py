@@ -1,0 +1,113 @@
+"""The files of an ONNX model: the graph, and its external data."""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+import onnx
+
+from graphpass.dialects.onnx.tensors import SMALL, external_files, is_external, rebuilt
+from graphpass.errors import WriteError
+from graphpass.storage.kernel_copy import copy_file
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+__all__ = ["PROTO_LIMIT", "stage_onnx"]
+
+#: Protobuf's own limit on one message, in bytes.
+PROTO_LIMIT = 2**31 - 1
+
+#: Tensors start at multiples of this, so that a memory-mapped file can be used in place.
+_ALIGNMENT = 4096
+
+
+def stage_onnx(
+    proto: onnx.ModelProto,
+    source: Path | None,
+    folder: Path,
+    file_name: str,
+    *,
+    link: bool = False,
+    limit: int = PROTO_LIMIT,
+) -> None:
+    """Write a model and its external data into an empty folder.
+
+    Args:
+        proto: The model; it is left as it is.
+        source: The file it was read from.
+        folder: Where to write.
+        file_name: Name of the ``.onnx`` file.
+        link: Whether data files may be hard links to the source's.
+        limit: Bytes above which large tensors leave the ``.onnx`` file for a data file of their own.
+
+    Raises:
+        ReadError: GP105, external data is not where the model says.
+        WriteError: GP503, the model is over the limit without its large tensors, too.
+        OSError: The file system's words.
+    """
+    files = external_files(proto, source)
+    for location, file in files.items():
+        target = folder / location
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _copy(file, target, link=link)
+    if proto.ByteSize() > limit:
+        proto = _without_weights(proto, folder, _free_name(file_name, files))
+        if (size := proto.ByteSize()) > limit:
+            raise WriteError("GP503", f"{file_name} takes {size} bytes without its weights; {limit} can be written")
+    (folder / file_name).write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _without_weights(proto: onnx.ModelProto, folder: Path, name: str) -> onnx.ModelProto:
+    with (folder / name).open("xb") as stream:
+        return rebuilt(proto, lambda tensor: _moved(tensor, name, stream))
+
+
+def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.TensorProto | None:
+    """A reference to the tensor's data, appended to ``stream``; ``None`` where it stays in the graph."""
+    if is_external(tensor) or not tensor.HasField("raw_data"):
+        return None
+    raw = tensor.raw_data
+    if len(raw) <= SMALL:
+        return None
+    stream.write(bytes(-stream.tell() % _ALIGNMENT))
+    moved = onnx.TensorProto(
+        name=tensor.name,
+        data_type=tensor.data_type,
+        dims=tensor.dims,
+        doc_string=tensor.doc_string,
+        data_location=onnx.TensorProto.EXTERNAL,
+        metadata_props=tensor.metadata_props,
+    )
+    for key, value in (("location", location), ("offset", str(stream.tell())), ("length", str(len(raw)))):
+        moved.external_data.add(key=key, value=value)
+    stream.write(raw)
+    return moved
+
+
+def _free_name(file_name: str, taken: Collection[str]) -> str:
+    name, number = f"{file_name}.data", 0
+    while name in taken:
+        number += 1
+        name = f"{file_name}.{number}.data"
+    return name
+
+
+def _copy(file: Path, target: Path, *, link: bool) -> None:
+    if link:
+        try:
+            os.link(file, target)
+        except OSError:  # another file system, or one without links
+            pass
+        else:
+            return
+    if not target.exists():
+        copy_file(file, target)
+    elif not filecmp.cmp(file, target, shallow=False):
+        raise FileExistsError(
+            errno.EEXIST, "another model written with this one has other data of this name", str(target)
+        )

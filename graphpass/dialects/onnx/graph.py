@@ -1,0 +1,373 @@
+"""The dialect-neutral view of an ONNX model."""
+
+from __future__ import annotations
+
+import functools
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import onnx
+from onnx import numpy_helper
+
+from graphpass.dialects.onnx.opset import ONNX_DOMAINS
+from graphpass.dialects.onnx.tensors import embedded
+from graphpass.dialects.onnx.walk import bodies, captured, in_order, inferred
+from graphpass.errors import ReadError
+from graphpass.ir.graph import Graph, Node, Value, positive_axis
+from graphpass.ir.model import Dimension
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from graphpass.dialects.onnx.model import OnnxModel
+
+__all__ = ["build"]
+
+#: ONNX operators whose meaning OpenVINO calls by another name.
+_OPENVINO_NAMES = {
+    "And": "LogicalAnd",
+    "Cast": "Convert",
+    "Div": "Divide",
+    "Expand": "Broadcast",
+    "Mul": "Multiply",
+    "Neg": "Negative",
+    "Not": "LogicalNot",
+    "Or": "LogicalOr",
+    "Pow": "Power",
+    "ScatterElements": "ScatterElementsUpdate",
+    "ScatterND": "ScatterNDUpdate",
+    "Shape": "ShapeOf",
+    "Split": "VariadicSplit",
+    "Sub": "Subtract",
+    "Where": "Select",
+}
+
+#: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
+_AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
+
+_DEFAULT_AXIS = {
+    "Gather": 0,
+    "Softmax": -1,
+    "LogSoftmax": -1,
+    "VariadicSplit": 0,
+    "ScatterElementsUpdate": 0,
+    "TensorScatter": -2,
+}
+
+#: Operators of other domains that only share their name with an ONNX operator: they carry their domain.
+_NAMESAKES = frozenset({("com.microsoft", "Attention")})
+
+#: Operators with states inside, whose attributes say how they keep them.
+_WITH_STATES = frozenset(
+    {
+        "GroupQueryAttention",
+        "MultiHeadAttention",
+        "Attention",
+        "com.microsoft.Attention",
+        "SparseAttention",
+        "QAttention",
+    }
+    | {"DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "LinearAttention", "CausalConvWithState"}
+    | {"LSTM", "GRU", "RNN"}
+)
+
+
+class _Scope:
+    """What names mean in a graph, or in a body: there, names of the graphs around it are known, too."""
+
+    def __init__(self, graph: onnx.GraphProto, outer: _Scope | None = None) -> None:
+        """Nothing but types is known yet.
+
+        Args:
+            graph: With the shapes that inference could tell.
+            outer: The graph around it.
+        """
+        self.values: ChainMap[str, Value] = outer.values.new_child() if outer is not None else ChainMap()
+        known = [*graph.value_info, *graph.output, *graph.input]
+        own: dict[str, onnx.TypeProto.Tensor] = {info.name: info.type.tensor_type for info in known}
+        self.types: ChainMap[str, onnx.TypeProto.Tensor] = (
+            outer.types.new_child(own) if outer is not None else ChainMap(own)
+        )
+        self.bodies = {tuple(node.output): bodies(node) for node in graph.node if node.op_type in _INLINED}
+
+
+class _Builder:
+    def __init__(self, scope: _Scope, model_file: Path | None) -> None:
+        self.model_file = model_file
+        self.nodes: list[Node] = []
+        self.scope = scope
+
+    @property
+    def values(self) -> ChainMap[str, Value]:
+        return self.scope.values
+
+    @property
+    def types(self) -> ChainMap[str, onnx.TypeProto.Tensor]:
+        return self.scope.types
+
+    def add(
+        self,
+        name: str,
+        op: str,
+        inputs: tuple[Value | None, ...],
+        outputs: list[str],
+        native: Any,
+        attributes: dict[str, Any] | None = None,
+    ) -> Node:
+        index = len(self.nodes)
+        made = tuple(self.value(index, port, output) for port, output in enumerate(outputs))
+        for value in made:
+            if value.name:
+                self.values[value.name] = value
+        given = self.attributes(op, inputs, made, native) if attributes is None else attributes
+        self.nodes.append(Node(index, name, op, inputs, made, given, native))
+        return self.nodes[-1]
+
+    def read(self, name: str) -> Value | None:
+        return self.values.get(name) if name else None
+
+    def value(self, node: int, port: int, name: str) -> Value:
+        if name not in self.types:
+            return Value(node, port, name, None, "dynamic")
+        return Value(node, port, name, _shape(self.types[name]), _element_type(self.types[name].elem_type))
+
+    def attributes(
+        self, op: str, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], native: Any
+    ) -> dict[str, Any]:
+        if not isinstance(native, onnx.NodeProto):
+            return {}
+        given = {attribute.name: attribute for attribute in native.attribute}
+        ranks = [value.rank for value in (*inputs[:1], *outputs[:1]) if value is not None and value.rank is not None]
+        rank = None
+        if ranks:
+            rank = ranks[-1] if op == "Unsqueeze" and outputs and outputs[0].rank is not None else ranks[0]
+        found: dict[str, Any] = {}
+        if "axis" in given or op in _DEFAULT_AXIS:
+            axis = given["axis"].i if "axis" in given else _DEFAULT_AXIS[op]
+            found["axis"] = positive_axis(axis, rank)
+        if op == "Transpose" and ("perm" in given or rank is not None):
+            found["order"] = tuple(given["perm"].ints) if "perm" in given else tuple(reversed(range(rank or 0)))
+        axes = given["axes"].ints if "axes" in given else self.axes_input(op, inputs)
+        if axes is not None:
+            found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
+        if op == "MatMul":
+            found |= {"transpose_a": False, "transpose_b": False}
+        if op in _WITH_STATES:
+            found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
+        return found
+
+    def axes_input(self, op: str, inputs: tuple[Value | None, ...]) -> list[int] | None:
+        port = _AXES_INPUTS.get(op)
+        if port is None or port >= len(inputs):
+            return None
+        value = inputs[port]
+        if value is None or self.nodes[value.node].op != "Constant":
+            return None
+        held = _read_constant(self.nodes[value.node], self.model_file)
+        return None if held is None else [int(axis) for axis in held.reshape(-1)]
+
+
+def build(model: OnnxModel, *, inline: bool = False) -> Graph:
+    """A view of ``model``: its inputs, constants and nodes in topological order, and a ``Result`` for each output.
+
+    Args:
+        model: What to look at.
+        inline: Whether the nodes in bodies stand beside the others, as `graphpass.ir.bodies` describes.
+            Otherwise a node with bodies is one node that also reads what its bodies capture from outside.
+    """
+    scope = _Scope(inferred(model.proto).graph)
+    builder = _Builder(scope, model.path)
+    graph = model.proto.graph
+    _add_constants(builder, graph)
+    for info in graph.input:
+        if info.name not in builder.values:
+            builder.add(info.name, "Parameter", (), [info.name], info)
+    _add_nodes(builder, graph, inline=inline)
+    builder.scope = scope
+    for info in graph.output:
+        if info.name in builder.values:
+            builder.add(info.name, "Result", (builder.values[info.name],), [], info)
+    return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=model.path))
+
+
+def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type
+        builder.types.setdefault(tensor.name, kind)
+        builder.add(tensor.name, "Constant", (), [tensor.name], tensor)
+
+
+_BRANCHES = ("then_branch", "else_branch")
+
+#: Operators whose bodies can be seen as a part of the graph around them.
+_INLINED = frozenset({"If", "Loop", "Scan"})
+
+
+@dataclass
+class _Frame:
+    """A graph whose nodes are being added, and what is to be done when they all are."""
+
+    scope: _Scope
+    nodes: Iterator[onnx.NodeProto] = field(default_factory=lambda: iter(()))
+    leave: Callable[[], None] = lambda: None
+
+
+def _frame(graph: onnx.GraphProto, scope: _Scope, leave: Callable[[], None] = lambda: None) -> _Frame:
+    return _Frame(scope, iter(in_order(graph.node, set(scope.values.maps[0]))), leave)
+
+
+def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> None:
+    stack = [_frame(graph, builder.scope)]
+    while stack:
+        frame = stack[-1]
+        builder.scope = frame.scope
+        native = next(frame.nodes, None)
+        if native is None:
+            stack.pop()
+            frame.leave()
+        elif inline and _can_be_inlined(native):
+            stack += _branches(builder, native) if native.op_type == "If" else _loop(builder, native)
+        else:
+            _add_node(builder, native)
+
+
+def _can_be_inlined(native: onnx.NodeProto) -> bool:
+    """Whether bodies of ``native`` can be seen as a part of the graph around; not of opset 8's Scan, over a batch."""
+    if native.op_type not in _INLINED or native.domain not in ONNX_DOMAINS:
+        return False
+    return native.op_type != "Scan" or len(native.input) == len(bodies(native)["body"].input)
+
+
+def _branches(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
+    outer, inner = builder.scope, bodies(native)
+    scopes = {name: _Scope(outer.bodies[tuple(native.output)][name], outer) for name in _BRANCHES}
+    frames = [_Frame(outer, leave=functools.partial(_join, builder, native, tuple(scopes.values())))]
+    for name, scope in scopes.items():
+        builder.scope = scope
+        _add_constants(builder, inner[name])
+        frames.append(_frame(inner[name], scope))
+    return frames
+
+
+def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...]) -> None:
+    """A node for each output of an If: one of what its branches give."""
+    inner = bodies(native)
+    for port, output in enumerate(native.output):
+        given = (
+            scope.values.get(inner[name].output[port].name) for name, scope in zip(_BRANCHES, branches, strict=True)
+        )
+        builder.add(native.name or output, "If", (builder.values.get(native.input[0]), *given), [output], native)
+
+
+def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
+    """A node for each input of the body of a Loop or Scan, and a frame that goes on with its nodes."""
+    outer, body = builder.scope, bodies(native)["body"]
+    inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
+    sources = [builder.read(name) for name in native.input]
+    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in native.attribute}
+    name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
+    builder.scope = inside
+    _add_constants(builder, body)
+    inputs = list(body.input)
+    if native.op_type == "Loop":
+        builder.add(name, "Iteration", (), [inputs.pop(0).name], native, loop)
+        builder.add(name, "Carried", (sources[1],), [inputs.pop(0).name], native, loop)
+        sources = sources[2:]
+    count = len(inputs) - given.get("num_scan_inputs", 0)
+    carried = [
+        builder.add(name, "Carried", (source,), [info.name], native, loop)
+        for source, info in zip(sources[:count], inputs[:count], strict=True)
+    ]
+    axes = given.get("scan_input_axes", [0] * (len(inputs) - count))
+    for source, info, axis in zip(sources[count:], inputs[count:], axes, strict=True):
+        rank = source.rank if source is not None else None
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
+        builder.add(name, "Sliced", (source,), [info.name], native, attributes)
+    starts = tuple(node.outputs[0] for node in carried)
+    return [
+        _Frame(outer, leave=functools.partial(_end_loop, builder, native, inside, starts)),
+        _frame(body, inside),
+    ]
+
+
+def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...]) -> None:
+    """A node for each output of a Loop or Scan: what the last iteration leaves, or what all of them give."""
+    results = [info.name for info in bodies(native)["body"].output][1 if native.op_type == "Loop" else 0 :]
+    axes = next((list(given.ints) for given in native.attribute if given.name == "scan_output_axes"), [])
+    name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
+    for port, output in enumerate(native.output):
+        result = inside.values.get(results[port])
+        if port < len(starts):
+            builder.add(name, "Final", (result, starts[port]), [output], native, loop)
+            continue
+        axis = axes[port - len(starts)] if axes else 0
+        inner = result.rank if result is not None else None
+        rank = inner + 1 if inner is not None else None
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
+        builder.add(name, "Stacked", (result,), [output], native, attributes)
+
+
+def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
+    name = native.name or (native.output[0] if native.output else native.op_type)
+    tensor = _constant(native)
+    if tensor is not None:
+        kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type
+        builder.types.setdefault(native.output[0], kind)
+        builder.add(name, "Constant", (), [native.output[0]], tensor)
+        return
+    # Nothing can read a Constant of strings or a sparse one; it is an operator like others.
+    op = "OpaqueConstant" if native.op_type == "Constant" else _OPENVINO_NAMES.get(native.op_type, native.op_type)
+    if (native.domain, native.op_type) in _NAMESAKES:
+        op = f"{native.domain}.{native.op_type}"
+    inputs = tuple(builder.values.get(read) if read else None for read in native.input)
+    from_outside = tuple(builder.values[read] for read in captured(native) if read in builder.values)
+    builder.add(name, op, inputs + from_outside, list(native.output), native)
+
+
+def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
+    """What a Constant node holds; ``None`` for any other node, and for sparse tensors."""
+    if native.op_type != "Constant" or native.domain not in ONNX_DOMAINS or len(native.attribute) != 1:
+        return None
+    attribute = native.attribute[0]
+    if attribute.name == "value":
+        held: onnx.TensorProto = attribute.t
+        return held if attribute.HasField("t") else None
+    types = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
+    if attribute.name not in types:
+        return None
+    value = numpy.array(onnx.helper.get_attribute_value(attribute), types[attribute.name])
+    made: onnx.TensorProto = numpy_helper.from_array(value)
+    return made
+
+
+def _shape(tensor_type: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
+    if not tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        dimension.dim_value if dimension.HasField("dim_value") else (dimension.dim_param or None)
+        for dimension in tensor_type.shape.dim
+    )
+
+
+def _element_type(code: int) -> str:
+    from graphpass.dialects.onnx.model import element_type
+
+    return element_type(code)
+
+
+def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
+    """What a Constant holds; ``None`` for element types of a later ONNX than the one that is installed."""
+    try:
+        tensor = embedded(node.native, model_file)
+    except ReadError as error:
+        raise FileNotFoundError(str(error)) from error
+    if tensor.data_type == onnx.TensorProto.STRING:  # any bytes
+        words = [word.decode("utf-8", "backslashreplace") for word in tensor.string_data]
+        return numpy.array(words, object).reshape(tuple(tensor.dims))
+    if tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
+        return None
+    array: numpy.ndarray = numpy_helper.to_array(tensor)
+    return array

@@ -1,0 +1,276 @@
+"""`OnnxModel`: a model whose truth is an `onnx.ModelProto`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
+from graphpass.dialects.onnx.opset import ONNX_DOMAINS, opset_of
+from graphpass.dialects.onnx.tensors import (
+    SMALL,
+    check_tensor,
+    element_type,
+    external_files,
+    graphs,
+    is_external,
+    nbytes,
+    rebuilt,
+    sample,
+    tensors,
+)
+from graphpass.errors import ReadError, UnsupportedError
+from graphpass.ir.model import Dimension, Model, Port
+from graphpass.storage.weight_file import WeightFile, check_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.graph import Graph
+
+__all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
+
+#: Operators that ONNX Runtime defines in ONNX's own domain, where ONNX has no such operator (or not yet).
+_ONNX_RUNTIME_OPERATORS = frozenset({"SimplifiedLayerNormalization", "LayerNormalization"})
+
+
+class OnnxModel(Model):
+    """An ONNX model. External data stays on disk; ``proto`` keeps the references.
+
+    Attributes:
+        proto: The model; edit it, then call `mark_edited` (the pass manager does that).
+    """
+
+    dialect = "onnx"
+
+    def __init__(self, proto: onnx.ModelProto, path: Path | None = None) -> None:
+        """Create a model.
+
+        Args:
+            proto: The model.
+            path: The file it was read from; its external data is looked for beside that file.
+        """
+        super().__init__(path)
+        self.proto = proto
+
+    @classmethod
+    def load(cls, path: Path) -> OnnxModel:
+        """Read a ``.onnx`` file; external data is checked for its size, not read.
+
+        Raises:
+            ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder;
+                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape.
+        """
+        graph = WeightFile.of(path)
+        proto = parse_onnx(path)
+        for tensor in tensors(proto):
+            check_tensor(tensor)
+        model = cls(proto, path)
+        model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
+        check_unchanged([graph])
+        return model
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs without an initializer of the same name, in the model's order."""
+        graph = self.proto.graph
+        given = {tensor.name for tensor in graph.initializer}
+        given |= {sparse.values.name for sparse in graph.sparse_initializer}
+        return tuple(port_of(info) for info in graph.input if info.name not in given)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs, in the model's order."""
+        return tuple(port_of(info) for info in self.proto.graph.output)
+
+    def clone(self) -> OnnxModel:
+        """A copy; external data is shared."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        copy = OnnxModel(proto, self.path)
+        copy.edited = self.edited
+        copy.weight_files = self.weight_files
+        return copy
+
+    def digest(self) -> str:
+        """A hash of the structure; the same wherever large tensors are stored.
+
+        Raises:
+            ReadError: GP105, external data is not where the model says.
+        """
+        found = hashlib.sha256()
+
+        def summarise(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
+            stub = _stub(tensor)
+            if stub is not None:
+                found.update(repr((tensor.name, tensor.data_type, list(tensor.dims))).encode())
+                found.update(sample(tensor, self.path))
+            return stub
+
+        found.update(rebuilt(self.proto, summarise).SerializeToString(deterministic=True))
+        return found.hexdigest()
+
+    def validate(self) -> None:
+        """Run ONNX's checker over everything but the weights.
+
+        Raises:
+            UnsupportedError: GP310, with the checker's words.
+        """
+        skeleton = rebuilt(self.proto, _stub)
+        # The checker reads a sparse initializer's data; the name is all that the nodes need.
+        skeleton.graph.initializer.extend(
+            onnx.TensorProto(name=sparse.values.name, data_type=sparse.values.data_type, dims=[0])
+            for sparse in skeleton.graph.sparse_initializer
+        )
+        del skeleton.graph.sparse_initializer[:]
+        _move_runtime_operators(skeleton)
+        try:
+            onnx.checker.check_model(skeleton)
+        except onnx.checker.ValidationError as error:
+            raise UnsupportedError("GP310", f"{self._called} is not valid ONNX: {_one_line(error)}") from error
+
+    def read_note(self, key: str) -> str | None:
+        """What graphpass noted under ``key``: the metadata property ``graphpass.<key>``."""
+        found = [entry.value for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"]
+        return found[0] if found else None
+
+    def write_note(self, key: str, text: str) -> None:
+        """Note ``text`` in the metadata properties."""
+        notes = [entry for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"]
+        note = notes[0] if notes else self.proto.metadata_props.add(key=f"graphpass.{key}")
+        note.value = text
+
+    def build_graph(self) -> Graph:
+        """A new dialect-neutral view."""
+        from graphpass.dialects.onnx.graph import build
+
+        return build(self)
+
+    @contextlib.contextmanager
+    def on_disk(self) -> Iterator[Path]:
+        """A file that ONNX Runtime and OpenVINO can read, for the time of the ``with`` block.
+
+        That is the model's own file where nothing was edited; else a file in a temporary folder with hard links to the
+        external data (copies where the file system cannot link). ONNX's own checker refuses data behind hard links.
+
+        Raises:
+            ReadError: GP105, external data is not where the model says.
+            WriteError: GP503, the model does not fit into one file.
+        """
+        if self.path is not None and not self.edited:
+            yield self.path
+            return
+        data = external_files(self.proto, self.path)
+        # Not called as staging calls its folders: who writes beside it would take it for what a crash left.
+        with tempfile.TemporaryDirectory(prefix=".graphpass_model-", dir=_scratch_folder(data)) as folder:
+            name = self.path.name if self.path is not None else "model.onnx"
+            stage_onnx(self.proto, self.path, Path(folder), name, link=True)
+            yield Path(folder) / name
+
+    @property
+    def _called(self) -> str:
+        return str(self.path) if self.path is not None else "the model"
+
+
+def parse_onnx(path: Path) -> onnx.ModelProto:
+    """What an ``.onnx`` file says; nothing beside it is looked at.
+
+    Raises:
+        ReadError: GP104, the file is no ONNX model.
+    """
+    try:
+        if (size := path.stat().st_size) > PROTO_LIMIT:
+            raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf reads: it is no ONNX model")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ReadError("GP104", f"{path} cannot be read: {error.strerror}") from error
+    if not content:
+        raise ReadError("GP104", f"{path} is empty", "export or copy the model again")
+    if content.startswith(b"version https://git-lfs"):
+        raise ReadError("GP104", f"{path} is a Git LFS pointer, not the model itself", "run: git lfs pull")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise ReadError("GP104", f"{path} is no ONNX model, or a damaged one", "export or copy it again") from error
+    missing = "graph" if not proto.HasField("graph") else "" if proto.opset_import else "opset_import"
+    if missing:
+        raise ReadError("GP104", f"{path} is no complete ONNX model: it has no {missing}", "export or copy it again")
+    # Protobuf hands out bytes where a name is no UTF-8.
+    if any(isinstance(name, bytes) for name in _names(proto)):
+        raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
+    return proto
+
+
+def _names(proto: onnx.ModelProto) -> Iterator[str]:
+    """Whatever of the model is text and may be looked at, or copied one by one."""
+    yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
+    yield from (entry.domain for entry in proto.opset_import)
+    yield from (text for entry in proto.metadata_props for text in (entry.key, entry.value))
+    for graph in graphs(proto):
+        yield from (graph.name, graph.doc_string)
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        if isinstance(graph, onnx.GraphProto):
+            for info in (*graph.input, *graph.output, *graph.value_info):
+                yield info.name
+                yield from (dimension.dim_param for dimension in info.type.tensor_type.shape.dim)
+        else:
+            yield from (graph.domain, *graph.input, *graph.output, *graph.attribute)
+    for tensor in tensors(proto):
+        yield from (tensor.name, tensor.doc_string)
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+
+
+def port_of(info: onnx.ValueInfoProto) -> Port:
+    """An input or output as plain data."""
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return Port(info.name, None, kind or "dynamic")
+    tensor = info.type.tensor_type
+    shape = tuple(_dimension(dimension) for dimension in tensor.shape.dim) if tensor.HasField("shape") else None
+    return Port(info.name, shape, element_type(tensor.elem_type))
+
+
+def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> Dimension:
+    return dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or None
+
+
+def _stub(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
+    """An empty tensor in place of weights; ``None`` for a small tensor that stands in the model itself."""
+    if not is_external(tensor) and nbytes(tensor) <= SMALL:
+        return None
+    return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0])
+
+
+def _move_runtime_operators(proto: onnx.ModelProto) -> None:
+    """Give operators that only ONNX Runtime knows its domain, which the checker does not look into."""
+    opset = opset_of(proto)
+    unknown = {name for name in _ONNX_RUNTIME_OPERATORS if not onnx.defs.has(name, opset, "")}
+    for graph in graphs(proto):
+        for node in graph.node:
+            if node.op_type in unknown and node.domain in ONNX_DOMAINS:
+                node.domain = "com.microsoft"
+    if all(entry.domain != "com.microsoft" for entry in proto.opset_import):
+        proto.opset_import.add(domain="com.microsoft", version=1)
+
+
+def _scratch_folder(data: dict[str, Path]) -> Path | None:
+    """Where a temporary folder can hold hard links to ``data``; ``None`` for the system's place."""
+    if not data:
+        return None
+    beside = next(iter(data.values())).parent
+    same_device = os.stat(tempfile.gettempdir()).st_dev == beside.stat().st_dev
+    return None if same_device or not os.access(beside, os.W_OK) else beside
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,171 @@
+"""What is needed to go through an ONNX graph: its nodes in order, their bodies, and the shapes that can be told."""
+
+from __future__ import annotations
+
+import heapq
+from collections import ChainMap
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from graphpass.dialects.onnx.opset import opset_of
+from graphpass.dialects.onnx.shapes import stand_ins
+from graphpass.dialects.onnx.tensors import graphs, is_held
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["bodies", "captured", "in_order", "inferred"]
+
+#: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
+_SMALL = 64
+
+#: Elements of a tensor of rank 1 up to which values are followed: onnx notes each of them, known or not.
+_LONGEST = 2**20
+
+
+def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without its weights and with the shapes that inference can tell.
+
+    Operators that onnx has no rules for, and what depends on them, stay without shapes, but for those that have
+    stand-ins.
+
+    Raises:
+        UnsupportedError: GP310, the model contradicts itself; with the words of onnx.
+    """
+    known = _inferred(_without_weights(proto))
+    # Inference says nothing of what a Loop carries, as its size may change; each round tells one level of bodies.
+    while _tell_ranks(known.graph):
+        known = _inferred(known)
+    return known
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        known = onnx.shape_inference.infer_shapes(proto)
+        if any(_is_long(info) for graph in graphs(known) for info in _infos(graph)):
+            return known
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise UnsupportedError("GP310", f"the model is not valid ONNX, its shapes cannot be told: {words}") from error
+
+
+def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    if isinstance(graph, onnx.GraphProto):
+        yield from (*graph.input, *graph.output)
+
+
+def _is_long(info: onnx.ValueInfoProto) -> bool:
+    dimensions = info.type.tensor_type.shape.dim
+    return len(dimensions) == 1 and dimensions[0].dim_value > _LONGEST
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    light = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
+    light.graph.name = proto.graph.name
+    light.graph.input.extend(proto.graph.input)
+    light.graph.output.extend(proto.graph.output)
+    light.graph.value_info.extend(proto.graph.value_info)
+    # Inference goes through the nodes once, in the file's order.
+    opset = opset_of(proto)
+    light.graph.node.extend(stand_ins(in_order(proto.graph.node, set()), opset))
+    for tensor in proto.graph.initializer:
+        if is_held(tensor, _SMALL):
+            light.graph.initializer.append(tensor)
+        else:
+            kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            light.graph.input.append(onnx.helper.make_value_info(tensor.name, kind))
+    _tell_constants(light.graph)
+    return light
+
+
+def _tell_constants(graph: onnx.GraphProto) -> None:
+    """Let bodies hold the small constants of ``graph`` that they read: inference knows no others there."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and [attribute.name for attribute in node.attribute] == ["value"]:
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            constants[tensor.name] = tensor
+    pending = [body for node in graph.node for body in bodies(node).values()]
+    while pending:
+        body = pending.pop()
+        read = {name for node in body.node for name in node.input} & set(constants)
+        body.initializer.extend(constants[name] for name in sorted(read))
+        pending += [inner for node in body.node for inner in bodies(node).values()]
+
+
+def _tell_ranks(graph: onnx.GraphProto) -> bool:
+    """Give what a Loop carries the rank of what it starts with, where no shape is known; whether there was such."""
+    told = False
+    pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
+    while pending:
+        graph, outer = pending.pop()
+        tensors = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+        infos = (*graph.value_info, *graph.output, *graph.input)
+        tensors |= {
+            info.name: len(kind.shape.dim) for info in infos if (kind := info.type.tensor_type).HasField("shape")
+        }
+        ranks = outer.new_child(tensors)
+        for node in graph.node:
+            pending += [(body, ranks) for body in bodies(node).values()]
+            if node.op_type != "Loop":
+                continue
+            for info, source in zip(bodies(node)["body"].input[2:], node.input[2:], strict=True):
+                kind = info.type.tensor_type
+                if not kind.HasField("shape") and source in ranks:
+                    kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(ranks[source]))
+                    kind.shape.SetInParent()
+                    told = True
+    return told
+
+
+def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
+    """``nodes`` in a topological order that keeps the file's order where it is one already."""
+    pending = list(nodes)
+    produced = {output for node in pending for output in node.output if output}
+    waiting: dict[str, list[int]] = {}
+    missing: list[int] = []
+    ordered: list[onnx.NodeProto] = []
+    for index, node in enumerate(pending):
+        needs = {name for name in (*node.input, *captured(node)) if name in produced and name not in available}
+        missing.append(len(needs))
+        for name in needs:
+            waiting.setdefault(name, []).append(index)
+    ready = [index for index, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    while ready:
+        index = heapq.heappop(ready)
+        ordered.append(pending[index])
+        for name in pending[index].output:
+            for reader in waiting.pop(name, ()):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    heapq.heappush(ready, reader)
+    return ordered
+
+
+def captured(node: onnx.NodeProto) -> list[str]:
+    """Names that the bodies of ``node`` read from outside themselves."""
+    pending = list(bodies(node).values())
+    defined: set[str] = set()
+    read: dict[str, None] = {}
+    while pending:
+        body = pending.pop()
+        defined.update(info.name for info in body.input)
+        defined.update(tensor.name for tensor in body.initializer)
+        for inner in body.node:
+            defined.update(inner.output)
+            read.update(dict.fromkeys(inner.input))
+            pending.extend(bodies(inner).values())
+        read.update(dict.fromkeys(info.name for info in body.output))
+    return [name for name in read if name and name not in defined]
+
+
+def bodies(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
+    """The bodies of ``node`` by the name of their attribute; empty for most nodes."""
+    return {attribute.name: attribute.g for attribute in node.attribute if attribute.type == attribute.GRAPH}

@@ -1,0 +1,108 @@
+"""A hash of an OpenVINO model's structure that reads no weights."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy
+import openvino
+
+from graphpass.dialects.openvino.names import bodies
+from graphpass.storage.weight_file import MappedWeights
+
+__all__ = ["digest"]
+
+_SMALL = 1024
+_SAMPLE = 64
+
+#: What OpenVINO itself stamps on a model when it writes one.
+_STAMPS = frozenset({"OpenVINO Runtime", "Runtime_version", "version"})
+
+
+def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = True) -> str:
+    """A hash of ``ov_model``: two models with the same hash have the same graph.
+
+    A node's hash holds those of its inputs, so the order in which nodes happen to be listed does not count.
+
+    Args:
+        ov_model: The model.
+        mapped: Where constants lie in files that are as they were.
+        shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
+    """
+    graphs = [("", ov_model)]
+    for _, graph in graphs:
+        for op in graph.get_ordered_ops():
+            if inside := bodies(op):
+                graphs.extend((op.get_name(), body) for body in inside)
+    within: dict[str, list[str]] = {}
+    for owner, graph in reversed(graphs):  # bodies before the graphs that hold them
+        within.setdefault(owner, []).append(_graph_digest(graph, within, mapped, shapes=shapes))
+    return _hash(within[""], _plain(ov_model.rt_info, leave_out=_STAMPS))
+
+
+def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: MappedWeights, *, shapes: bool) -> str:
+    found: dict[str, str] = {}
+    for op in graph.get_ordered_ops():
+        name, kind = op.get_name(), op.get_type_info()
+        inputs = [(found[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
+        outputs = [
+            (
+                output.get_element_type().to_string(),
+                output.get_partial_shape().to_string() if shapes else "",
+                sorted(output.get_names()),
+            )
+            for output in op.outputs()
+        ]
+        found[name] = _hash(
+            kind.name,
+            kind.version_id,
+            op.get_friendly_name(),
+            sorted(op.get_attributes().items()),
+            inputs,
+            outputs,
+            _content(op, outputs[0][0], mapped) if kind.name == "Constant" else "",
+            within.get(name, ()),
+            _ports_of_bodies(op, kind.name),
+        )
+    ports = [[found[op.get_name()] for op in ops] for ops in (graph.get_parameters(), graph.get_results())]
+    return _hash(ports, sorted(found.values()))
+
+
+def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str:
+    if element_type == "string":
+        return repr(op.get_tensor_view().str_data.tolist())
+    data = numpy.ravel(op.data).view(numpy.uint8)
+    if data.size <= _SMALL:
+        return data.tobytes().hex()
+    place = mapped.find(data.ctypes.data, data.size)
+    sample = numpy.concatenate([data[:_SAMPLE], data[-_SAMPLE:]]).tobytes() if place is None else place.ends(_SAMPLE)
+    return sample.hex()
+
+
+def _ports_of_bodies(op: openvino.Node, kind: str) -> list[Any]:
+    """How the ports of an If, Loop or TensorIterator connect to their bodies."""
+    if kind == "If":
+        described = [op.get_input_descriptions(0), op.get_input_descriptions(1)]
+        described += [op.get_output_descriptions(0), op.get_output_descriptions(1)]
+    elif kind in {"Loop", "TensorIterator"}:
+        described = [op.get_input_descriptions(), op.get_output_descriptions()]
+    else:
+        return []
+    special = op.get_special_body_ports() if kind == "Loop" else []
+    return [special, [[_fields(port) for port in ports] for ports in described]]
+
+
+def _fields(port: Any) -> list[Any]:
+    values = {name: getattr(port, name) for name in dir(port) if not name.startswith("_")}
+    return [type(port).__name__, sorted((name, value) for name, value in values.items() if isinstance(value, int))]
+
+
+def _plain(value: Any, leave_out: frozenset[str] = frozenset()) -> Any:
+    if hasattr(value, "items"):
+        return {str(key): _plain(inner) for key, inner in sorted(value.items()) if key not in leave_out}
+    return str(value.value) if isinstance(value, openvino.OVAny) else value
+
+
+def _hash(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

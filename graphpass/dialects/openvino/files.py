@@ -1,0 +1,193 @@
+"""The files of an OpenVINO IR: a graph that refers to weights by their offset in the ``.bin`` file.
+
+OpenVINO's own serializer reads and writes every weight. Here it writes only the graph: a stub in which each large
+Constant is a ReadValue, which takes the same place among the layers and has no content. In the XML these layers become
+Constants again, with the offsets that their bytes have in the file that the weights lie in already.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+import openvino
+from openvino.op.util import Variable, VariableInfo
+from openvino.utils import replace_output_update_name
+
+from graphpass.dialects.openvino.names import bodies
+from graphpass.dialects.openvino.xml import openvino_words, string_constants
+from graphpass.errors import WriteError
+from graphpass.storage.bin_file import BinFile
+from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["stage_openvino"]
+
+#: Constants of at most this many bytes stay in the stub: OpenVINO infers shapes from their values.
+_SMALL = 1024
+
+_STUB = "graphpass-constant-"
+
+#: A layer that stands for a Constant, or a Constant: up to the end of its data.
+_LAYER = re.compile(
+    rb'(<layer id="\d+" name="[^"]*" type=")'
+    rb'(?:ReadValue" version="opset6">(?P<gap>\s*)<data variable_id="' + _STUB.encode() + rb'(?P<stub>\d+)"[^>]*/>'
+    rb'|Const" version="opset1">\s*<data (?P<kept>[^>]*?)offset="(?P<offset>\d+)" size="(?P<size>\d+)" */>)'
+)
+
+_NO_NUMBERS = frozenset({"string", "dynamic"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """A Constant of the model.
+
+    Attributes:
+        described: Element type and shape as the XML says them.
+        data: Its bytes.
+        place: Where they lie in a weight file; ``None`` where in memory alone.
+    """
+
+    described: str
+    data: NDArray[numpy.uint8]
+    place: Place | None
+
+
+def stage_openvino(
+    ov_model: openvino.Model,
+    source: Path | None,
+    files: Sequence[WeightFile],
+    folder: Path,
+    file_name: str,
+    *,
+    share: bool,
+) -> BinFile:
+    """Write an IR into a staged folder; constants that lie in ``files`` are not read.
+
+    Args:
+        ov_model: The model; it is left as it is.
+        source: The file it was read from.
+        files: The files that its weights were read from.
+        folder: Where to write.
+        file_name: Name of the ``.xml`` file; the ``.bin`` file goes beside it.
+        share: Make the ``.bin`` file a second name of the one file that weights lie in, and append to it.
+
+    Returns:
+        What was written as the ``.bin`` file.
+
+    Raises:
+        ReadError: GP110, one of ``files`` changed since it was read.
+        UsageError: GP230, the weights cannot be shared.
+        WriteError: GP501, OpenVINO cannot write the graph.
+        OSError: The file system's words.
+    """
+    # Of a file that was moved away, memory still shows all.
+    files = [file for file in files if file.path.exists()]
+    check_unchanged(files)
+    mapped = MappedWeights(files)
+    stub = ov_model.clone()
+    # A clone keeps of what an output's tensor is called only what the Result behind it was given.
+    for result, copy in zip(ov_model.get_results(), stub.get_results(), strict=True):
+        copy.input_value(0).add_names(result.input_value(0).get_names())
+    weights, small = _take_out(stub, mapped)
+    xml, kept = _serialized(stub, folder / file_name)
+    if files and source is not None and source.suffix == ".xml" and b'element_type="string"' in xml:
+        small.update(_strings(source, files[0]))
+    constants = [_constant(match, weights, kept, small) for match in _LAYER.finditer(xml)]
+    bin_file = BinFile([constant.place for constant in constants if constant.place is not None], share=share)
+    for constant in constants:
+        if constant.place is None:
+            bin_file.append(constant.data)
+    bin_file.reuse_appended()
+    following = iter(constants)
+    (folder / file_name).write_bytes(_LAYER.sub(lambda match: _layer(match, next(following), bin_file), xml))
+    bin_file.write((folder / file_name).with_suffix(".bin"))
+    if not share:
+        check_unchanged(files)
+    return bin_file
+
+
+def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, Place]]:
+    """Replace the large Constants; those that stay are found again in weight files by what they hold."""
+    weights: list[_Weight] = []
+    small: dict[bytes, Place] = {}
+    for graph in _graphs(stub):
+        variables = []
+        for op in graph.get_ordered_ops():
+            if op.get_type_name() != "Constant" or op.get_element_type().to_string() in _NO_NUMBERS:
+                continue
+            data = numpy.ravel(op.data).view(numpy.uint8)
+            place = mapped.find(data.ctypes.data, data.size)
+            if data.size <= _SMALL:
+                if place is not None and data.size:
+                    known = small.setdefault(data.tobytes(), place)
+                    small[data.tobytes()] = min(known, place, key=lambda place: (place.file.path, place.offset))
+                continue
+            info = VariableInfo()
+            info.data_shape, info.data_type = op.output(0).get_partial_shape(), op.get_element_type()
+            info.variable_id = f"{_STUB}{len(weights)}"
+            variable = Variable(info)
+            read = openvino.op.read_value(variable)
+            # Also takes over tensor names, and what runtime information is meant to stay.
+            replace_output_update_name(op.output(0), read.output(0))
+            read.set_friendly_name(op.get_friendly_name())
+            variables.append(variable)
+            shape = ", ".join(map(str, op.shape))
+            described = f'element_type="{op.get_element_type().to_string()}" shape="{shape}"'
+            weights.append(_Weight(described, data, place))
+        graph.add_variables(variables)
+    return weights, small
+
+
+def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, Place]]:
+    """What an IR's string Constants hold, and where; in memory they have another form."""
+    with file.path.open("rb") as stream:
+        for offset, size in string_constants(source):
+            stream.seek(offset)
+            yield stream.read(size), Place(file, offset, size)
+
+
+def _graphs(ov_model: openvino.Model) -> Iterator[openvino.Model]:
+    pending = [ov_model]
+    for graph in pending:
+        yield graph
+        for op in graph.get_ordered_ops():
+            pending.extend(bodies(op))
+
+
+def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
+    """The XML of a model, and the bytes of its Constants."""
+    weights = xml.with_suffix(".bin")
+    try:
+        openvino.serialize(stub, str(xml), str(weights))
+    except RuntimeError as error:
+        hint = "is there room left on the disk?"
+        raise WriteError("GP501", f"OpenVINO cannot write {xml.name}: {openvino_words(error)}", hint) from error
+    written = xml.read_bytes(), weights.read_bytes()
+    weights.unlink()
+    return written
+
+
+def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small: dict[bytes, Place]) -> _Weight:
+    """The Constant that a layer stands for, or is."""
+    if match["stub"] is not None:
+        return weights[int(match["stub"])]
+    offset = int(match["offset"])
+    content = kept[offset : offset + int(match["size"])]
+    return _Weight(match["kept"].decode().rstrip(), numpy.frombuffer(content, numpy.uint8), small.get(content))
+
+
+def _layer(match: re.Match[bytes], constant: _Weight, bin_file: BinFile) -> bytes:
+    """The beginning of a Constant's layer, up to the end of its data."""
+    place, data = constant.place, constant.data
+    offset = bin_file.append(data) if place is None else bin_file.offset_of(place)
+    gap = match["gap"] if match["gap"] is not None else match[0].split(b">")[1].split(b"<")[0]
+    layer = b'%sConst" version="opset1">%s<data ' % (match[1], gap)
+    return layer + f'{constant.described} offset="{offset}" size="{data.size}" />'.encode()

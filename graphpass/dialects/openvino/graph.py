@@ -1,0 +1,217 @@
+"""The dialect-neutral view of an OpenVINO model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.dialects.openvino.model import port_name, shape_of
+from graphpass.ir.graph import Graph, Node, Value, positive_axis
+
+if TYPE_CHECKING:
+    import openvino
+
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+__all__ = ["build"]
+
+#: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
+_AXIS_INPUTS = {
+    "Gather": (2, "axis", True),
+    "ScatterElementsUpdate": (3, "axis", True),
+    "ScatterUpdate": (3, "axis", True),
+    "Split": (1, "axis", True),
+    "VariadicSplit": (1, "axis", True),
+    "Transpose": (1, "order", False),
+    "Unsqueeze": (1, "axes", False),
+    "Squeeze": (1, "axes", False),
+    "Slice": (4, "axes", False),
+    "Roll": (2, "axes", False),
+}
+
+_PLAIN_ATTRIBUTES = {
+    "Concat": ("axis",),
+    "Softmax": ("axis",),
+    "LogSoftmax": ("axis",),
+    "MatMul": ("transpose_a", "transpose_b"),
+    "ScaledDotProductAttention": ("causal",),
+}
+
+
+def build(model: OpenVINOModel, *, inline: bool = False) -> Graph:
+    """A view of ``model``; nodes are its operators in topological order.
+
+    Args:
+        model: What to look at.
+        inline: Whether the operators in bodies stand beside the others, as `graphpass.ir.bodies` describes;
+            else an operator with bodies is one node.
+    """
+    values: _Values = {}
+    nodes: list[Node] = []
+    stack = [_Frame(iter(model.ov_model.get_ordered_ops()))]
+    while stack:
+        frame = stack[-1]
+        op = next(frame.ops, None)
+        if op is None:
+            stack.pop()
+            frame.leave()
+        elif (op.get_name(), 0) in values or (frame.is_body and op.get_type_name() == "Result"):
+            # What goes into a body or out of it is known under its name outside.
+            continue
+        elif inline and op.get_type_name() == "If":
+            stack += _branches(op, values, nodes)
+        elif inline and op.get_type_name() in {"Loop", "TensorIterator"}:
+            stack += _loop(op, values, nodes)
+        else:
+            _add(op, values, nodes)
+    return Graph(tuple(nodes), _read_constant)
+
+
+#: Values by the name of the operator that makes them, and the port.
+_Values = dict[tuple[str, int], Value]
+
+
+@dataclass
+class _Frame:
+    """A model or body whose operators are being added, and what is to be done when they all are."""
+
+    ops: Iterator[openvino.Node]
+    is_body: bool = False
+    leave: Callable[[], None] = lambda: None
+
+
+def _place(source: openvino.Output) -> tuple[str, int]:
+    return source.get_node().get_name(), source.get_index()
+
+
+def _branches(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
+    bodies = (op.get_function(0), op.get_function(1))
+    frames = [_Frame(iter(()), leave=functools.partial(_join, op, bodies, values, nodes))]
+    for number, body in enumerate(bodies):
+        for entry in op.get_input_descriptions(number):
+            parameter = body.get_parameters()[entry.body_parameter_index]
+            values[parameter.get_name(), 0] = values[_place(op.input_value(entry.input_index))]
+        frames.append(_Frame(iter(body.get_ordered_ops()), is_body=True))
+    return frames
+
+
+def _join(branching: Any, bodies: tuple[openvino.Model, ...], values: _Values, nodes: list[Node]) -> None:
+    """A node for each output of an If: one of what its bodies give."""
+    given: dict[int, list[Value]] = {}
+    for number, body in enumerate(bodies):
+        for entry in branching.get_output_descriptions(number):
+            source = body.get_results()[entry.body_value_index].input_value(0)
+            given.setdefault(entry.output_index, []).append(values[_place(source)])
+    for output in branching.outputs():
+        inputs = (values[_place(branching.input_value(0))], *given[output.get_index()])
+        _add_port(branching, "If", inputs, output, values, nodes, {})
+
+
+def _loop(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
+    """A node for each input of the body of a Loop or TensorIterator, and a frame that goes on with its operators."""
+    body, loop = op.get_function(), {"loop": op.get_type_name()}
+    parameters = body.get_parameters()
+    starts: dict[int, Value] = {}
+    for entry in op.get_input_descriptions():
+        parameter = parameters[entry.body_parameter_index]
+        source = values[_place(op.input_value(entry.input_index))]
+        kind = entry.get_type_info().name
+        if kind == "MergedInputDescription":
+            carried = _add_port(op, "Carried", (source,), parameter.output(0), values, nodes, loop)
+            starts[entry.body_value_index] = carried
+        elif kind == "SliceInputDescription":
+            axis = positive_axis(entry.axis, source.rank)
+            attributes = loop | {"axis": axis, "keeps_axis": True}
+            _add_port(op, "Sliced", (source,), parameter.output(0), values, nodes, attributes)
+        else:
+            values[parameter.get_name(), 0] = source
+    for parameter in parameters:
+        if (parameter.get_name(), 0) not in values:
+            _add_port(op, "Iteration", (), parameter.output(0), values, nodes, loop)
+    ending = functools.partial(_end_loop, op, starts, values, nodes)
+    return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
+
+
+def _end_loop(op: Any, starts: dict[int, Value], values: _Values, nodes: list[Node]) -> None:
+    """A node for each output of a Loop or TensorIterator: what an iteration leaves, or what all of them give."""
+    results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
+    for entry in op.get_output_descriptions():
+        result = values[_place(results[entry.body_value_index].input_value(0))]
+        output = op.output(entry.output_index)
+        if entry.get_type_info().name == "ConcatOutputDescription":
+            attributes = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
+            _add_port(op, "Stacked", (result,), output, values, nodes, attributes)
+        else:
+            start = starts.get(entry.body_value_index)
+            inputs = (result,) if start is None else (result, start)
+            _add_port(op, "Final", inputs, output, values, nodes, loop)
+
+
+def _add_port(
+    op: openvino.Node,
+    kind: str,
+    inputs: tuple[Value, ...],
+    output: openvino.Output,
+    values: _Values,
+    nodes: list[Node],
+    attributes: dict[str, Any],
+) -> Value:
+    """A node for one port of ``op``, an operator with bodies; ``output`` is its own, or a Parameter's of its body."""
+    index = len(nodes)
+    made = _value(index, output)
+    value = Value(index, 0, made.name, made.shape, made.element_type)
+    values[_place(output)] = value
+    nodes.append(Node(index, op.get_friendly_name(), kind, inputs, (value,), attributes, op))
+    return value
+
+
+def _add(op: openvino.Node, values: _Values, nodes: list[Node]) -> None:
+    index, own, kind = len(nodes), op.get_name(), op.get_type_name()
+    inputs = tuple([values[source.get_node().get_name(), source.get_index()] for source in op.input_values()])
+    outputs = tuple([_value(index, output) for output in op.outputs()])
+    for value in outputs:
+        values[own, value.port] = value
+    name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
+    nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
+
+
+def _value(node: int, output: openvino.Output) -> Value:
+    names = output.get_names()
+    name = min(names) if names else output.get_node().get_friendly_name()
+    shape = shape_of(output.get_partial_shape())
+    return Value(node, output.get_index(), name, shape, output.get_element_type().to_string())
+
+
+def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: list[Node]) -> dict[str, Any]:
+    if kind in {"ReadValue", "Assign"}:
+        return {"variable": op.get_attributes()["variable_id"]}
+    rank = inputs[0].rank if inputs else None
+    if kind in _PLAIN_ATTRIBUTES:
+        native = op.get_attributes()
+        found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+        if "axis" in found:
+            found["axis"] = positive_axis(int(found["axis"]), rank)
+        return found
+    if kind not in _AXIS_INPUTS:
+        return {}
+    port, name, single = _AXIS_INPUTS[kind]
+    if port >= len(inputs) or nodes[inputs[port].node].op != "Constant":
+        return {}
+    rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
+    axes = tuple(positive_axis(int(axis), rank) for axis in nodes[inputs[port].node].native.data.reshape(-1))
+    if kind == "Transpose" and not axes and rank is not None:
+        axes = tuple(reversed(range(rank)))
+    if single and len(axes) != 1:
+        return {}
+    return {name: axes[0] if single else axes}
+
+
+def _read_constant(node: Node) -> numpy.ndarray:
+    if node.outputs[0].element_type == "bf16":
+        # Its `data` shows the bits of bf16 as if they were f16.
+        return numpy.asarray(node.native.get_data(dtype=numpy.float32))
+    return numpy.asarray(node.native.data)

@@ -1,0 +1,202 @@
+"""`OpenVINOModel`: a model whose truth is an `openvino.Model`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import openvino
+
+from graphpass.dialects.openvino import names as openvino_names
+from graphpass.dialects.openvino.digest import digest
+from graphpass.dialects.openvino.names import all_ops, stabilise_names
+from graphpass.dialects.openvino.xml import check_ir, openvino_words
+from graphpass.errors import ReadError, UnsupportedError
+from graphpass.ir.model import Dimension, Model, Port
+from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from graphpass.ir.graph import Graph
+
+__all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "port_name", "shape_of", "stabilise_names"]
+
+#: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
+TRIM_NOTE = "trim"
+
+
+def check_trim(model: Model, taker: str) -> None:
+    """Check that ``model`` runs rightly elsewhere than on one version of one plugin.
+
+    Raises:
+        UnsupportedError: GP367, its caches are cut in the form of 2026.4.1's GPU plugin; the message names ``taker``.
+    """
+    if model.read_note(TRIM_NOTE) is not None:
+        raise UnsupportedError(
+            "GP367",
+            f"{taker} cannot take a model whose caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: "
+            "everything else drops their first position",
+            "make it without trim=begin-one",
+        )
+
+
+class OpenVINOModel(Model):
+    """An OpenVINO model. Weights stay in the memory-mapped file.
+
+    Attributes:
+        ov_model: The model; edit it, then call `mark_edited` (the pass manager does that).
+        given_names: Node names that stay although OpenVINO could have made them up.
+    """
+
+    dialect = "openvino"
+
+    def __init__(
+        self, ov_model: openvino.Model, path: Path | None = None, given_names: Collection[str] = frozenset()
+    ) -> None:
+        """Create a model.
+
+        Args:
+            ov_model: The model.
+            path: The ``.xml`` file it was read from.
+            given_names: Node names that stay although they look like ``Add_27``; see `stabilise_names`.
+        """
+        super().__init__(path)
+        self.ov_model = ov_model
+        self.given_names = frozenset(given_names)
+        names = ((op.get_friendly_name(), op) for op in all_ops(ov_model)) if given_names else ()
+        made_up = ((name, op.get_name()) for name, op in names if name[-1:].isdecimal())
+        self._given_nodes = frozenset(own for name, own in made_up if name == own and name in self.given_names)
+
+    @classmethod
+    def load(cls, path: Path) -> OpenVINOModel:
+        """Read an IR: ``path`` and the ``.bin`` file beside it.
+
+        Raises:
+            ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short; GP110 it
+                changes while it is read.
+        """
+        graph = WeightFile.of(path)
+        check_ir(path)
+        model = cls.reopen(path)
+        check_unchanged((graph, *model.weight_files))
+        names = {op.get_friendly_name() for op in all_ops(model.ov_model)}
+        named = cls(model.ov_model, path, names | {model.ov_model.get_friendly_name()})
+        named.weight_files = model.weight_files
+        return named
+
+    @classmethod
+    def reopen(cls, path: Path) -> OpenVINOModel:
+        """Read an IR that graphpass wrote, to be compared, not edited: which names are made up, it does not know.
+
+        OpenVINO checks that all constants lie inside the ``.bin`` file.
+
+        Raises:
+            ReadError: GP106, OpenVINO does not read it.
+        """
+        weights = path.with_suffix(".bin")
+        files = (WeightFile.of(weights),) if weights.is_file() else ()
+        try:
+            ov_model = _core().read_model(path)
+        except RuntimeError as error:
+            hint = "export the model again; operators of an extension are not supported"
+            raise ReadError("GP106", f"{path} is damaged or not supported: {openvino_words(error)}", hint) from error
+        if not (ov_model.get_results() or ov_model.get_sinks() or ov_model.get_parameters()):
+            raise ReadError("GP106", f"{path} is an IR without outputs", "export the model again")
+        model = cls(ov_model, path)
+        model.weight_files = files
+        return model
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs, in the model's order."""
+        return tuple(_port(port) for port in self.ov_model.inputs)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs, in the model's order."""
+        return tuple(_port(port) for port in self.ov_model.outputs)
+
+    def clone(self) -> OpenVINOModel:
+        """A copy; constants share their memory."""
+        # A clone's names are all set, so those that OpenVINO made up must be settled before.
+        self.stabilise_names()
+        copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
+        copy.edited = self.edited
+        copy.weight_files = self.weight_files
+        return copy
+
+    def digest(self, *, shapes: bool = True) -> str:
+        """A hash of the structure.
+
+        Args:
+            shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
+        """
+        self.stabilise_names()
+        return digest(self.ov_model, MappedWeights(file for file in self.weight_files if file.unchanged), shapes=shapes)
+
+    def stabilise_names(self) -> None:
+        """Give nodes that nobody named a name that depends on the graph alone; see `stabilise_names`."""
+        openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
+
+    def validate(self) -> None:
+        """Let OpenVINO check all operators and infer their types and shapes anew.
+
+        Raises:
+            UnsupportedError: GP310, with OpenVINO's words.
+        """
+        try:
+            self.ov_model.validate_nodes_and_infer_types()
+        except RuntimeError as error:
+            called = self.path or self.ov_model.get_friendly_name()
+            raise UnsupportedError("GP310", f"{called} is no valid model: {openvino_words(error)}") from error
+
+    def read_note(self, key: str) -> str | None:
+        """What graphpass noted under ``key``, in the rt_info."""
+        path = ["graphpass", key]
+        return self.ov_model.get_rt_info(path).astype(str) if self.ov_model.has_rt_info(path) else None
+
+    def write_note(self, key: str, text: str) -> None:
+        """Note ``text`` in the rt_info."""
+        self.ov_model.set_rt_info(text, ["graphpass", key])
+
+    def build_graph(self) -> Graph:
+        """A new dialect-neutral view."""
+        from graphpass.dialects.openvino.graph import build
+
+        return build(self)
+
+
+def port_name(port: openvino.Output) -> str:
+    """The name by which a port is called: a tensor name, always the same one, else its node's name.
+
+    Of several tensor names the one that is the node's name, too, else the first in alphabetical order.
+    """
+    names = port.get_names()
+    own: str = port.get_node().get_friendly_name()
+    return own if not names or own in names else min(names)
+
+
+def _port(port: openvino.Output) -> Port:
+    shape = port.get_partial_shape()
+    return Port(port_name(port), shape_of(shape), port.get_element_type().to_string())
+
+
+def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
+    """A partial shape as plain data; ``None`` for an unknown rank."""
+    # Its words are one call into OpenVINO, each dimension would be two.
+    return _dimensions(shape.to_string())
+
+
+@functools.lru_cache(maxsize=4096)
+def _dimensions(words: str) -> tuple[Dimension, ...] | None:
+    """What the words of a shape mean: ``"[?,2,1..8]"``, or ``"[...]"`` where nothing is known."""
+    if words == "[...]":
+        return None
+    return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)
+
+
+@functools.cache
+def _core() -> openvino.Core:
+    return openvino.Core()

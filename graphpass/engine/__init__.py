@@ -1,0 +1,1 @@
+"""Passes, pipelines and the manager that runs them."""

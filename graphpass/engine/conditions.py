@@ -1,0 +1,47 @@
+"""What passes need to hold before they run, and promise to hold after."""
+
+from __future__ import annotations
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.pairs import is_stateful
+from graphpass.engine.manager import Condition
+from graphpass.ir.bodies import inlined
+from graphpass.ir.model import Model
+
+__all__ = ["HAS_CACHES", "ONNX", "OPENVINO", "STATEFUL", "STATELESS"]
+
+
+def _needs_stateless(model: Model) -> str | None:
+    return "the model is stateful already" if is_stateful(inlined(model)) else None
+
+
+def _needs_stateful(model: Model) -> str | None:
+    reads, outside = (list(one.graph.of_op("ReadValue")) for one in (inlined(model), model))
+    if not reads:
+        return "the model holds no variables"
+    inside = {node.attributes["variable"] for node in reads} - {node.attributes["variable"] for node in outside}
+    return f"variable {min(inside)} lives in the body of a loop or branch" if inside else None
+
+
+def _needs_caches(model: Model) -> str | None:
+    inventory = analyze_caches(model)
+    if inventory.caches or inventory.unpaired_inputs or inventory.unpaired_outputs:
+        return None
+    return "no tensor of the model is carried from one step to the next"
+
+
+def _needs_openvino(model: Model) -> str | None:
+    return None if model.dialect == "openvino" else f"the model is in {model.dialect}"
+
+
+def _needs_onnx(model: Model) -> str | None:
+    return None if model.dialect == "onnx" else f"the model is in {model.dialect}"
+
+
+STATELESS = Condition("stateless", _needs_stateless, "run make-stateless first")
+STATEFUL = Condition("stateful", _needs_stateful, "run make-stateful first")
+HAS_CACHES = Condition(
+    "has caches", _needs_caches, "export the model with past_key_values (optimum: a task that ends in -with-past)"
+)
+ONNX = Condition("ONNX", _needs_onnx, "take the model as it was exported to ONNX: nothing turns IR into ONNX")
+OPENVINO = Condition("OpenVINO IR", _needs_openvino, "run to-openvino first")

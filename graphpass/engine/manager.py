@@ -1,0 +1,255 @@
+"""`Pass`, what it returns, and `PassManager`, which runs a sequence of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
+
+from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
+from graphpass.ir.model import Dialect, Model
+
+if TYPE_CHECKING:
+    from graphpass.engine.instrumentation import Instrumentation
+
+__all__ = [
+    "Changed",
+    "Condition",
+    "Pass",
+    "PassManager",
+    "PassRecord",
+    "PassResult",
+    "PipelineResult",
+    "Skipped",
+    "Unchanged",
+    "at_node",
+]
+
+ModelT = TypeVar("ModelT", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The pass edited the model, or made another one.
+
+    Attributes:
+        model: The model to go on with.
+        statistics: What was done, counted: ``{"attention fused": 12}``.
+        notes: What the user should know, for example what was left as it was and why.
+    """
+
+    model: Model
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The pass looked and found nothing to do.
+
+    Attributes:
+        notes: What the user should know.
+    """
+
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The pass does not apply to this model.
+
+    Attributes:
+        reason: Why not.
+    """
+
+    reason: str
+
+
+PassResult: TypeAlias = Changed | Unchanged | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that a pass needs to hold before, or promises to hold after.
+
+    Attributes:
+        name: How documentation and errors call it: ``"stateless"``.
+        missing: Says what is missing, or ``None`` where the condition holds.
+        hint: What to do about it.
+    """
+
+    name: str
+    missing: Callable[[Model], str | None]
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class Pass(ABC, Generic[ModelT]):
+    """One rewrite of a model. Subclasses are frozen dataclasses; their fields are the pass's options.
+
+    Field types may be ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of strings, ``X | None`` of one of these, or
+    a ``tuple`` of one of these; every field needs a default. The docstring is what ``graphpass explain`` prints.
+
+    Attributes:
+        name: What pipelines call it, in kebab-case.
+        dialect: The dialect it takes; ``None`` where it takes any.
+        requires: What must hold before.
+        ensures: What holds after, unless the pass was skipped.
+    """
+
+    name: ClassVar[str]
+    dialect: ClassVar[Dialect | None] = None
+    requires: ClassVar[tuple[Condition, ...]] = ()
+    ensures: ClassVar[tuple[Condition, ...]] = ()
+
+    @abstractmethod
+    def run(self, model: ModelT) -> PassResult:
+        """Rewrite ``model`` in place, or make another one.
+
+        Args:
+            model: A working copy; a pass that raises may leave it half-way.
+
+        Returns:
+            What happened. A pass that edits calls nothing else: the manager forgets the model's analyses.
+
+        Raises:
+            PreconditionError: The model is not what this pass takes.
+            UnsupportedError: The model holds something that this pass cannot handle.
+        """
+
+
+@contextmanager
+def at_node(name: str) -> Iterator[None]:
+    """Say which node a pass works on, so that what fails inside is reported with it.
+
+    Raises:
+        PassFailedError: GP401, for anything that is raised inside and is no graphpass error.
+    """
+    try:
+        yield
+    except (GraphpassError, MemoryError):
+        raise
+    except Exception as error:
+        raise PassFailedError("GP401", f"at node {name}: {_first_line(error)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """One pass that ran, and what came of it."""
+
+    step: Pass[Model]
+    result: PassResult
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What a pipeline made.
+
+    Attributes:
+        model: The resulting model; the input model is untouched.
+        records: One entry a pass, in order.
+    """
+
+    model: Model
+    records: tuple[PassRecord, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether any pass changed the model."""
+        return any(isinstance(record.result, Changed) for record in self.records)
+
+
+class PassManager:
+    """Runs passes in order on a copy of a model."""
+
+    def __init__(self, passes: Iterable[Pass[Model]], instrumentation: Iterable[Instrumentation] = ()) -> None:
+        """Create a manager.
+
+        Args:
+            passes: What to run.
+            instrumentation: Observers, called in this order before, and in reverse order after each event.
+        """
+        self.passes = tuple(passes)
+        self.instrumentation = tuple(instrumentation)
+
+    def run(self, model: Model) -> PipelineResult:
+        """Run all passes.
+
+        Args:
+            model: The input; it is left as it was, whatever happens.
+
+        Returns:
+            The resulting model and one record a pass.
+
+        Raises:
+            PreconditionError: A pass's requirement does not hold (GP301, GP302), or the pass itself says so.
+            PassFailedError: GP401 a pass raised; GP402 a promise was not kept. It names the pass and those before it.
+        """
+        working = model.clone()
+        records: list[PassRecord] = []
+        for observer in self.instrumentation:
+            observer.before_pipeline(self.passes, working)
+        for step in self.passes:
+            try:
+                result = self._run_one(step, working)
+            except GraphpassError as error:
+                self._fail(step, error, working)
+                raise _with_place(error, step, records) from error
+            except MemoryError as error:  # no pass is to blame for that
+                self._fail(step, error, working)
+                raise
+            except Exception as error:
+                self._fail(step, error, working)
+                raise PassFailedError("GP401", _place(step, records) + _first_line(error)) from error
+            records.append(PassRecord(step, result))
+            if isinstance(result, Changed):
+                working = result.model
+        for observer in reversed(self.instrumentation):
+            observer.after_pipeline(self.passes, working)
+        return PipelineResult(working, tuple(records))
+
+    def _run_one(self, step: Pass[Model], working: Model) -> PassResult:
+        _check_requirements(step, working)
+        for observer in self.instrumentation:
+            observer.before_pass(step, working)
+        result = step.run(working)
+        after = working
+        if isinstance(result, Changed):
+            after = result.model
+            after.mark_edited()
+        if not isinstance(result, Skipped):
+            for condition in step.ensures:
+                if missing := condition.missing(after):
+                    raise PassFailedError("GP402", f"promised {condition.name!r}, but {missing}")
+        for observer in reversed(self.instrumentation):
+            observer.after_pass(step, after, result)
+        return result
+
+    def _fail(self, step: Pass[Model], error: Exception, working: Model) -> None:
+        for observer in reversed(self.instrumentation):
+            observer.pass_failed(step, working, error)
+
+
+def _check_requirements(step: Pass[Model], model: Model) -> None:
+    if step.dialect is not None and step.dialect != model.dialect:
+        hint = "run to-openvino before it" if step.dialect == "openvino" else "it works on ONNX, before to-openvino"
+        raise PreconditionError("GP301", f"takes a model in {step.dialect}, but got one in {model.dialect}", hint)
+    for condition in step.requires:
+        if missing := condition.missing(model):
+            raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+
+
+def _place(step: Pass[Model], records: list[PassRecord]) -> str:
+    before = f" (after {', '.join(record.step.name for record in records)})" if records else ""
+    return f"pass {step.name}{before}: "
+
+
+def _with_place(error: GraphpassError, step: Pass[Model], records: list[PassRecord]) -> GraphpassError:
+    return type(error)(error.id, _place(step, records) + error.message, error.hint)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{type(error).__name__}: {' '.join(line.strip() for line in lines[:4])}"

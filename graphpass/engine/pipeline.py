@@ -1,0 +1,207 @@
+"""Pipeline text and TOML <-> passes.
+
+``to-openvino,make-stateful{beam-index=false}`` and
+
+.. code-block:: toml
+
+    [[pass]]
+    name = "to-openvino"
+
+    [[pass]]
+    name = "make-stateful"
+    beam-index = false
+
+mean the same passes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from graphpass.engine.options import Option, options_of
+from graphpass.engine.registry import get_pass, target_class
+from graphpass.engine.syntax import Setting, Step, Value, parse_steps
+from graphpass.errors import ReadError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from graphpass.engine.manager import Pass
+    from graphpass.ir.model import Model
+    from graphpass.targets.base import Target
+
+Made = TypeVar("Made")
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["format_passes", "format_target", "load_toml", "parse", "parse_target", "parse_toml"]
+
+
+def parse(text: str) -> tuple[Pass[Model], ...]:
+    """The passes that ``text`` means.
+
+    Args:
+        text: ``a,b{x=1,y=true},c{name="quoted, text",sizes=[1,2]}``; whitespace is free, empty text means no passes.
+
+    Returns:
+        The passes, in order.
+
+    Raises:
+        UsageError: GP210 syntax, GP211 unknown pass, GP212 unknown option, GP213 bad value, each with its column; GP220
+            to GP222 a plug-in is not well formed.
+    """
+    return tuple(_build(step) for step in parse_steps(text))
+
+
+def format_passes(passes: Iterable[Pass[Any]]) -> str:
+    """The shortest text that means ``passes``: only options that differ from their defaults."""
+    return ",".join(_format(step) for step in passes)
+
+
+def parse_target(text: str) -> Target:
+    """The target that ``text`` means: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
+
+    Raises:
+        UsageError: GP210 syntax, GP215 unknown target, GP212 unknown option, GP213 bad value, each with its column;
+            GP220 to GP222 a plug-in is not well formed.
+    """
+    steps = parse_steps(text)
+    if len(steps) != 1:
+        raise UsageError(
+            "GP210", f"one target is wanted, not {len(steps)}: {text!r}", "for example: gpu{cache=reorder}"
+        )
+    return _built(steps[0], target_class)
+
+
+def format_target(target: Target) -> str:
+    """The shortest text that means ``target``."""
+    return _format(target)
+
+
+def parse_toml(text: str) -> tuple[Pass[Model], ...]:
+    """The passes that a TOML document means: ``[[pass]]`` tables with ``name`` and the options as keys.
+
+    TOML has no null: write ``"none"`` for an option that takes a number or a bool or nothing.
+
+    Args:
+        text: The document.
+
+    Returns:
+        The passes, in order.
+
+    Raises:
+        UsageError: GP214 not TOML, or not of this form; otherwise as `parse`.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("GP214", f"not TOML: {error}", _TOML_HINT) from error
+    tables = document.pop("pass", [])
+    if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        found = f"; found {', '.join(map(repr, document))}" if document else ""
+        raise UsageError("GP214", f"a pipeline in TOML holds [[pass]] tables and nothing else{found}", _TOML_HINT)
+    return tuple(_build(_toml_step(number, table)) for number, table in enumerate(tables, start=1))
+
+
+def load_toml(path: Path) -> tuple[Pass[Model], ...]:
+    """`parse_toml` of a file.
+
+    Raises:
+        ReadError: GP108, the file cannot be read.
+        UsageError: As `parse_toml`; the message names the file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ReadError(
+            "GP108", f"cannot read the pipeline {path}: {reason}", "name a TOML file behind the @"
+        ) from error
+    try:
+        return parse_toml(text)
+    except UsageError as error:
+        raise UsageError(error.id, f"{path}: {error.message}", error.hint) from error
+
+
+_TOML_HINT = 'write [[pass]] with name = "make-stateful" and its options, for example beam-index = true'
+
+
+def _build(step: Step) -> Pass[Model]:
+    return _built(step, get_pass)
+
+
+def _built(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
+    """What ``step`` means, of the class that ``named`` finds under its name."""
+    try:
+        made_class = named(step.name)
+    except UsageError as error:
+        raise UsageError(error.id, step.place(error.message), error.hint) from error
+    options = {option.name: option for option in options_of(made_class)}
+    given: dict[str, object] = {}
+    for setting in step.settings:
+        option = options.get(setting.name)
+        if option is None:
+            raise _unknown_option(step, setting, list(options))
+        if option.field in given:
+            raise UsageError("GP210", setting.place(f"option {setting.name} of {step.name} is given twice"))
+        given[option.field] = _read(step, option, setting)
+    try:
+        made = made_class(**given)
+    except ValueError as error:
+        raise UsageError("GP213", step.place(f"{step.name} refuses its options: {error}")) from error
+    return made
+
+
+def _unknown_option(step: Step, setting: Setting, names: list[str]) -> UsageError:
+    near = difflib.get_close_matches(setting.name.replace("_", "-"), names, n=1)
+    hint = f"{step.name} has the options {', '.join(names)}" if names else f"{step.name} has no options"
+    return UsageError(
+        "GP212",
+        setting.place(f"{step.name} has no option {setting.name!r}"),
+        f"did you mean {near[0]}? {hint}" if near else hint,
+    )
+
+
+def _read(step: Step, option: Option, setting: Setting) -> object:
+    try:
+        return option.type.read(setting.value)
+    except ValueError as error:
+        message = f"option {option.name} of {step.name} takes {option.type_text}, not {setting.value.text!r}"
+        choices = option.type.choices
+        near = difflib.get_close_matches(setting.value.text, choices, n=1)
+        hint = f"one of {', '.join(choices)}" if choices else f"the default is {option.default_text}"
+        if near:
+            hint = f"did you mean {near[0]}? {hint}"
+        raise UsageError("GP213", setting.value.place(message), hint) from error
+
+
+def _format(step: Pass[Any] | Target) -> str:
+    pairs = [(option, getattr(step, option.field)) for option in options_of(type(step))]
+    written = [f"{option.name}={option.type.write(value)}" for option, value in pairs if value != option.default]
+    return f"{step.name}{{{','.join(written)}}}" if written else step.name
+
+
+def _toml_step(number: int, table: dict[str, Any]) -> Step:
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise UsageError("GP214", f"[[pass]] number {number} has no name", _TOML_HINT)
+
+    def place(message: str) -> str:
+        return f"[[pass]] number {number}: {message}"
+
+    settings = [Setting(key, _toml_value(value, place), place) for key, value in table.items() if key != "name"]
+    return Step(name, tuple(settings), place)
+
+
+def _toml_value(value: object, place: Any) -> Value:
+    if isinstance(value, str):
+        return Value("string", value, place=place)
+    if isinstance(value, list):
+        return Value("list", str(value), tuple(_toml_value(item, place) for item in value), place)
+    return Value("word", str(value).lower() if isinstance(value, bool) else str(value), place=place)

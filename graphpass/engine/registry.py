@@ -1,0 +1,214 @@
+"""Passes and targets by name, from entry points and from `register`; nothing is imported before it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib import metadata
+
+    from graphpass.engine.manager import Pass
+    from graphpass.targets.base import Target
+
+__all__ = ["distributions", "get_pass", "get_target", "pass_names", "register", "target_class", "target_names"]
+
+Class = TypeVar("Class", bound=type)
+PassClass = TypeVar("PassClass", bound="type[Pass[Any]]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[Class]):
+    """One owner of a name: an entry point, or a class that was registered by hand."""
+
+    name: str
+    module: str
+    owner: str
+    load: Callable[[], Class]
+
+
+class _Kind(Generic[Class]):
+    """All passes, or all targets."""
+
+    def __init__(self, word: str, unknown: str, base: Callable[[], type]) -> None:
+        self.word = word
+        self.group = f"graphpass.{'passes' if word == 'pass' else word + 's'}"
+        self.unknown = unknown
+        self.base = base
+        self.registered: dict[str, _Entry[Class]] = {}
+
+    def entries(self) -> list[_Entry[Class]]:
+        return [*_installed(self.group, tuple(sys.path)), *self.registered.values()]
+
+    def names(self) -> tuple[str, ...]:
+        entries = self.entries()
+        for entry in entries:
+            self.check_unique(entry.name, entries)
+        return tuple(sorted(entry.name for entry in entries))
+
+    def check_unique(self, name: str, entries: list[_Entry[Class]]) -> None:
+        owners = [entry for entry in entries if entry.name == name]
+        if len(owners) > 1:
+            who = " and ".join(f"{entry.owner} ({entry.module})" for entry in owners)
+            raise UsageError(
+                "GP220", f"{self.word} {name!r} has several owners: {who}", "uninstall or rename one of them"
+            )
+
+    def get(self, name: str) -> Class:
+        entries = self.entries()
+        self.check_unique(name, entries)
+        for entry in entries:
+            if entry.name == name:
+                return self.load(entry)
+        names = sorted({entry.name for entry in entries})
+        near = difflib.get_close_matches(name.lower(), names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+        raise UsageError(self.unknown, f"unknown {self.word} {name!r}", hint)
+
+    def load(self, entry: _Entry[Class]) -> Class:
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise UsageError(
+                "GP221",
+                f"{self.word} {entry.name!r} of {entry.owner} cannot be imported from {entry.module}: {what}",
+                "repair or uninstall that distribution",
+            ) from error
+        self.check_class(entry, loaded)
+        return loaded
+
+    def check_class(self, entry: _Entry[Class], loaded: object) -> None:
+        where = f"{entry.module} of {entry.owner}"
+        if not (isinstance(loaded, type) and issubclass(loaded, self.base())):
+            raise UsageError(
+                "GP222", f"{where} is registered as {self.word} {entry.name!r}, but is no {self.base().__name__}"
+            )
+        name = getattr(loaded, "name", None)
+        if name != entry.name:
+            raise UsageError("GP222", f"{where} is registered as {self.word} {entry.name!r}, but its name is {name!r}")
+
+
+def _pass_base() -> type:
+    from graphpass.engine.manager import Pass
+
+    return Pass
+
+
+def _target_base() -> type:
+    from graphpass.targets.base import Target
+
+    return Target
+
+
+_PASSES: _Kind[type[Any]] = _Kind("pass", "GP211", _pass_base)
+_TARGETS: _Kind[type[Any]] = _Kind("target", "GP215", _target_base)
+
+
+@functools.lru_cache(maxsize=8)
+def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:  # noqa: ARG001 - keys the cache
+    # Half of what this module costs to import, and asking for help never comes here.
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=group))
+
+
+@functools.lru_cache(maxsize=8)
+def _installed(group: str, path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
+    # Who owns an entry point stands in a file of its distribution, which is read anew each time it is asked for.
+    return tuple(
+        _Entry(point.name, point.value, f"distribution {_distribution(point)}", point.load)
+        for point in _entry_points(group, path)
+    )
+
+
+def _distribution(point: metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "of unknown name"
+
+
+def distributions() -> dict[str, str]:
+    """The versions of all installed distributions that passes and targets come from, graphpass among them, by name."""
+    points = [point for kind in (_PASSES, _TARGETS) for point in _entry_points(kind.group, tuple(sys.path))]
+    return {point.dist.name: point.dist.version for point in points if point.dist is not None}
+
+
+def pass_names() -> tuple[str, ...]:
+    """The names of all passes, sorted; imports none of them.
+
+    Raises:
+        UsageError: GP220, a name has several owners.
+    """
+    return _PASSES.names()
+
+
+def get_pass(name: str) -> type[Pass[Any]]:
+    """The pass called ``name``.
+
+    Raises:
+        UsageError: GP211 there is none; GP220 there are several; GP221 its distribution cannot be imported; GP222 what
+            is registered under this name is no such pass.
+    """
+    return _PASSES.get(name)
+
+
+def register(pass_class: PassClass) -> PassClass:
+    """Make a pass known by its name in this process; works as a decorator.
+
+    Registering a class again that was defined at the same place replaces it, so that a notebook cell can be run twice.
+
+    Args:
+        pass_class: A frozen dataclass derived from `Pass`.
+
+    Returns:
+        The same class.
+
+    Raises:
+        UsageError: GP220 the name has an owner already; GP222 it is no pass, has no name, or has a field that
+            cannot be an option.
+    """
+    from graphpass.engine.options import options_of
+
+    module = f"{getattr(pass_class, '__module__', '?')}:{getattr(pass_class, '__qualname__', pass_class)}"
+    name = getattr(pass_class, "name", None)
+    if not isinstance(name, str):
+        raise UsageError("GP222", f"{module} has no name", 'give the class a field name: ClassVar[str] = "my-pass"')
+    entry: _Entry[type[Any]] = _Entry(name, module, "this program", lambda: pass_class)
+    _PASSES.check_class(entry, pass_class)
+    options_of(pass_class)
+    others = [other for other in _PASSES.entries() if not (other.owner == entry.owner and other.module == module)]
+    _PASSES.check_unique(name, [*others, entry])
+    _PASSES.registered[name] = entry
+    return pass_class
+
+
+def target_names() -> tuple[str, ...]:
+    """The names of all targets, sorted; imports none of them.
+
+    Raises:
+        UsageError: GP220, a name has several owners.
+    """
+    return _TARGETS.names()
+
+
+def target_class(name: str) -> type[Target]:
+    """The class of the target called ``name``.
+
+    Raises:
+        UsageError: GP215 there is none; GP220 to GP222 as `get_pass`.
+    """
+    return _TARGETS.get(name)
+
+
+def get_target(name: str) -> Target:
+    """The target called ``name``, with its defaults; `graphpass.engine.pipeline.parse_target` reads options, too.
+
+    Raises:
+        UsageError: As `target_class`.
+    """
+    return target_class(name)()

@@ -1,0 +1,226 @@
+"""Writes a model: staged, read back, then moved to its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from graphpass.errors import GraphpassError, UsageError, WriteError
+from graphpass.ir.model import Dialect, Dimension, Model, Port, load
+from graphpass.passes.lower.lowerings import lowering_hint, lowerings
+from graphpass.storage.staging import staging
+from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Weights", "Written", "check_destination", "is_same_place", "stage_model", "write_model"]
+
+Weights = Literal["auto", "share", "copy"]
+"""How weights get beside a result; see `stage_model`."""
+
+_SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a model's weights.
+
+    Attributes:
+        shared: The input's files that the result's are other names of.
+        appended: Bytes that were written for constants that no file held, behind the others.
+    """
+
+    shared: tuple[Path, ...] = ()
+    appended: int = 0
+
+
+def write_model(model: Model, path: Path, limit: int | None = None, weights: Weights = "auto") -> Written:
+    """Write a model, all files or none.
+
+    Args:
+        model: What to write; its weights are copied as they are.
+        path: The ``.onnx`` file, or the ``.xml`` file beside which the ``.bin`` file goes.
+        limit: Size in bytes above which an ONNX model's weights get a file of their own; protobuf's by default.
+        weights: See `stage_model`.
+
+    Returns:
+        What became of the weights.
+
+    Raises:
+        ReadError: GP110, the weights changed since the model was read.
+        UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input; GP230 the weights
+            cannot be shared.
+        WriteError: GP501 the file system's words; GP502 what was written does not read back; GP503 too large; GP504
+            another process writes there.
+    """
+    check_destination(model, path)
+    with staging(path.parent) as folder:
+        return stage_model(model, folder, path.name, limit, weights)
+
+
+def check_destination(model: Model, path: Path) -> None:
+    """Check that a model may be written to ``path``.
+
+    Raises:
+        UsageError: GP202 the suffix does not fit the dialect; GP203 a file to be written is one of the model's input.
+    """
+    suffix = _SUFFIXES[model.dialect]
+    if path.suffix.lower() != suffix:
+        raise UsageError("GP202", f"{path} is no name for a model in {model.dialect}", f"let it end in {suffix}")
+    sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
+    for target in (path, *(path.parent / name for name in _weight_names(model, path))):
+        for source in sources:
+            if is_same_place(target, source):
+                reason = f"writing {path} would overwrite {source}, which the model was read from"
+                raise UsageError("GP203", reason, "write into another folder")
+
+
+def is_same_place(target: Path, source: Path) -> bool:
+    """Whether writing ``target`` would replace ``source``, under whatever name.
+
+    Another hard link to the same file is another place: the name is replaced, and the file stays where it is.
+    """
+    try:
+        if not target.samefile(source):
+            return False
+    except OSError:  # one is not there, or cannot be looked at, let alone written
+        return False
+    target, source = target.resolve(), source.resolve()
+    return target.name.casefold() == source.name.casefold() and target.parent.samefile(source.parent)
+
+
+def stage_model(
+    model: Model, folder: Path, file_name: str, limit: int | None = None, weights: Weights = "auto"
+) -> Written:
+    """Write a model into a staged folder, and read it back.
+
+    Weights that lie in files already are never read: the result refers to them in a copy of the file that the kernel
+    makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). Constants
+    that passes made are appended. To a shared file, too, unless the same work left them there before: the input stays
+    as usable as before, but longer; and whoever overwrites one of the two in place, overwrites both. ``onnx.load``
+    refuses external data that has a second hard link (ONNX Runtime and OpenVINO take it), so an ONNX model that shares
+    its data is closed to it.
+
+    Args:
+        model: What to write.
+        folder: A folder of `graphpass.storage.staging.staging`.
+        file_name: Name of the ``.onnx`` or ``.xml`` file.
+        limit: See `write_model`.
+        weights: ``"copy"``, ``"share"`` or ``"auto"``.
+
+    Returns:
+        What became of the weights.
+
+    Raises:
+        ReadError: GP110, the weights changed since the model was read.
+        UsageError: GP230, the weights cannot be shared.
+        WriteError: GP501, GP502 or GP503.
+        OSError: The file system's words; ``staging`` makes a `WriteError` of it.
+    """
+    share = weights == "share"
+    if model.dialect == "onnx":
+        done = _stage_onnx(model, folder, file_name, limit, share=share)
+    else:
+        done = _stage_openvino(model, folder, file_name, share=share)
+    _check_written(model, folder, file_name)
+    return done
+
+
+def _check_written(model: Model, folder: Path, file_name: str) -> None:
+    try:
+        written = _reopened(model.dialect, folder / file_name)
+    except GraphpassError as error:
+        reason = error.message.replace(str(folder), "").lstrip("/")
+        hint = lowering_hint((node.op for node in model.graph.nodes if lowerings([node.op])), ())
+        raise WriteError("GP502", f"{file_name} was written, but does not read back: {reason}", hint) from error
+    for kind, before, after in (("inputs", model.inputs, written.inputs), ("outputs", model.outputs, written.outputs)):
+        if not _same(before, after):
+            raise WriteError("GP502", f"{file_name} was written, but its {kind} read back as {after}, not as {before}")
+    if _structure(model) != _structure(written):
+        raise WriteError("GP502", f"{file_name} was written, but reads back as another graph")
+
+
+def _reopened(dialect: Dialect, path: Path) -> Model:
+    """A written model; of an ONNX model with external data checked once more, which OpenVINO does itself of an IR's."""
+    if dialect == "onnx":
+        return load(path)
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    return OpenVINOModel.reopen(path)
+
+
+def _structure(model: Model) -> str:
+    """A hash of what writing must keep; see `Model.digest`."""
+    if model.dialect == "onnx":
+        return model.digest()
+    from graphpass.dialects.openvino.digest import digest
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    assert isinstance(model, OpenVINOModel)  # its names are settled
+    return digest(model.ov_model, MappedWeights(file for file in model.weight_files if file.unchanged), shapes=False)
+
+
+def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *, share: bool) -> Written:
+    from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.tensors import external_files
+
+    assert isinstance(model, OnnxModel)
+    check_unchanged(model.weight_files)
+    files = external_files(model.proto, model.path)
+    if share and not files:
+        reason = "weights can be shared where they lie in a file of their own; these lie in the graph's"
+        raise UsageError("GP230", reason, "write with --weights copy")
+    limit = PROTO_LIMIT if limit is None else limit
+    stage_onnx(model.proto, model.path, folder, file_name, link=share, limit=limit)
+    check_unchanged(model.weight_files)
+    if not share:
+        return Written()
+    for location, file in files.items():
+        if not (folder / location).samefile(file):
+            reason = f"{file} cannot be shared: the file system makes no hard link from there to the result"
+            raise UsageError("GP230", reason, "write on the same file system, or with --weights copy")
+    return Written(tuple(files.values()))
+
+
+def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) -> Written:
+    from graphpass.dialects.openvino.files import stage_openvino
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    assert isinstance(model, OpenVINOModel)
+    model.stabilise_names()
+    file = stage_openvino(model.ov_model, model.path, model.weight_files, folder, file_name, share=share)
+    if not share:
+        return Written(appended=file.appended)
+    if file.appended:
+        # The change of the shared file is our own.
+        model.weight_files = tuple(WeightFile.of(source.path) for source in model.weight_files)
+    return Written(tuple(source.path for source in file.sources), file.appended)
+
+
+def _weight_names(model: Model, path: Path) -> list[str]:
+    """The files with weights that writing ``model`` to ``path`` writes beside it, relative to its folder."""
+    if model.dialect == "openvino":
+        return [path.with_suffix(".bin").name]
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.tensors import external_files
+
+    assert isinstance(model, OnnxModel)
+    return list(external_files(model.proto, model.path))
+
+
+def _same(before: tuple[Port, ...], after: tuple[Port, ...]) -> bool:
+    return len(before) == len(after) and all(
+        old.name == new.name and old.element_type == new.element_type and _same_shape(old.shape, new.shape)
+        for old, new in zip(before, after, strict=True)
+    )
+
+
+def _same_shape(before: tuple[Dimension, ...] | None, after: tuple[Dimension, ...] | None) -> bool:
+    """Whether two shapes agree; reading back infers shapes anew, and may know less or more."""
+    if before is None or after is None:
+        return True
+    return len(before) == len(after) and all(
+        old == new or old is None or new is None for old, new in zip(before, after, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""The neutral model, graph and rewriter that all analyses and passes share."""

@@ -1,0 +1,218 @@
+"""Caches as plain data: what an inventory says of a model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Dimension
+
+__all__ = [
+    "AttentionBlock",
+    "Axes",
+    "Cache",
+    "CacheKind",
+    "CacheRole",
+    "Inventory",
+    "MaskPart",
+    "ModelKind",
+    "element_bytes",
+]
+
+CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
+CacheRole = Literal[
+    "key",
+    "value",
+    "conv",
+    "recurrent",
+    "cross_key",
+    "cross_value",
+    "encoder_hidden",
+    "adapter",
+    "counter",
+    "unknown",
+]
+ModelKind = Literal["none", "kv", "linear", "hybrid"]
+
+#: What hides or weighs positions; see `AttentionBlock`.
+MaskPart = Literal["causal", "input", "lengths", "alibi", "bias"]
+
+#: Bytes of one element.
+_SIZES: dict[str, float] = {
+    **dict.fromkeys(("f64", "i64", "u64"), 8),
+    **dict.fromkeys(("f32", "i32", "u32"), 4),
+    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 2),
+    **dict.fromkeys(("i8", "u8", "boolean", "f8e4m3", "f8e5m2"), 1),
+    **dict.fromkeys(("i4", "u4"), 0.5),
+}
+
+
+def element_bytes(element_type: str) -> float:
+    """Bytes that one element takes, 0.5 for a type of four bits; 0 for a type that is not known."""
+    return _SIZES.get(element_type, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Where each logical axis stands in a cache's tensor; ``None`` where the cache has no such axis."""
+
+    batch: int | None = None
+    heads: int | None = None
+    sequence: int | None = None
+    head_dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One tensor carried from one step to the next.
+
+    Attributes:
+        name: Variable id of a stateful cache, name of the past input of a stateless one.
+        kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read; ``other``
+            is known to be no cache of a decoder, ``unknown`` is what the evidence is not conclusive for.
+        role: What the model uses it for; an ``other`` is adapter weights (``adapter``), a number that counts
+            (``counter``), or the state of an ordinary LSTM, GRU or RNN (``recurrent``).
+        layer: Position of its layer among the layers that hold caches, from 0; ``None`` where it could not be told.
+        axes: Where the logical axes stand.
+        shape: The declared shape, symbols and unknown dimensions as they stand in the model.
+        element_type: OpenVINO's short name.
+        read: Name of the past input, or of the ReadValue.
+        write: Name of the present output, or of the Assign; ``None`` for a cache that is only read.
+        evidence: Why it is called what it is called, one fact a line.
+    """
+
+    name: str
+    kind: CacheKind
+    role: CacheRole
+    layer: int | None
+    axes: Axes
+    shape: tuple[Dimension, ...] | None
+    element_type: str
+    read: str
+    write: str | None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int | None:
+        """The exporter's own number for it, the last one in its name; some count layers, some caches of one kind."""
+        numbers = re.findall(r"\d+", self.name)
+        return int(numbers[-1]) if numbers else None
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """Bytes that one position of one batch entry takes; ``None`` where it does not grow or a size is unknown."""
+        return self._bytes() if self.axes.sequence is not None else None
+
+    @property
+    def fixed_bytes(self) -> int | None:
+        """Bytes that one batch entry takes, however long the sequence; ``None`` for a cache that grows."""
+        return self._bytes() if self.axes.sequence is None else None
+
+    def _bytes(self) -> int | None:
+        """Bytes along all axes but batch and sequence."""
+        total = element_bytes(self.element_type)
+        for axis, dimension in enumerate(self.shape or (None,)):
+            if axis not in {self.axes.batch, self.axes.sequence}:
+                total *= dimension if isinstance(dimension, int) else 0
+        return int(total) or None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBlock:
+    """One place where attention is computed.
+
+    Attributes:
+        node: Name of the node that stands for it: the fused operator, or the Softmax.
+        form: ``"decomposed"``, or the operator's type (``"ScaledDotProductAttention"``, ``"GroupQueryAttention"``).
+        key: Name of the cache it reads keys from; ``None`` where it reads none.
+        value: Name of the cache it reads values from; the same where one cache holds both.
+        fusable: Whether `fuse-attention` can express it; true of an operator that is fused already.
+        reason: Why it is not fusable.
+        layer: Layer of the caches that it reads; ``None`` where it reads none, or their layer is not known.
+        heads: Number of query heads; ``None``, as for all numbers below, where it cannot be told.
+        key_heads: Number of key and value heads in the cache, or before they are copied for the product; ``heads`` is a
+            multiple of it.
+        head_dim: Size of a head of query and key.
+        value_head_dim: Size of a head of value.
+        scale: What the products of query and key are multiplied with in the end, be it before them, behind them or in
+            the operator, whose default counts; 1 where nothing is. ``None`` where it is computed from what the model is
+            given, or cannot be told.
+        factors: What ``scale`` is the product of, where there are several factors; empty otherwise.
+        mask: What hides or weighs positions, empty where nothing does. ``causal``: keys behind the query are hidden, by
+            the operator or by comparing positions. ``input``: computed from an input of the model such as
+            ``attention_mask``. ``lengths``: the operator is told how many positions there are. ``alibi``: the positions
+            times a slope for each head are added. ``bias``: other numbers are added, learned ones mostly. ``None``
+            where it cannot be told whether these are all.
+        softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` where they are not capped, or that
+            cannot be told (``mask`` is ``None`` then, too).
+        sinks: Whether something takes a share of the Softmax that is no position; ``None`` where it cannot be told.
+        window: How many positions a query sees, itself included, where it does not see all before it.
+        window_in: ``"state"`` where the cache itself keeps no more than the window, whose size may be unknown then;
+            ``"mask"`` where it keeps all positions and only the mask or the operator hides those before the window;
+            ``None`` where there is no window.
+    """
+
+    node: str
+    form: str
+    key: str | None = None
+    value: str | None = None
+    fusable: bool = True
+    reason: str | None = None
+    layer: int | None = None
+    heads: int | None = None
+    key_heads: int | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+    scale: float | None = None
+    factors: tuple[float, ...] = ()
+    mask: tuple[MaskPart, ...] | None = None
+    softcap: float | None = None
+    sinks: bool | None = None
+    window: int | None = None
+    window_in: Literal["state", "mask"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All caches of a model, and where attention reads them.
+
+    Attributes:
+        stateful: Whether the caches are variables inside the model.
+        caches: By layer, key before value; caches of unknown layer last.
+        attention: In execution order.
+        unpaired_inputs: Inputs that look like a past but have no present.
+        unpaired_outputs: Outputs that look like a present but have no past.
+    """
+
+    stateful: bool
+    caches: tuple[Cache, ...]
+    attention: tuple[AttentionBlock, ...] = ()
+    unpaired_inputs: tuple[str, ...] = ()
+    unpaired_outputs: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> ModelKind:
+        """The model's kind; cross caches do not count, nor what is no cache."""
+        kinds = {cache.kind for cache in self.caches}
+        if {"kv", "linear"} <= kinds:
+            return "hybrid"
+        if "kv" in kinds:
+            return "kv"
+        return "linear" if "linear" in kinds else "none"
+
+    def cache(self, name: str) -> Cache:
+        """The cache called ``name``.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for cache in self.caches:
+            if cache.name == name:
+                return cache
+        raise KeyError(name)
+
+    def of_kind(self, *kinds: CacheKind) -> tuple[Cache, ...]:
+        """The caches of these kinds, in order."""
+        return tuple(cache for cache in self.caches if cache.kind in kinds)

@@ -1,0 +1,116 @@
+"""What a user says a carried tensor is, where the dataflow does not tell; the model keeps it as a note.
+
+>>> parse_declaration("memory=kv,sequence=1")
+Declaration(name='memory', kind='kv', role='unknown', axes=Axes(batch=None, heads=None, sequence=1, head_dim=None))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from graphpass.errors import ReadError, UsageError
+from graphpass.ir.cache import Axes, CacheRole
+
+__all__ = ["Declaration", "declarations_from", "note_of", "parse_declaration"]
+
+DeclaredKind = Literal["kv", "linear", "cross"]
+
+#: What can be said of an axis.
+_AXES = tuple(axis.name for axis in fields(Axes))
+
+_ROLES: dict[str, tuple[CacheRole, ...]] = {
+    "kv": ("key", "value", "unknown"),
+    "linear": ("conv", "recurrent", "unknown"),
+    "cross": ("cross_key", "cross_value", "encoder_hidden", "unknown"),
+}
+
+_EXAMPLE = "for example NAME=kv,sequence=2,role=key or NAME=linear,batch=0"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a carried tensor is said to be.
+
+    Attributes:
+        name: Variable id, or name of the past input.
+        kind: What kind of cache.
+        role: What for; ``unknown`` where nothing is said.
+        axes: Where the logical axes stand; ``None`` where nothing is said.
+    """
+
+    name: str
+    kind: DeclaredKind
+    role: CacheRole = "unknown"
+    axes: Axes = field(default_factory=Axes)
+
+
+def parse_declaration(text: str) -> Declaration:
+    """Read ``NAME=KIND[,AXIS=NUMBER ...][,role=ROLE]``.
+
+    Raises:
+        UsageError: GP218, with what is wrong.
+    """
+    name, _, told = text.partition("=")
+    kind, *settings = told.split(",")
+    try:
+        return _declaration(name, kind, dict(setting.split("=", 1) for setting in settings))
+    except ValueError as error:
+        reason = "an entry is no AXIS=NUMBER" if "dictionary update" in str(error) else str(error)
+        raise UsageError("GP218", f"{text!r} does not say what a cache is: {reason}", _EXAMPLE) from error
+
+
+def _declaration(name: str, kind: str, settings: dict[str, Any]) -> Declaration:
+    if kind not in get_args(DeclaredKind):
+        raise ValueError(f"{kind!r} is no kind: {', '.join(get_args(DeclaredKind))}")
+    role = settings.pop("role", "unknown")
+    if role not in _ROLES[kind]:
+        raise ValueError(f"{role!r} is no role of a {kind} cache: {', '.join(_ROLES[kind])}")
+    wrong = [axis for axis in settings if axis not in _AXES]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no axis: {', '.join(_AXES)}")
+    axes = Axes(**{axis: _place(axis, place) for axis, place in settings.items()})
+    if not name:
+        raise ValueError("it names no cache")
+    if kind == "kv" and axes.sequence is None:
+        raise ValueError("a kv cache grows along an axis: sequence=NUMBER is missing")
+    if kind == "linear" and axes.sequence is not None:
+        raise ValueError("a linear cache has no sequence axis")
+    places = [place for place in asdict(axes).values() if place is not None]
+    if len(set(places)) < len(places):
+        raise ValueError("one axis is said to be two")
+    return Declaration(name, kind, role, axes)  # type: ignore[arg-type]  # looked up above
+
+
+def _place(axis: str, text: object) -> int:
+    if not str(text).isdecimal():
+        raise ValueError(f"{axis} is {text!r}, not the number of an axis, counted from 0")
+    return int(str(text))
+
+
+def note_of(declarations: Iterable[Declaration]) -> str:
+    """Declarations as the text that a model keeps: a JSON object, name -> kind, role and axes."""
+    told = {one.name: {"kind": one.kind, "role": one.role} | _told(one.axes) for one in declarations}
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _told(axes: Axes) -> dict[str, int]:
+    return {name: place for name, place in asdict(axes).items() if place is not None}
+
+
+def declarations_from(note: str | None) -> tuple[Declaration, ...]:
+    """What `note_of` wrote.
+
+    Raises:
+        ReadError: GP109, the note is damaged.
+    """
+    if not note:
+        return ()
+    try:
+        return tuple(_declaration(name, told.pop("kind", ""), told) for name, told in json.loads(note).items())
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ReadError(
+            "GP109", f"the model's note graphpass.ir.cache is damaged: {error}", "remove the note, or export again"
+        ) from error

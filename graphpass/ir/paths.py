@@ -1,0 +1,36 @@
+"""The shortest way from one operator to another by data alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import networkx
+
+    from graphpass.ir.graph import Node
+    from graphpass.ir.model import Model
+
+__all__ = ["shortest_way"]
+
+#: Operators whose results are sizes or weights, so that no data of a cache passes through them.
+_NO_WAY = frozenset({"Constant", "ShapeOf"})
+
+
+def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
+    """The operators from ``start`` to ``end``, both included; none where no data of ``start`` reaches ``end``."""
+    import networkx
+
+    ways = model.analysis(_ways)
+    if not networkx.has_path(ways, start.index, end.index):
+        return ()
+    return tuple(model.graph.nodes[index] for index in networkx.shortest_path(ways, start.index, end.index))
+
+
+def _ways(model: Model) -> networkx.DiGraph:
+    ways = model.graph.edges.copy()
+    # With no iteration a loop gives what it was given, but what is worth to be seen are its iterations.
+    for node in model.graph.of_op("Final"):
+        result, *start = (value.node for value in node.inputs if value is not None)
+        ways.remove_edges_from((index, node.index) for index in start if index != result)
+    ways.remove_nodes_from(node.index for node in model.graph.nodes if node.op in _NO_WAY)
+    return ways

@@ -1,0 +1,89 @@
+"""`Phase`: what a model of static shapes is for, noted in its metadata, since its graph no longer shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes, Cache
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+__all__ = ["Phase"]
+
+_KEY = "phase"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """How to run a model that the pass `make-static` made.
+
+    Attributes:
+        length: How many new tokens a run takes.
+        past: How many slots the past has.
+        caches: With the shapes of their pasts. Presents of kind ``kv`` hold the new positions only.
+    """
+
+    length: int
+    past: int
+    caches: tuple[Cache, ...]
+
+    def note(self, model: Model) -> None:
+        """Write it into the metadata of ``model``."""
+        caches = [
+            {
+                "kind": cache.kind,
+                "role": cache.role,
+                "layer": cache.layer,
+                "axes": asdict(cache.axes),
+                "past": cache.read,
+                "present": cache.write,
+            }
+            for cache in self.caches
+        ]
+        text = json.dumps({"length": self.length, "past": self.past, "caches": caches}, separators=(",", ":"))
+        model.write_note(_KEY, text)
+
+    @classmethod
+    def find(cls, model: Model) -> Phase | None:
+        """As `of`; ``None`` where nothing was noted.
+
+        Raises:
+            UnsupportedError: GP394, what was noted is damaged.
+        """
+        return None if model.read_note(_KEY) is None else cls.of(model)
+
+    @classmethod
+    def of(cls, model: Model) -> Phase:
+        """What was noted in ``model``.
+
+        Raises:
+            UnsupportedError: GP394, nothing was, or the model is another one.
+        """
+        text = model.read_note(_KEY)
+        hint = "make both models of a pair with graphpass split, or with the pass make-static"
+        if text is None:
+            raise UnsupportedError("GP394", "the model does not say that it is a prefill or a decode model", hint)
+        ports = {port.name: port for port in model.inputs}
+        try:
+            told = json.loads(text)
+            caches = [
+                Cache(
+                    name=one["past"],
+                    kind=one["kind"],
+                    role=one["role"],
+                    layer=one["layer"],
+                    axes=Axes(**one["axes"]),
+                    shape=ports[one["past"]].shape,
+                    element_type=ports[one["past"]].element_type,
+                    read=one["past"],
+                    write=one["present"],
+                )
+                for one in told["caches"]
+            ]
+            return cls(int(told["length"]), int(told["past"]), tuple(caches))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnsupportedError("GP394", "what the model says of its caches is damaged", hint) from error

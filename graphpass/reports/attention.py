@@ -1,0 +1,73 @@
+"""Attentions that are alike, folded into one, and said in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from graphpass.reports.layers import layers_in_words
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import AttentionBlock, Inventory
+
+__all__ = ["AttentionGroup", "attention_in_words", "form_in_words", "group_attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Attentions that are alike but for their names and layers.
+
+    Attributes:
+        blocks: All of them, in execution order.
+        is_cross: Whether they read caches that are computed once.
+    """
+
+    blocks: tuple[AttentionBlock, ...]
+    is_cross: bool
+
+    @property
+    def layers(self) -> str:
+        """``layers 0-3``."""
+        return layers_in_words(block.layer for block in self.blocks)
+
+
+def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
+    """The attentions of a model, those that are alike together, in order of the first of each group."""
+    cross = {cache.name for cache in inventory.of_kind("cross")}
+    groups: dict[object, list[AttentionBlock]] = {}
+    for block in inventory.attention:
+        likeness = replace(block, node="", key=None, value=None, layer=None, reason=None)
+        groups.setdefault((likeness, block.key in cross, block.layer is None), []).append(block)
+    return tuple(AttentionGroup(tuple(blocks), blocks[0].key in cross) for blocks in groups.values())
+
+
+def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
+    """What an attention is like: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``."""
+    heads = "heads unknown" if block.heads is None else f"{block.heads} heads"
+    if block.key_heads not in {None, block.heads}:
+        heads += f" over {block.key_heads}"
+    words = ["cross", heads] if is_cross else [heads]
+    if block.scale is None:
+        words.append("scale unknown")
+    else:
+        factors = f" ({' * '.join(f'{factor:g}' for factor in block.factors)})" if block.factors else ""
+        words.append(f"scale {block.scale:g}{factors}")
+    if block.mask is None:
+        words.append("mask unknown")
+    else:
+        words.append(f"mask {'+'.join(block.mask)}" if block.mask else "no mask")
+    if block.softcap is not None:
+        words.append(f"softcap {block.softcap:g}")
+    if block.sinks:
+        words.append("sinks")
+    if block.window_in is not None:
+        size = "" if block.window is None else f" {block.window}"
+        words.append(f"window{size} in the {block.window_in}")
+    return ", ".join(words)
+
+
+def form_in_words(block: AttentionBlock) -> str:
+    """How it is written down: ``fused ScaledDotProductAttention``."""
+    if block.form != "decomposed":
+        return f"fused {block.form}"
+    return "decomposed, fusable" if block.fusable else f"decomposed, not fusable: {block.reason}"

@@ -1,0 +1,107 @@
+"""All that is known of one cache."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.reads import attention_reads
+from graphpass.analysis.caches.pairs import Pair, find_pairs
+from graphpass.errors import UsageError
+from graphpass.ir.bodies import inlined
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
+from graphpass.ir.paths import shortest_way
+from graphpass.reports.attempts import Attempt, attempts_at
+
+__all__ = ["Reader", "Reasoning", "find_cache", "reason_about"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One attention that reads a cache.
+
+    Attributes:
+        node: Its operator and name.
+        role: What it reads the cache as.
+        through: What lies between, operator and name, from the cache to attention.
+    """
+
+    node: str
+    role: str
+    through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Why a cache is called what it is called.
+
+    Attributes:
+        cache: The cache, with its evidence.
+        attempts: The rules that were tried, in order; the last one holds where any does.
+        path: The nodes from the past to what is written back, both included; only the past where nothing is.
+        readers: The attention that reads it.
+    """
+
+    cache: Cache
+    attempts: tuple[Attempt, ...]
+    path: tuple[Node, ...]
+    readers: tuple[Reader, ...]
+
+
+def find_cache(inventory: Inventory, name: str) -> Cache:
+    """The cache that ``name`` means: its own name, that of its past or present, or a beginning that only it has.
+
+    Raises:
+        UsageError: GP217, there is none.
+    """
+    for cache in inventory.caches:
+        if name in {cache.name, cache.read, cache.write}:
+            return cache
+    beginning = [cache for cache in inventory.caches if cache.name.startswith(name)] if name else []
+    if len(beginning) == 1:
+        return beginning[0]
+    names = {known for cache in inventory.caches for known in (cache.name, cache.read, cache.write) if known}
+    near = difflib.get_close_matches(name, sorted(names), n=3)
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif names:
+        hint = "graphpass inspect --all lists the caches"
+    else:
+        hint = "the model has no caches"
+    message = f"{len(beginning)} caches have names that begin with" if beginning else "there is no cache called"
+    raise UsageError("GP217", f"{message} {name!r}", hint)
+
+
+def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
+    """Everything that led to what ``inventory`` says of ``cache``.
+
+    Args:
+        model: The model that ``inventory`` is of.
+        inventory: What `graphpass.analyze_caches` says of it.
+        cache: One of its caches.
+    """
+    whole = inlined(model)
+    graph = whole.graph
+    past = next(node for node in graph.of_op("Parameter", "ReadValue") if node.name == cache.read)
+    reads = whole.analysis(attention_reads).get(past.index, ())
+    pair = next(
+        (pair for pair in whole.analysis(find_pairs) if pair.read == past), Pair(past.outputs[0], None, past, None)
+    )
+    readers = [
+        Reader(
+            read.attention.node.called,
+            read.role,
+            tuple(dict.fromkeys(via.node.called for via in reversed(read.vias))),
+        )
+        for read in reads
+    ]
+    known = {reader.node.split(" ", 1)[1] for reader in readers}
+    # Operators with the cache inside are no readers of a value, but the inventory knows them.
+    for block in inventory.attention:
+        if block.node not in known:
+            roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
+            readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
+    path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
+    return Reasoning(cache, attempts_at(whole, cache, pair, reads), path, tuple(readers))

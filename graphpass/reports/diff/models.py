@@ -1,0 +1,130 @@
+"""Holds two models against each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.reports.diff.changes import Change, Difference, Facets, changes_between
+from graphpass.reports.diff.operators import compare_operators, operators_of, shape_in_words
+from graphpass.reports.diff.weights import compare_weights, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.model import Model, Port
+
+__all__ = ["diff_models"]
+
+
+def diff_models(before: Model, after: Model) -> Difference:
+    """How ``after`` differs from ``before``.
+
+    Models of two dialects are compared as far as both say the same things: kinds and names of operators, inputs,
+    outputs, caches and weights, but not attributes, what is read, and metadata. That the dialects differ is a
+    difference, too.
+
+    Args:
+        before: A model; its weights are read only where nothing else tells whether they are the same.
+        after: Another.
+
+    Raises:
+        ReadError: GP105, weights are not where a model says; GP110, they changed since it was read.
+    """
+    alike = before.dialect == after.dialect
+    kinds = [Counter(facets["kind"] for facets in _kinds(model).values()) for model in (before, after)]
+    ports = [
+        changes_between(_ports(old, symbols=alike), _ports(new, symbols=alike))
+        for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs))
+    ]
+    found = Difference(
+        dialects=(before.dialect, after.dialect),
+        kinds=tuple(
+            (kind, kinds[0][kind], kinds[1][kind])
+            for kind in sorted(kinds[0] | kinds[1])
+            if kinds[0][kind] != kinds[1][kind]
+        ),
+        operators=compare_operators(before, after) if alike else changes_between(_kinds(before), _kinds(after)),
+        inputs=ports[0],
+        outputs=ports[1],
+        caches=_caches(analyze_caches(before).caches, analyze_caches(after).caches, symbols=alike),
+        metadata=changes_between(_metadata(before), _metadata(after)) if alike else (),
+        weights=compare_weights(weights_of(before), weights_of(after)),
+        other=False,
+    )
+    if not found.same or before.digest() == after.digest():
+        return found
+    return dataclasses.replace(found, other=True)
+
+
+def _kinds(model: Model) -> dict[str, Facets]:
+    return {name: {"kind": node.op} for name, node in operators_of(model).items() if node.op != "Result"}
+
+
+def _ports(ports: Iterable[Port], *, symbols: bool) -> dict[str, Facets]:
+    return {
+        port.name: {"type": port.element_type, "shape": shape_in_words(port.shape, symbols=symbols)} for port in ports
+    }
+
+
+def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -> tuple[Change, ...]:
+    """Changes of caches, paired by name, or by layer and role: variables have other names than inputs."""
+    news = {cache.name: cache for cache in after}
+    olds = {cache.name: cache for cache in before}
+    places = {(cache.layer, cache.role): cache for cache in news.values() if cache.name not in olds}
+    changes: list[Change] = []
+    for old in olds.values():
+        new = news.get(old.name) or (places.get((old.layer, old.role)) if old.layer is not None else None)
+        told = {} if new is None else {old.name: _cache(news.pop(new.name), symbols=symbols)}
+        places.pop((old.layer, old.role), None)
+        changes += changes_between({old.name: _cache(old, symbols=symbols)}, told)
+    changes += changes_between({}, {name: _cache(cache, symbols=symbols) for name, cache in news.items()})
+    return tuple(changes)
+
+
+def _cache(cache: Cache, *, symbols: bool) -> Facets:
+    axes = ((name, getattr(cache.axes, name)) for name in cache.axes.__slots__)
+    return {
+        "name": cache.name,
+        "kind": cache.kind,
+        "role": cache.role,
+        "layer": "unknown" if cache.layer is None else str(cache.layer),
+        "type": cache.element_type,
+        "shape": shape_in_words(cache.shape, symbols=symbols),
+        "axes": ", ".join(f"{name} {axis}" for name, axis in axes if axis is not None) or "unknown",
+        "past": cache.read,
+        "present": cache.write or "never written",
+    }
+
+
+def _metadata(model: Model) -> dict[str, Facets]:
+    """What a model says of itself, one entry a key."""
+    if model.dialect == "openvino":
+        from graphpass.dialects.openvino.model import OpenVINOModel
+
+        assert isinstance(model, OpenVINOModel)
+        return {key: {"value": value} for key, value in _flat(model.ov_model.rt_info)}
+    from graphpass.dialects.onnx.model import OnnxModel
+
+    assert isinstance(model, OnnxModel)
+    proto = model.proto
+    fields = ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string")
+    found = {name: {"value": str(getattr(proto, name))} for name in fields if proto.HasField(name)}
+    found |= {f"opset {entry.domain or 'ai.onnx'}": {"value": str(entry.version)} for entry in proto.opset_import}
+    return found | {f"property {entry.key}": {"value": entry.value} for entry in proto.metadata_props}
+
+
+def _flat(value: Any) -> list[tuple[str, str]]:
+    """Nested runtime information as a list: the keys on the way to a value, joined by slashes, and the value."""
+    found, pending = [], [("", value)]
+    while pending:
+        key, inner = pending.pop()
+        inner = inner.value if hasattr(inner, "value") else inner
+        if hasattr(inner, "items"):
+            pending += [(f"{key}/{name}".lstrip("/"), held) for name, held in inner.items()]
+        else:
+            found.append((key, str(inner)))
+    return sorted(found)

@@ -1,0 +1,155 @@
+"""What there is to say of each operator of a model, so that two models can be held against each other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.dialects.onnx.opset import ONNX_DOMAINS
+from graphpass.dialects.onnx.tensors import SMALL
+from graphpass.ir.bodies import inlined
+from graphpass.reports.diff.changes import Change, Facets, changes_between
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.model import Dimension, Model
+
+__all__ = ["compare_operators", "operators_of", "plain_attribute", "shape_in_words"]
+
+#: Values of constants with at most this many elements are told; of larger ones a digest.
+_TOLD = 16
+
+
+def operators_of(model: Model) -> dict[str, Node]:
+    """The operators of a model by name, in topological order, those in bodies included.
+
+    Constants and inputs do not count; an output counts as ``output NAME``. Of several that bear one name, the second
+    gets ``#2``.
+    """
+    found: dict[str, Node] = {}
+    counts: Counter[str] = Counter()
+    for node in inlined(model).graph.nodes:
+        if node.op not in {"Constant", "Parameter"}:
+            name = f"output {node.name}" if node.op == "Result" else node.name
+            counts[name] += 1
+            found[name if counts[name] == 1 else f"{name}#{counts[name]}"] = node
+    return found
+
+
+def compare_operators(before: Model, after: Model) -> tuple[Change, ...]:
+    """How the operators of two models of one dialect differ.
+
+    They are paired by name. Of those left, operators that do the same with the same count as renamed; exporters make up
+    many names anew each time.
+    """
+    olds, news = _described(before), _described(after)
+    names = {name: name for name in news if name in olds}
+    left: dict[object, list[str]] = {}
+    for name, facets in olds.items():
+        if name not in news:
+            left.setdefault(_likeness(facets), []).append(name)
+    renamed = []
+    translated: dict[str, Facets] = {}
+    for name, facets in news.items():  # in topological order, so what an operator reads is paired before it
+        facets = {key: _translated(key, words, names) for key, words in facets.items()}
+        if name not in names and (alike := left.get(_likeness(facets))):
+            names[name] = alike.pop(0)
+            renamed.append(Change(names[name], {"name": names[name]}, {"name": name}))
+            olds.pop(names[name])
+        else:
+            translated[name] = facets
+    return (*changes_between(olds, translated), *renamed)
+
+
+def _described(model: Model) -> dict[str, Facets]:
+    graph = inlined(model).graph
+    return {name: _facets(node, graph, model) for name, node in operators_of(model).items()}
+
+
+def _likeness(facets: Facets) -> tuple[tuple[str, str], ...]:
+    return tuple((key, words.partition(" called ")[0]) for key, words in facets.items())
+
+
+def _translated(key: str, words: str, names: dict[str, str]) -> str:
+    """What an operator reads, by the first model's names."""
+    if not key.startswith("reads "):
+        return words
+    source, comma, port = words.partition(", output ")
+    return names.get(source, source) + comma + port
+
+
+def shape_in_words(shape: tuple[Dimension, ...] | None, *, symbols: bool = True) -> str:
+    """``[batch, 2, ?]``; without symbols ``[?, 2, ?]``."""
+    if shape is None:
+        return "of any rank"
+    return f"[{', '.join(str(size) if isinstance(size, int) or (size and symbols) else '?' for size in shape)}]"
+
+
+def _facets(node: Node, graph: Graph, model: Model) -> Facets:
+    found = {"kind": node.op, **dict(sorted(_attributes(node, model).items()))}
+    for port, value in enumerate(node.inputs):
+        found[f"reads {port}"] = "nothing" if value is None else _source(value, graph)
+    for value in node.outputs:
+        names = sorted(_names(node, value))
+        called = f" called {', '.join(names)}" if names else ""
+        found[f"makes {value.port}"] = f"{value.element_type} {shape_in_words(value.shape)}{called}"
+    return found
+
+
+def _names(node: Node, value: Value) -> set[str]:
+    """The names of the tensor that an operator makes."""
+    if hasattr(node.native, "outputs") and value.port < node.native.get_output_size():
+        names: set[str] = node.native.output(value.port).get_names()
+        return names
+    return {value.name} - {""}
+
+
+def _source(value: Value, graph: Graph) -> str:
+    producer = graph.producer(value)
+    if producer.op == "Constant":
+        return _constant(producer, value, graph)
+    return producer.name if value.port == 0 else f"{producer.name}, output {value.port}"
+
+
+def _constant(node: Node, value: Value, graph: Graph) -> str:
+    """The value of a small constant; a weight by its name."""
+    if value.element_type == "string":
+        return f"strings {node.name}"
+    held = graph.constant(value, SMALL)
+    if held is None or held.nbytes > SMALL:
+        return f"weight {node.name}"
+    described = f"{value.element_type} {shape_in_words(value.shape)}"
+    if held.size <= _TOLD:
+        return f"{described} = {held.tolist()}"
+    return f"{described} with digest {hashlib.sha256(numpy.ascontiguousarray(held).tobytes()).hexdigest()[:16]}"
+
+
+def _attributes(node: Node, model: Model) -> dict[str, str]:
+    if model.dialect == "openvino":
+        return {str(name): str(value) for name, value in node.native.get_attributes().items()}
+    import onnx
+
+    if not isinstance(node.native, onnx.NodeProto):
+        return {}
+    found = {"domain": node.native.domain} if node.native.domain not in ONNX_DOMAINS else {}
+    bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}  # their operators stand beside the others
+    return found | {given.name: plain_attribute(given) for given in node.native.attribute if given.type not in bodies}
+
+
+def plain_attribute(attribute: Any) -> str:
+    """The value of an ONNX attribute; of tensors and graphs a digest."""
+    import onnx
+
+    if attribute.type in {
+        onnx.AttributeProto.FLOAT,
+        onnx.AttributeProto.INT,
+        onnx.AttributeProto.STRING,
+        onnx.AttributeProto.FLOATS,
+        onnx.AttributeProto.INTS,
+        onnx.AttributeProto.STRINGS,
+    }:
+        return str(onnx.helper.get_attribute_value(attribute))
+    return f"digest {hashlib.sha256(attribute.SerializeToString(deterministic=True)).hexdigest()[:16]}"

@@ -1,0 +1,218 @@
+"""The weights of a model, wherever they lie, and which of them two models have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+from graphpass.dialects.onnx.tensors import SMALL
+from graphpass.ir.bodies import inlined
+from graphpass.reports.diff.changes import Change, WeightChanges
+from graphpass.storage.digests import digests_of
+from graphpass.storage.weight_file import MappedWeights, Place, WeightFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.model import Model
+
+__all__ = ["Weight", "compare_weights", "digest_of_weights", "weights_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight:
+    """A tensor of more than 1 KiB.
+
+    Attributes:
+        name: As the model calls it.
+        element_type: OpenVINO's short name.
+        shape: Its size along each axis.
+        content: Where its bytes lie in a file, or the bytes themselves.
+    """
+
+    name: str
+    element_type: str
+    shape: tuple[int, ...]
+    content: Place | memoryview
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.content.length if isinstance(self.content, Place) else self.content.nbytes
+
+    @property
+    def described(self) -> str:
+        """Element type and shape in words."""
+        return f"{self.element_type} [{', '.join(map(str, self.shape))}]"
+
+
+def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
+    """The weights of a model in its own order, those in bodies and functions included; none is read.
+
+    Args:
+        model: The model.
+        above: Tensors of more bytes than this count.
+
+    Raises:
+        ReadError: GP105, ONNX external data is not where the model says.
+    """
+    if model.dialect == "onnx":
+        from graphpass.dialects.onnx.model import OnnxModel
+
+        assert isinstance(model, OnnxModel)
+        return _told_apart(_of_onnx(model, above))
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    assert isinstance(model, OpenVINOModel)
+    return _told_apart(_of_openvino(model, above))
+
+
+def digest_of_weights(model: Model) -> str:
+    """SHA-256 of all that lies outside a model's graph file: names, types, shapes and bytes of tensors, small ones too.
+
+    Where in their files they lie does not count, nor what lies between them.
+
+    Raises:
+        ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of`.
+    """
+    weights = weights_of(model, above=0)
+    if model.dialect == "onnx":
+        weights = tuple(weight for weight in weights if isinstance(weight.content, Place))
+    digests = _digests(weights)
+    found = hashlib.sha256()
+    for weight in sorted(weights, key=lambda weight: weight.name):
+        found.update(repr((weight.name, weight.described, digests[weight])).encode())
+    return found.hexdigest()
+
+
+def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> WeightChanges:
+    """How weights differ.
+
+    Weights of the same name, element type and size are compared by digest, unless they are the same bytes of the same
+    file. Of what then has no counterpart, that which holds the same under another name counts as renamed.
+
+    Raises:
+        ReadError: GP110, a file of weights changed since the model was read.
+    """
+    news = {weight.name: weight for weight in after}
+    pairs = [(old, news[old.name]) for old in before if old.name in news]
+    paired = {old.name for old, _ in pairs}
+    gone = [weight for weight in before if weight.name not in paired]
+    added = [weight for weight in after if weight.name not in paired]
+    likenesses = {_likeness(weight) for weight in gone} & {_likeness(weight) for weight in added}
+    asked = [weight for weight in (*gone, *added) if _likeness(weight) in likenesses]
+    asked += [weight for pair in pairs if _is_open(*pair) for weight in pair]
+    digests = _digests(asked)
+
+    changes = []
+    unchanged = changed = 0
+    for old, new in pairs:
+        same = old.size == new.size and digests.get(old) == digests.get(new)
+        unchanged, changed = (unchanged + old.size, changed) if same else (unchanged, changed + max(old.size, new.size))
+        if not same or old.described != new.described:
+            changes.append(Change(old.name, *_facets(old, new, digests)))
+    left: dict[tuple[object, ...], list[Weight]] = {}
+    for weight in added:
+        left.setdefault((_likeness(weight), digests.get(weight)), []).append(weight)
+    for old in gone:
+        alike = left.get((_likeness(old), digests.get(old)), []) if old in digests else []
+        if alike:
+            unchanged += old.size
+            changes.append(Change(old.name, {"name": old.name}, {"name": alike.pop(0).name}))
+        else:
+            changed += old.size
+            changes.append(Change(old.name, {"is": old.described}, None))
+    for new in (weight for weights in left.values() for weight in weights):
+        changed += new.size
+        changes.append(Change(new.name, None, {"is": new.described}))
+    return WeightChanges(len(before), len(after), unchanged, changed, tuple(changes))
+
+
+def _likeness(weight: Weight) -> tuple[object, ...]:
+    return weight.described, weight.size
+
+
+def _is_open(old: Weight, new: Weight) -> bool:
+    """Whether only the bytes can tell that two weights are the same."""
+    return old.size == new.size and (not isinstance(old.content, Place) or old.content != new.content)
+
+
+def _facets(old: Weight, new: Weight, digests: dict[Weight, str]) -> tuple[dict[str, str], dict[str, str]]:
+    told = {
+        "is": (old.described, new.described),
+        "bytes": (str(old.size), str(new.size)),
+        "sha256": (digests.get(old, ""), digests.get(new, "")),
+    }
+    differing = {key: words for key, words in told.items() if words[0] != words[1]}
+    return {key: words[0] for key, words in differing.items()}, {key: words[1] for key, words in differing.items()}
+
+
+def _digests(weights: Iterable[Weight]) -> dict[Weight, str]:
+    found: dict[Weight, str] = {}
+    placed = []
+    for weight in weights:
+        if isinstance(weight.content, Place):
+            placed.append(weight)
+        else:
+            found[weight] = hashlib.sha256(weight.content).hexdigest()
+    digests = digests_of(weight.content for weight in placed if isinstance(weight.content, Place))
+    found.update((weight, digests[weight.content]) for weight in placed if isinstance(weight.content, Place))
+    return found
+
+
+def _told_apart(weights: Iterator[Weight]) -> tuple[Weight, ...]:
+    """Weights with names of their own: of several that bear one, the second gets ``#2``."""
+    counts: dict[str, int] = {}
+    found = []
+    for weight in weights:
+        number = counts[weight.name] = counts.get(weight.name, 0) + 1
+        name = weight.name if number == 1 else f"{weight.name}#{number}"
+        found.append(Weight(name, weight.element_type, weight.shape, weight.content))
+    return tuple(found)
+
+
+def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
+    from onnx import TensorProto, numpy_helper
+
+    from graphpass.dialects.onnx.tensors import element_type, external_data, is_external, nbytes, tensors
+
+    files = {file.path: file for file in model.weight_files}
+    # A Constant's tensor often has no name; the node has one.
+    names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
+    for tensor in tensors(model.proto):
+        if nbytes(tensor) <= above:
+            continue
+        content: Place | memoryview
+        if is_external(tensor):
+            data = external_data(tensor, model.path)
+            content = Place(files.get(data.file) or WeightFile.of(data.file), data.offset, data.length)
+        elif tensor.HasField("raw_data"):
+            content = memoryview(tensor.raw_data)
+        elif tensor.data_type == TensorProto.STRING:
+            content = memoryview(repr(list(tensor.string_data)).encode())
+        else:
+            content = memoryview(numpy_helper.to_array(tensor).tobytes())
+        name = names.get(id(tensor)) or tensor.name or "unnamed"
+        yield Weight(name, element_type(tensor.data_type), tuple(tensor.dims), content)
+
+
+def _of_openvino(model: OpenVINOModel, above: int) -> Iterator[Weight]:
+    from graphpass.dialects.openvino.names import all_ops
+
+    mapped = MappedWeights(file for file in model.weight_files if file.unchanged)
+    for op in all_ops(model.ov_model):
+        if op.get_type_name() != "Constant" or op.get_byte_size() <= above:
+            continue
+        kind = op.get_element_type().to_string()
+        content: Place | memoryview
+        if kind == "string":
+            content = memoryview(repr([text.encode() for text in op.get_tensor_view().str_data.ravel()]).encode())
+        else:
+            data = numpy.ravel(op.data).view(numpy.uint8)
+            content = mapped.find(data.ctypes.data, data.size) or data.data
+        yield Weight(op.get_friendly_name(), kind, tuple(op.shape), content)

@@ -1,0 +1,1 @@
+"""Sessions over each runtime: OpenVINO and ONNX Runtime, stateful and stateless."""

@@ -1,0 +1,142 @@
+"""Sessions whose caches have room for a fixed number of positions, and stay where they are in memory."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime.backends.buffers import move_entries
+from graphpass.runtime.sessions.arrangement import Arrangement
+from graphpass.runtime.sessions.editable import check_editable
+from graphpass.runtime.sessions.inputs import Array, numpy_type
+from graphpass.runtime.sessions.session import DecodeSession
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.slots import Slots
+
+__all__ = ["FixedCapacitySession", "cache_memory", "part"]
+
+
+class FixedCapacitySession(DecodeSession):
+    """A session that owns one memory a cache; slot i of each growing cache holds position i.
+
+    What would not fit is refused before anything is overwritten.
+
+    Attributes:
+        capacity: How many positions fit.
+        prompt: How many of them `prefill` takes.
+        buffers: The memory of each cache, by the name of its past.
+    """
+
+    #: A step writes behind the entries that there are, so none are ever hidden; trimming them costs nothing.
+    _steps_per_copy = 0.0
+
+    def __init__(self, model: Model, inventory: Inventory, capacity: int, prompt: int) -> None:
+        """Without memory; subclasses make it.
+
+        Args:
+            model: What takes one step after another.
+            inventory: Its caches.
+            capacity: How many positions fit.
+            prompt: How many of them a prompt may take.
+
+        Raises:
+            UnsupportedError: GP320, an input that nothing here knows how to feed, or a cache that another model makes.
+        """
+        super().__init__(model, inventory)
+        self._arrangement = Arrangement(lambda: "index", self._steps_per_copy)
+        self.capacity, self.prompt = capacity, prompt
+        self.buffers: dict[str, Array] = {}
+        # So many entries of the growing caches were written; what lies behind them is finite.
+        self._end = 0
+        for cache in inventory.caches:
+            if cache.write is None:
+                raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
+
+    @abstractmethod
+    def _memory(self, cache: Cache) -> Array:
+        """The memory of ``cache``, in its shape."""
+
+    def _check_room(self, count: int, held: int) -> None:
+        room = self.capacity if held else self.prompt
+        if held + count <= room:
+            return
+        if not held:
+            raise UsageError(
+                "GP267",
+                f"a prompt of {count} tokens does not fit: there is room for {room}",
+                "make the model again with more room, or shorten the prompt",
+            )
+        raise UsageError(
+            "GP267",
+            f"{count} more tokens do not fit: {held} of {room} positions are taken",
+            "rewind or reset, or make the model again with more room",
+        )
+
+    def _read(self, cache: Cache) -> Array:
+        memory = self._memory(cache)
+        return part(memory, cache, 0, self._end) if cache.kind == "kv" else memory
+
+    def _write(self, cache: Cache, value: Array) -> None:
+        memory, axis = self._memory(cache), cache.axes.sequence
+        if cache.kind != "kv" or axis is None:
+            memory[...] = value
+            return
+        length = value.shape[axis]
+        part(memory, cache, 0, length)[...] = value
+        self._clear(cache, length)
+
+    def _clear(self, cache: Cache, start: int) -> None:
+        """Set the entries from ``start`` on to zero: attention weighs them with 0, which makes NaN of NaN."""
+        part(self._memory(cache), cache, start, self._end)[...] = 0
+
+    def _sort(self, slots: Slots) -> None:
+        self._copy_snapshots()
+        sources, destinations = slots.sort()
+        self._end = max(self._end, slots.size)
+        self._move(sources, destinations)
+
+    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+        if entries is not None:
+            moved = np.flatnonzero(entries != np.arange(len(entries)))
+            self._move(entries[moved], moved)
+            for cache in self._growing:
+                self._clear(cache, len(entries))
+            self._end = len(entries)
+        if rows is not None:
+            super()._gather(None, rows)
+
+    def _move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
+        """Let entries of the growing caches take the old values of others."""
+        for cache in self._growing if len(sources) else ():
+            assert cache.axes.sequence is not None
+            self._bytes_copied += move_entries(self._memory(cache), cache.axes.sequence, sources, destinations)
+
+    def _check_editable(self) -> None:
+        check_editable(self._inventory, written_in_place=True)
+
+
+def cache_memory(cache: Cache, batch: int) -> Array:
+    """An array of zeros that holds all of ``cache``.
+
+    Raises:
+        UnsupportedError: GP320, a dimension is not known.
+    """
+    shape = [batch if axis == cache.axes.batch else size for axis, size in enumerate(cache.shape or (None,))]
+    known = [size for size in shape if isinstance(size, int)]
+    if len(known) != len(shape):
+        raise UnsupportedError("GP320", f"cannot tell how large cache {cache.name} {shape} is")
+    return np.zeros(known, numpy_type(cache.element_type, f"cache {cache.name}"))
+
+
+def part(memory: Array, cache: Cache, start: int, stop: int) -> Array:
+    """The entries of a growing cache from ``start`` up to ``stop``."""
+    assert cache.axes.sequence is not None
+    return memory[(slice(None),) * cache.axes.sequence + (slice(start, stop),)]

@@ -1,0 +1,109 @@
+"""ONNX models with caches of fixed capacity in ONNX Runtime, which writes them in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.dialects.onnx.rewrite import attributes
+from graphpass.dialects.onnx.walk import captured
+from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
+from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
+from graphpass.runtime.sessions.editable import windowed
+
+if TYPE_CHECKING:
+    import onnx
+
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.runtime.sessions.inputs import Array, Step
+
+__all__ = ["OnnxRuntimeInPlaceSession", "capacity_in_place"]
+
+#: Operators that write into the memory of a cache where past and present are one.
+_IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElements", "ScatterND", "TensorScatter"})
+
+
+def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
+    """How many positions the growing caches have room for; ``None`` where they are not written in place.
+
+    They are where all have room for the same number, an operator writes each that can do so in the memory in which the
+    past lies, and nothing else reads that past: as `static-cache` makes it, or the onnxruntime-genai builder exports.
+    """
+    makers = {name: node for node in model.proto.graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.proto.graph.node:
+        for name in {*node.input, *captured(node)}:
+            readers.setdefault(name, []).append(node)
+    sizes = set()
+    for cache in inventory.of_kind("kv"):
+        maker = makers.get(str(cache.write))
+        if maker is None or maker.op_type not in _IN_PLACE or attributes(maker).get("mode") == "circular":
+            return None
+        if [node for node in readers.get(cache.read, ()) if node.op_type != "Shape"] != [maker]:
+            return None
+        sizes.add((cache.shape or ())[cache.axes.sequence] if cache.axes.sequence is not None else None)
+    size = sizes.pop() if len(sizes) == 1 and not windowed(inventory) else None
+    return size if isinstance(size, int) else None
+
+
+class OnnxRuntimeInPlaceSession(FixedCapacitySession):
+    """An ONNX model whose growing caches are one buffer each, past and present.
+
+    A step neither allocates nor copies them. Buffers move only when the number of rows changes.
+    """
+
+    def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int, exact: bool) -> None:
+        """Open the model.
+
+        Args:
+            model: What to run.
+            inventory: Its caches.
+            capacity: As `capacity_in_place` says.
+            exact: See `OnnxRuntimeRequest`.
+
+        Raises:
+            UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model.
+        """
+        super().__init__(model, inventory, capacity, capacity)
+        # A state is read while it is written, so that it takes two memories in turn.
+        self._spare: dict[str, Array] = {}
+        for cache in inventory.caches:
+            cache_memory(cache, 0)
+        self._request = OnnxRuntimeRequest(model, exact)
+
+    def _run(self, step: Step) -> dict[str, Array]:
+        caches = self._inventory.caches
+        pasts = {cache.read: self._make_memory(cache, step.batch) for cache in caches}
+        rooms = {str(cache.write): self._spare.get(cache.read, pasts[cache.read]) for cache in caches}
+        self._end = max(self._end, step.past + step.length)
+        outputs = self._request.infer(self._inputs.feeds(step) | pasts, rooms)
+        for name, spare in self._spare.items():
+            self.buffers[name], self._spare[name] = spare, self.buffers[name]
+        return outputs
+
+    def _forget(self) -> None:
+        for cache in self._inventory.caches if self.buffers else ():
+            if cache.kind == "kv":
+                self._clear(cache, 0)
+            else:
+                self.buffers[cache.read][...] = 0
+        self._end = 0
+
+    def _write(self, cache: Cache, value: Array) -> None:
+        axis = cache.axes.batch
+        self._make_memory(cache, 1 if axis is None else value.shape[axis])
+        super()._write(cache, value)
+
+    def _memory(self, cache: Cache) -> Array:
+        return self.buffers[cache.read]
+
+    def _make_memory(self, cache: Cache, batch: int) -> Array:
+        """The memory of ``cache`` for so many rows; zeros where it was for another number."""
+        buffer, axis = self.buffers.get(cache.read), cache.axes.batch
+        if buffer is None or (axis is not None and buffer.shape[axis] != batch):
+            buffer = self.buffers[cache.read] = cache_memory(cache, batch)
+            if cache.kind != "kv":
+                self._spare[cache.read] = np.zeros_like(buffer)
+        return buffer

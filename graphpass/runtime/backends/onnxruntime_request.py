@@ -1,0 +1,102 @@
+"""An ONNX model opened by ONNX Runtime, on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+
+from graphpass.dialects.onnx.walk import bodies
+from graphpass.runtime.backends.failures import compiling, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import onnx
+
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.runtime.sessions.inputs import Array
+
+__all__ = ["OnnxRuntimeRequest"]
+
+_FATAL_ONLY = 4  # what goes wrong is raised; it need not be logged as well
+
+#: Products with compressed weights compute in f32. By default ONNX Runtime (1.31) makes MatMulNBits of DequantizeLinear
+#: and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1.
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+_ACCURACY, _IN_F32 = "accuracy_level", 1
+
+
+class OnnxRuntimeRequest:
+    """Runs a model."""
+
+    def __init__(self, model: OnnxModel, exact: bool) -> None:
+        """Open the model.
+
+        Args:
+            model: What to run.
+            exact: Compute in f32 with compressed weights, too, whatever accuracy the model is content with.
+
+        Raises:
+            UnsupportedError: GP321, ONNX Runtime refuses the model.
+        """
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _FATAL_ONLY
+        options.use_deterministic_compute = True
+        if exact:
+            model = _in_f32(model)
+            for key, value in _EXACT.items():
+                options.add_session_config_entry(key, value)
+        with compiling("ONNX Runtime"), model.on_disk() as path:
+            self._session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.log_severity_level = _FATAL_ONLY
+
+    def infer(self, feeds: Mapping[str, Array], rooms: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """All inputs by name to all outputs by name.
+
+        Args:
+            feeds: One array an input.
+            rooms: Where outputs are to be written that are not to be returned.
+
+        Raises:
+            UnsupportedError: GP322, ONNX Runtime failed.
+        """
+        rooms = rooms or {}
+        binding = self._session.io_binding()
+        # The binding knows addresses only, so the arrays have to live until it has run.
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        with running("ONNX Runtime"):
+            for name, array in arrays.items():
+                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            for name in self._names:
+                if name in rooms:
+                    room = rooms[name]
+                    binding.bind_output(name, "cpu", 0, room.dtype, room.shape, room.ctypes.data)
+                else:
+                    binding.bind_output(name, "cpu")
+            self._session.run_with_iobinding(binding, self._run_options)
+            results = zip(self._names, binding.get_outputs(), strict=True)
+            return {name: value.numpy() for name, value in results if name not in rooms}
+
+
+def _in_f32(model: OnnxModel) -> OnnxModel:
+    """``model`` where no operator lets activations be rounded, else a copy in which none does."""
+    if not any(True for _ in _rounding(model)):
+        return model
+    copy = model.clone()
+    for attribute in _rounding(copy):
+        attribute.i = _IN_F32
+    copy.mark_edited()
+    return copy
+
+
+def _rounding(model: OnnxModel) -> Iterator[onnx.AttributeProto]:
+    """The attributes, of MatMulNBits for example, that let products compute in less than f32."""
+    pending = [model.proto.graph]
+    for graph in pending:
+        for node in graph.node:
+            pending.extend(bodies(node).values())
+            yield from (entry for entry in node.attribute if entry.name == _ACCURACY and entry.i > _IN_F32)

@@ -1,0 +1,111 @@
+"""A model compiled by OpenVINO for one device, and one inference request on it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openvino
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.runtime.backends.failures import compiling, running
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array
+
+__all__ = ["OpenVINORequest"]
+
+#: Plugins' defaults (bf16 arithmetic, u8 caches, quantised activations) hide what a rewrite changes.
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+
+
+class OpenVINORequest:
+    """Runs a model and keeps its variables."""
+
+    def __init__(self, model: Model, device: str, exact: bool) -> None:
+        """Compile the model.
+
+        Args:
+            model: An `OpenVINOModel`, or an `OnnxModel` that OpenVINO's frontend reads.
+            device: The OpenVINO device.
+            exact: Compute and keep caches in f32, as far as the device has these properties.
+
+        Raises:
+            UnsupportedError: GP321, OpenVINO refuses the model or has no such device.
+        """
+        self._runtime = f"OpenVINO on {device}"
+        self._outputs = [port.name for port in model.outputs]
+        with compiling(self._runtime):
+            properties = _exact_properties(device) if exact else {}
+            compiled = _core().compile_model(_native(model), device, properties)
+            self._request: Any = compiled.create_infer_request()
+        self._states: dict[str, Any] = {state.name: state for state in self._request.query_state()}
+
+    def infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        """All inputs by name to all outputs by name.
+
+        Raises:
+            UnsupportedError: GP322, OpenVINO failed.
+        """
+        with running(self._runtime):
+            results = self._request.infer(feeds)
+        return {name: results[index] for index, name in enumerate(self._outputs)}
+
+    def infer_into(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
+        """Run on the caller's memory.
+
+        Args:
+            feeds: All inputs by name; none of them is copied on its way to the plugin.
+            rooms: Outputs that are to be written there, by name.
+
+        Returns:
+            Copies of the other outputs by name.
+
+        Raises:
+            UnsupportedError: GP322, OpenVINO failed.
+        """
+        # Tensors know addresses only, so the arrays have to live until the request has run.
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        with running(self._runtime):
+            for name, array in (*arrays.items(), *rooms.items()):
+                self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+            self._request.infer()
+            return {
+                name: self._request.get_output_tensor(index).data.copy()
+                for index, name in enumerate(self._outputs)
+                if name not in rooms
+            }
+
+    def reset_state(self) -> None:
+        """Set all variables back to what their initializers say."""
+        self._request.reset_state()
+
+    def state(self, name: str) -> Array:
+        """What a variable holds: a copy, or the memory in which the plugin keeps it."""
+        held: Array = self._states[name].state.data
+        return held
+
+    def set_state(self, name: str, value: Array) -> None:
+        """Let a variable hold a copy of ``value``."""
+        self._states[name].state = openvino.Tensor(np.ascontiguousarray(value))
+
+
+@functools.cache
+def _core() -> Any:
+    return openvino.Core()
+
+
+def _exact_properties(device: str) -> dict[str, str]:
+    supported = _core().get_property(device, "SUPPORTED_PROPERTIES")
+    return {name: value for name, value in _EXACT.items() if name in supported}
+
+
+def _native(model: Model) -> Any:
+    if isinstance(model, OpenVINOModel):
+        return model.ov_model
+    assert isinstance(model, OnnxModel)
+    with model.on_disk() as path:
+        return _core().read_model(str(path))

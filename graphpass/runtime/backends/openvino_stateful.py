@@ -1,0 +1,56 @@
+"""Models in OpenVINO whose caches are variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.runtime.backends.openvino_request import OpenVINORequest
+from graphpass.runtime.sessions.session import DecodeSession
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array, Step
+    from graphpass.runtime.sessions.slots import Slots
+
+__all__ = ["OpenVINOStatefulSession"]
+
+
+class OpenVINOStatefulSession(DecodeSession):
+    """A model in OpenVINO that keeps its caches itself."""
+
+    #: Gathering goes through the state API, which copies all out and in again. Measured on the CPU plugin of 2026.4.1,
+    #: 8 layers of fused attention: 3 to 37 us an entry, against 0.04 to 0.5 us a wasted entry and step.
+    _steps_per_copy = 50.0
+
+    def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool) -> None:
+        """Compile the model.
+
+        Args:
+            model: What to run.
+            inventory: Its caches.
+            device: The OpenVINO device.
+            exact: Compute and keep the caches in f32.
+
+        Raises:
+            UnsupportedError: GP320 an input that cannot be fed; GP321 OpenVINO refuses the model.
+        """
+        super().__init__(model, inventory)
+        self._request = OpenVINORequest(model, device, exact)
+
+    def _run(self, step: Step) -> dict[str, Array]:
+        results = self._request.infer(self._inputs.feeds(step))
+        return {name: results[name] for name in self.outputs}
+
+    def _forget(self) -> None:
+        self._request.reset_state()
+
+    def _sort(self, slots: Slots) -> None:
+        # The state API takes no less than whole caches, so that no waste has to stay either.
+        self._compact(slots)
+
+    def _read(self, cache: Cache) -> Array:
+        return self._request.state(cache.name)
+
+    def _write(self, cache: Cache, value: Array) -> None:
+        self._request.set_state(cache.name, value)

@@ -1,0 +1,1 @@
+"""Sessions over a prefill and a decode model of static shapes."""

@@ -1,0 +1,189 @@
+"""Runs a prefill and a decode model of static shapes as one session, over one buffer a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Inventory
+from graphpass.ir.phase import Phase
+from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory, part
+from graphpass.runtime.backends.infer import Infer, infer_of
+from graphpass.runtime.pair.hand_over import Placement, hand_over
+from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.model import Model
+
+__all__ = ["PhasePairSession", "open_pair"]
+
+
+def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool = True) -> PhasePairSession:
+    """Make a prefill and a decode model ready that `make-static` made of one model.
+
+    Args:
+        prefill: The decode model once more, or one that takes a chunk of tokens behind a past of the longest prompt.
+        decode: Takes one token behind a past of the capacity.
+        device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime.
+        exact: OpenVINO only: compute in f32.
+
+    Raises:
+        UnsupportedError: GP394 the two are no such pair; GP320 an input that cannot be fed; GP321 the runtime refuses
+            one of them.
+    """
+    return PhasePairSession(prefill, decode, device, exact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """One model of a pair in its runtime.
+
+    Attributes:
+        phase: What it takes.
+        inputs: What to feed it.
+        infer: Runs it.
+        pasts: Views of the session's buffers, by the name of the past.
+        new: Where it writes new positions and states, by the name of the present.
+    """
+
+    phase: Phase
+    inputs: InputPlan
+    infer: Infer
+    pasts: dict[str, Array]
+    new: dict[str, Array]
+
+
+class PhasePairSession(FixedCapacitySession):
+    """Prefills chunk by chunk with one model, hands the caches over in place, and decodes with the other.
+
+    Both models see the same memory: each cache has one buffer, in which the prefill's ``[1, H, P, D]`` becomes the
+    decode's ``[1, H, N, D]``. Between forward passes it is the decode's, and edits go by that. Buffers never move.
+
+    A last chunk that would be too short starts earlier, so that some positions are computed twice, and there is no
+    padding. A prompt shorter than a chunk is padded on the left, where the mask hides it. So is the first chunk of a
+    model with states, which absorb each token once: there they are still zero. Where a model makes NaN of padding (its
+    mask is infinite, and a row of it hides everything), such prompts go through the decode model token by token.
+    """
+
+    last_only = True
+
+    def __init__(self, prefill: Model, decode: Model, device: str, exact: bool) -> None:
+        """Make both models ready; see `open_pair`."""
+        first, then = Phase.of(prefill), Phase.of(decode)
+        _check_pair(first, then, alone=prefill is decode)
+        inventory = Inventory(stateful=False, caches=then.caches)
+        super().__init__(decode, inventory, then.past, min(first.past, then.past))
+        for before, after in zip(first.caches, then.caches, strict=True):
+            room = max(prod(_shape(before)), prod(_shape(after)))
+            self.buffers[after.read] = np.zeros(room, cache_memory(after, 1).dtype)
+        self._makes_nan = False
+        self._prefill = self._made(first, prefill, device, exact)
+        self._decode = self._prefill if prefill is decode else self._made(then, decode, device, exact)
+
+    def _made(self, phase: Phase, model: Model, device: str, exact: bool) -> _Bound:
+        new = {}
+        for cache in phase.caches:
+            shape = list(_shape(cache))
+            if cache.kind == "kv" and cache.axes.sequence is not None:
+                shape[cache.axes.sequence] = phase.length
+            new[str(cache.write)] = np.zeros(shape, self.buffers[cache.read].dtype)
+        plan = InputPlan(model.inputs, Inventory(stateful=False, caches=phase.caches))
+        pasts = {cache.read: self._view(cache) for cache in phase.caches}
+        return _Bound(phase, plan, infer_of(model, device, exact), pasts, new)
+
+    def _runs(self, past: int, length: int) -> list[int]:
+        prompt = min(length, self.prompt) if not past else 0
+        return [prompt] * (prompt > 0) + [1] * (length - prompt)
+
+    def _run(self, step: Step) -> dict[str, Array]:
+        self._end = step.past + step.length
+        return {self.logits_output: self._prompt(step) if not step.past else self._run_once(self._decode, step, 0, 1)}
+
+    def _prompt(self, step: Step) -> Array:
+        size, length = self._prefill.phase.length, step.length
+        states = any(cache.kind != "kv" for cache in self._inventory.caches)
+        first = length if length < size else length % size if states else 0
+        if first and not self._makes_nan:
+            logits = self._run_once(self._prefill, step, 0, first)
+            self._makes_nan = bool(np.isnan(logits).any())
+        if first and self._makes_nan:
+            return self._token_by_token(step)
+        for start in range(first, length, size):
+            logits = self._run_once(self._prefill, step, min(start, length - size), size)
+        self._hand_over(length)
+        return logits
+
+    def _token_by_token(self, step: Step) -> Array:
+        self._set_to_zero()
+        return [self._run_once(self._decode, step, start, 1) for start in range(step.length)][-1]
+
+    def _forget(self) -> None:
+        self._set_to_zero()
+        self._end = 0
+
+    def _set_to_zero(self) -> None:
+        for buffer in self.buffers.values():
+            buffer[...] = 0
+
+    def _memory(self, cache: Cache) -> Array:
+        return self._decode.pasts[cache.read]
+
+    def _run_once(self, bound: _Bound, step: Step, start: int, count: int) -> Array:
+        """Run a model on ``count`` of the step's tokens, padded on the left, and keep what they add to the caches."""
+        phase = bound.phase
+        past, padding = step.past + start, phase.length - count
+        mask = np.zeros((1, phase.past + phase.length), np.int64)
+        mask[:, :past] = step.attention_mask[:, :past]
+        mask[:, phase.past + padding :] = step.attention_mask[:, past : past + count]
+        ids, positions = (
+            np.pad(values[:, start : start + count], ((0, 0), (padding, 0)))
+            for values in (step.input_ids, step.position_ids)
+        )
+        feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past))
+        outputs = bound.infer(feeds | bound.pasts, bound.new)
+        for cache in phase.caches:
+            held, new = bound.pasts[cache.read], bound.new[str(cache.write)]
+            if cache.kind == "kv":
+                part(held, cache, past, past + count)[...] = part(new, cache, padding, phase.length)
+            else:
+                held[...] = new
+        return outputs[self.logits_output]
+
+    def _view(self, cache: Cache) -> Array:
+        """The memory of ``cache`` as the model has it that the cache belongs to."""
+        shape = _shape(cache)
+        return self.buffers[cache.read][: prod(shape)].reshape(shape)
+
+    def _hand_over(self, length: int) -> None:
+        """Let the first ``length`` positions of each cache lie as the decode model has them."""
+        for before, after in zip(self._prefill.phase.caches, self._decode.phase.caches, strict=True):
+            if after.kind == "kv":
+                source, target = _shape(before), _shape(after)
+                extent = tuple(length if axis == after.axes.sequence else size for axis, size in enumerate(target))
+                hand_over(self.buffers[after.read], Placement(source), Placement(target), extent, after.element_type)
+
+
+def _shape(cache: Cache) -> tuple[int, ...]:
+    return tuple(size for size in cache.shape or () if isinstance(size, int))
+
+
+def _check_pair(prefill: Phase, decode: Phase, *, alone: bool) -> None:
+    hint = "make both of one model with graphpass split"
+    if alone:
+        hint = (
+            "run it with its decode model (graphpass.runtime.open_pair); graphpass split makes both, and verifies them"
+        )
+    if decode.length != 1:
+        raise UnsupportedError("GP394", f"a decode model takes one token at a time, but this one {decode.length}", hint)
+    if [_without_length(cache) for cache in prefill.caches] != [_without_length(cache) for cache in decode.caches]:
+        raise UnsupportedError("GP394", "the two models are no pair: their caches differ", hint)
+
+
+def _without_length(cache: Cache) -> Cache:
+    sizes = (None if axis == cache.axes.sequence else size for axis, size in enumerate(cache.shape or ()))
+    return replace(cache, shape=tuple(sizes))

@@ -1,0 +1,1 @@
+"""The decode session and the edits of its caches."""

@@ -1,0 +1,374 @@
+"""`EditableCaches`: what a session does to its caches between steps."""
+
+from __future__ import annotations
+
+import weakref
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from graphpass.analysis.lengths.past_order import past_order
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime.sessions.arrangement import Arrangement
+from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot
+from graphpass.runtime.sessions.editable import check_editable
+from graphpass.runtime.sessions.held import HeldCaches
+from graphpass.runtime.sessions.ring import Ring
+from graphpass.runtime.sessions.slots import Slots, Tokens, indices
+from graphpass.runtime.sessions.stats import SessionStats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array, InputPlan
+
+__all__ = ["EditableCaches"]
+
+
+class EditableCaches(HeldCaches):
+    """Caches whose positions are dropped, moved, kept and brought back between steps.
+
+    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. Where their entries lie in
+    the growing caches is in `Slots`: an edit changes that alone, and before a step `_arrange` sees to it that the model
+    finds what it needs. Linear caches go back to a checkpoint; the tokens since then are owed, and fed with the next
+    ones.
+    """
+
+    #: How many steps with one wasted entry cost as much as gathering one entry that is needed; see `Arrangement`.
+    _steps_per_copy: ClassVar[float]
+
+    def __init__(self, model: Model, inventory: Inventory, inputs: InputPlan) -> None:
+        """Without tokens.
+
+        Args:
+            model: What is run.
+            inventory: Its caches.
+            inputs: What it can be told.
+        """
+        super().__init__(inventory)
+        self._inputs = inputs
+        may_hide = bool(self._growing) and inputs.takes_mask
+        self._arrangement = Arrangement(
+            lambda: model.analysis(past_order) if may_hide else "index", self._steps_per_copy
+        )
+        self._checkpoints = Checkpoints()
+        self._ring = Ring(inventory)
+        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+        self._compactions = self._replayed = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Without tokens."""
+        self._slots: Slots | None = None
+        self._owed: Tokens | None = None
+        self._rows: NDArray[np.int64] | None = None
+        self._drafting_until = 0
+        self._last: dict[str, Array] = {}
+        self._life = object()
+        self._checkpoints.be(())
+        self._ring.clear()
+
+    @property
+    def batch(self) -> int:
+        """How many sequences run side by side; 0 before the first forward pass."""
+        return 0 if self._slots is None else self._slots.batch
+
+    @property
+    def length(self) -> int:
+        """How many positions the caches hold, padding included."""
+        held = 0 if self._slots is None else self._slots.length
+        return held + (0 if self._owed is None else self._owed.length)
+
+    @property
+    def stats(self) -> SessionStats:
+        """What edits have cost so far."""
+        return SessionStats(
+            self._bytes_copied,
+            self._compactions,
+            len(self._checkpoints.kept),
+            self._checkpoints.bytes + sum(snapshot.bytes for snapshot in self._snapshots),
+            self._replayed,
+        )
+
+    def reset(self) -> None:
+        """Forget all tokens; the next forward pass may have another batch."""
+        self._begin()
+        self._forget()
+
+    def trim(self, count: int) -> None:
+        """Drop the last ``count`` slots.
+
+        Raises:
+            UsageError: GP245, there are not so many.
+            UnsupportedError: As `rewind`.
+        """
+        if not 0 <= count <= self.length:
+            raise UsageError("GP245", f"cannot trim {count} of {self.length} positions")
+        self.rewind(self.length - count)
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` slots.
+
+        Linear caches go back to the nearest state that was kept; the tokens from there on are fed again together with
+        the next ones.
+
+        Raises:
+            UsageError: GP245, ``length`` is negative or more than the session holds.
+            UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
+        """
+        if not 0 <= length <= self.length:
+            raise UsageError("GP245", f"cannot rewind to {length}: the session holds {self.length} positions")
+        slots = self._slots
+        if slots is None or length == self.length:
+            return
+        self._check_editable()
+        self._drafting_until = length + SPARSE
+        if length >= slots.length:
+            assert self._owed is not None
+            self._owed = self._owed.part(0, length - slots.length) if length > slots.length else None
+            return
+        self._owed = None
+        if length == 0:
+            self._start_over(slots.batch)
+        elif self._fixed:
+            self._go_back(slots, length)
+        else:
+            slots.keep(length)
+
+    def reorder(self, sources: ArrayLike, destinations: ArrayLike) -> None:
+        """Slot ``destinations[i]`` takes the old value of slot ``sources[i]``, in all rows.
+
+        Attention does not notice an entry's slot, only the position that it was computed for, so an entry belongs into
+        a slot of that position: a token of a draft tree into the slot of its depth.
+
+        Args:
+            sources: Slots, int [n].
+            destinations: Slots, int [n], no two the same.
+
+        Raises:
+            UsageError: GP244, a slot that there is not, lists of unequal length, or a destination named twice.
+            UnsupportedError: GP370, the model has caches that cannot be reordered.
+        """
+        source = indices(sources, self.length, "reorder: src", "GP244")
+        destination = indices(destinations, self.length, "reorder: dst", "GP244")
+        if len(source) != len(destination):
+            raise UsageError("GP244", f"reorder: {len(source)} sources, but {len(destination)} destinations")
+        if len(np.unique(destination)) != len(destination):
+            raise UsageError("GP244", f"reorder: a destination is named twice in {destination.tolist()}")
+        if self._slots is None or (source == destination).all():
+            return
+        self._check_editable()
+        if self._fixed:
+            raise UnsupportedError(
+                "GP370",
+                f"cannot reorder slots: cache {self._fixed[0].name} holds what all tokens left, not one by one",
+                "rewind, and feed the tokens in their new order",
+            )
+        self._slots.reorder(source, destination)
+
+    def select(self, beam_idx: ArrayLike) -> None:
+        """Row i goes on with what row ``beam_idx[i]`` held; there may be more or fewer rows than before.
+
+        Raises:
+            UsageError: GP246, a row that there is not, none at all, or another number than the model fixes.
+        """
+        rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
+        if not rows.size:
+            raise UsageError("GP246", "select: beam_idx names no row")
+        if self._inputs.batch not in (None, len(rows)):
+            raise UsageError("GP246", f"select: the model takes a batch of {self._inputs.batch}, not of {len(rows)}")
+        slots = self._slots
+        assert slots is not None
+        if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():
+            return
+        self._copy_snapshots()
+        slots.select(rows)
+        self._owed = None if self._owed is None else self._owed.rows(rows)
+        self._last = {name: output[rows] for name, output in self._last.items()}
+        self._checkpoints.select(
+            rows, {cache.name: cache.axes.batch for cache in self._fixed if cache.axes.batch is not None}
+        )
+        if slots.size and self._inputs.takes_rows:
+            self._rows = rows if self._rows is None else self._rows[rows]
+        elif slots.size:
+            self._gather(None, rows)
+
+    def snapshot(self) -> Snapshot:
+        """The session as it is now, to come back to by `restore`.
+
+        Raises:
+            UsageError: GP243, there is nothing yet.
+            UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
+        """
+        if self._slots is None:
+            raise UsageError("GP243", "there is nothing to take a snapshot of before the first forward pass")
+        self._check_editable()
+        if self._owed is not None:
+            self._pay()
+        self._settle_rows()
+        slots = self._slots
+        kept = Snapshot(
+            slots.length,
+            self._life,
+            slots.held() if slots.length else None,
+            slots.tokens(),
+            self._read_fixed(self._rows) if slots.length else {},
+            self._checkpoints.kept,
+            self._last,
+        )
+        self._snapshots.add(kept)
+        return kept
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Be as the session was when ``snapshot`` was taken; it may be restored again.
+
+        Raises:
+            UsageError: GP248, the snapshot is of another session, or of this one before it was reset.
+        """
+        if snapshot.life is not self._life or self._slots is None:
+            raise UsageError("GP248", "the snapshot is of another session, or of before a reset", "take one again")
+        self._owed = None
+        self._drafting_until = snapshot.length + SPARSE
+        if not snapshot.length:
+            self._start_over(len(snapshot.tokens.ids))
+            self._last = snapshot.outputs
+            return
+        if snapshot.held is not None:
+            self._settle_rows()
+            self._slots.back_to(snapshot.held)
+        else:
+            self._copy_snapshots()
+            self._rows = None
+            self._slots = Slots(len(snapshot.tokens.ids))
+            self._slots.append(snapshot.tokens)
+            for cache in self._growing:
+                self._put(cache, snapshot.copies[cache.name].copy())
+        self._write_fixed(snapshot.states)
+        self._checkpoints.be(snapshot.checkpoints)
+        self._last = snapshot.outputs
+
+    def align(self, history: ArrayLike) -> NDArray[np.int64]:
+        """Keep what the session has in common with a new history of tokens, and drop the rest.
+
+        Args:
+            history: Token ids [batch, length], or [length] for one sequence; without padding.
+
+        Returns:
+            int64 [batch, n]: the tokens that must be fed now, at least the last one of each row.
+
+        Raises:
+            UsageError: GP241, the history is empty.
+            UnsupportedError: As `rewind`.
+        """
+        tokens = np.atleast_2d(np.asarray(history, np.int64))
+        if tokens.ndim != 2 or not tokens.size:
+            raise UsageError("GP241", f"a history must be [batch, length] and not empty, but is {list(tokens.shape)}")
+        if self._slots is None or len(tokens) != self.batch:
+            self.reset()
+            return tokens
+        held = self._slots.tokens()
+        held = held if self._owed is None else held.then(self._owed)
+        shorter = min(held.length, tokens.shape[1] - 1)
+        held = held.part(0, shorter)
+        # What stands in a slot of another position saw other tokens before it.
+        usual = (held.positions == np.arange(shorter)) & (held.mask == 1) & (held.ids == tokens[:, :shorter])
+        same = usual.all(axis=0)
+        common = shorter if same.all() else int(same.argmin())
+        if common:
+            self.rewind(common)
+        else:
+            self.reset()
+        return tokens[:, common:]
+
+    @abstractmethod
+    def _sort(self, slots: Slots) -> None:
+        """Let entries of the growing caches stand in the order of their slots, one for each."""
+
+    @abstractmethod
+    def _pay(self) -> None:
+        """Feed what is owed since a rewind."""
+
+    def _go_back(self, slots: Slots, length: int) -> None:
+        """Set linear caches to the nearest state that is kept, and owe the tokens from there on."""
+        self._checkpoints.drop_after(length)
+        start_of_step = self._ring.back(length)
+        if start_of_step is not None:
+            self._owed = slots.tokens(start_of_step, length)
+            slots.keep(start_of_step)
+            return
+        nearest = self._checkpoints.nearest(length)
+        start = 0 if nearest is None else nearest.length
+        self._owed = slots.tokens(start, length) if length > start else None
+        if nearest is not None:
+            slots.keep(start)
+            self._settle_rows()
+            self._write_fixed(nearest.states)
+        else:
+            self._start_over(slots.batch)
+
+    def _start_over(self, batch: int) -> None:
+        """Let the caches be as before the first token, for as many rows."""
+        self._copy_snapshots()
+        self._forget()
+        self._rows = None
+        self._checkpoints.be(())
+        self._ring.clear()
+        self._slots = Slots(batch)
+
+    def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Let the next step find entries where it needs them.
+
+        Returns:
+            What the model itself has to move: from where, and where to.
+        """
+        if not slots.in_place and self._inputs.takes_moves:
+            self._copy_snapshots()
+            entries = slots.compact()
+            moved = np.flatnonzero(entries != np.arange(len(entries)))
+            return entries[moved], moved
+        if self._arrangement.wants_sorting(slots):
+            self._sort(slots)
+        if not slots.in_place and not self._arrangement.fits(slots):
+            self._compact(slots)
+        none = np.zeros(0, np.int64)
+        return none, none
+
+    def _compact(self, slots: Slots) -> None:
+        """Take entries that no slot needs out of the growing caches."""
+        self._copy_snapshots()
+        self._compactions += bool(self._growing)
+        rows, self._rows = self._rows, None
+        self._gather(slots.compact(), rows)
+        self._arrangement.compacted()
+
+    def _settle_rows(self) -> None:
+        """Put the rows of all caches in the order that was selected, if the model did not do so yet."""
+        if self._rows is not None:
+            rows, self._rows = self._rows, None
+            self._gather(None, rows)
+
+    def _copy_snapshots(self) -> None:
+        """Let snapshots that refer to entries of the caches have copies of them."""
+        assert self._slots is not None
+        for snapshot in self._snapshots:
+            if snapshot.life is self._life and snapshot.held is not None:
+                for cache in self._growing:
+                    assert cache.axes.sequence is not None
+                    copy = self._read(cache).take(snapshot.held.entries, axis=cache.axes.sequence)
+                    snapshot.copies[cache.name] = copy
+                    self._bytes_copied += copy.nbytes
+                snapshot.held = None
+
+    def _write_fixed(self, states: Mapping[str, Array]) -> None:
+        self._ring.clear()
+        for cache in self._fixed:
+            self._put(cache, states[cache.name].copy())
+
+    def _check_editable(self) -> None:
+        """Refuse what `check_editable` refuses."""
+        check_editable(self._inventory)

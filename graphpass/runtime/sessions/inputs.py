@@ -1,0 +1,242 @@
+"""What each input of a model is fed at one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphpass.analysis.caches.stepping import Stepping
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Port
+
+__all__ = ["Array", "InputPlan", "Step", "numpy_type", "shape_text"]
+
+Array: TypeAlias = NDArray[Any]
+
+_TOKENS = ("input_ids", "decoder_input_ids")
+
+_NONE = np.zeros(0, np.int64)
+
+#: Rank of the inputs that are not [batch, length]; a model that declares another means something else by the name.
+_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "past_len": 1, "steps_back": 1, "tree_mask": 3}
+
+_NUMPY_TYPES: dict[str, type[np.generic]] = {
+    "boolean": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The tokens of one forward pass, in terms that no model names differently.
+
+    Attributes:
+        input_ids: int64 [batch, length], the new tokens.
+        attention_mask: int64 [batch, past + length], 1 where a position counts.
+        position_ids: int64 [batch, length].
+        past: How many positions the caches already hold.
+        rows: int64 [batch], the row of the caches that each row goes on with; ``None``: its own.
+        tree_mask: f32 [1, length, length], what is added to the scores of the new tokens among each other; ``None``:
+            nothing.
+        moves: Slots of the caches and where to their entries are moved before the step, int64 [n] each.
+        steps_back: How many steps the model takes back in its linear caches before this one.
+    """
+
+    input_ids: NDArray[np.int64]
+    attention_mask: NDArray[np.int64]
+    position_ids: NDArray[np.int64]
+    past: int
+    rows: NDArray[np.int64] | None = None
+    tree_mask: NDArray[np.float32] | None = None
+    moves: tuple[NDArray[np.int64], NDArray[np.int64]] = field(default_factory=lambda: (_NONE, _NONE))
+    steps_back: int = 0
+
+    @property
+    def batch(self) -> int:
+        """How many sequences run side by side."""
+        return int(self.input_ids.shape[0])
+
+    @property
+    def length(self) -> int:
+        """How many new tokens each sequence gets."""
+        return int(self.input_ids.shape[1])
+
+    def after(self, earlier: Step) -> Step:
+        """This step and those before it as one, for models that keep nothing."""
+        return Step(
+            np.concatenate([earlier.input_ids, self.input_ids], axis=1),
+            self.attention_mask,
+            np.concatenate([earlier.position_ids, self.position_ids], axis=1),
+            past=0,
+        )
+
+
+class InputPlan:
+    """Knows what to feed to every input of one model that is not a cache.
+
+    Attributes:
+        batch: The batch that the model fixes; ``None`` where any will do.
+        takes_mask: Whether padding can be hidden from the model.
+        takes_rows: Whether the model can take the rows of its caches in another order.
+        takes_tree: Whether new tokens can be hidden from each other.
+        takes_steps_back: Whether the model can go back in its linear caches.
+        takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
+    """
+
+    def __init__(self, ports: Iterable[Port], inventory: Inventory, stepping: Stepping | None = None) -> None:
+        """Plan the feeds.
+
+        Args:
+            ports: The model's inputs.
+            inventory: The model's caches; those that are inputs are the session's business, not this plan's.
+            stepping: What its graph says of a step; where not given, nothing out of the ordinary.
+
+        Raises:
+            UnsupportedError: GP320, an input that nothing here knows how to feed, or none that takes token ids.
+        """
+        reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
+        fed = {port.name: port for port in ports if port.name not in reads}
+        stepping = stepping or Stepping()
+        linear = inventory.kind == "linear"
+        makers = _makers(inventory, stepping)
+        self._feeds = [
+            (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
+            for port in fed.values()
+        ]
+        tokens = next((fed[name] for name in _TOKENS if name in fed), None)
+        if tokens is None:
+            raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
+        self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
+        self.takes_mask = "attention_mask" in fed and (linear or not stepping.masks_new_tokens)
+        destinations = [port for name, port in fed.items() if name.startswith("dst_idx")]
+        self.takes_moves = "src_idx" in fed and bool(destinations)
+        # Where GPU plugins move entries, they do not move rows, not of these caches.
+        self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
+        self.takes_tree = "tree_mask" in fed
+        self.takes_steps_back = "steps_back" in fed
+        self._one_by_one = stepping.one_by_one
+
+    def tokens_at_once(self, past: int, length: int) -> int:
+        """How many of ``length`` new tokens one run of the model takes."""
+        if self._length is not None:
+            return self._length
+        return 1 if past and self._one_by_one else length
+
+    def feeds(self, step: Step) -> dict[str, Array]:
+        """One array an input, in the element type that the model declares."""
+        return {name: make(step).astype(dtype, copy=False) for name, make, dtype in self._feeds}
+
+
+def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
+    """The numpy type of OpenVINO's ``element_type``.
+
+    Raises:
+        UnsupportedError: GP320, numpy has no such type; the message names ``owner``.
+    """
+    if element_type not in _NUMPY_TYPES:
+        raise UnsupportedError("GP320", f"{owner} is of type {element_type}, which cannot be fed")
+    return np.dtype(_NUMPY_TYPES[element_type])
+
+
+def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
+    """A shape for people: ``[?, 2, past, 16]``."""
+    if shape is None:
+        return "[...]"
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Step], Array]]:
+    linear = inventory.kind == "linear"
+    masks_new = linear or stepping.masks_new_tokens
+    makers: dict[str, Callable[[Step], Array]] = {
+        **dict.fromkeys(_TOKENS, lambda step: step.input_ids),
+        # Without a cache that grows there are no past positions for a mask to cover.
+        "attention_mask": lambda step: step.attention_mask[:, step.past if masks_new else 0 :],
+        "position_ids": lambda step: step.position_ids,
+        "token_type_ids": lambda step: np.zeros_like(step.input_ids),
+        "beam_idx": lambda step: np.arange(step.batch, dtype=np.int32) if step.rows is None else step.rows,
+        "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
+        "src_idx": lambda step: step.moves[0],
+        "steps_back": lambda step: np.array([step.steps_back]),
+        "past_len": lambda step: np.array([step.past]),
+    }
+    if not linear:
+        makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
+    elif (window := _convolution_window(inventory, stepping.packed_windows)) is not None:
+        # Transformers' convolution caches read this input as slots of the window: all of them say that this is a
+        # prefill, whatever the prompt's length; the last one is where a decode step puts its token.
+        slots = np.arange(window)
+        makers["cache_position"] = lambda step: slots[-1:] if step.past else slots
+    return makers
+
+
+def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | None:
+    windows = {*packed, *(cache.shape[-1] for cache in inventory.caches if cache.role == "conv" and cache.shape)}
+    size = windows.pop() if len(windows) == 1 else None
+    return size if isinstance(size, int) else None
+
+
+def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory) -> Callable[[Step], Array]:
+    if port.name.startswith("dst_idx") and port.shape is not None:
+        return _destinations(port, port.shape, inventory)
+    expected = _RANKS.get(port.name, 2)
+    if port.name not in makers or (port.shape is not None and len(port.shape) != expected):
+        raise UnsupportedError(
+            "GP320",
+            f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
+            "sessions feed token ids, masks, positions, beam and reorder indices, and the caches found in the model",
+        )
+    return makers[port.name]
+
+
+def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: Inventory) -> Callable[[Step], Array]:
+    """What to feed to a ``dst_idx``: ``[n]``, or a cache's shape with ``n`` entries, all of which name their slot."""
+    if len(shape) == 1:
+        return lambda step: step.moves[1]
+    axes = next((cache.axes for cache in inventory.of_kind("kv") if _is_laid_out_as(cache, shape)), Axes(batch=0))
+
+    def slots(step: Step) -> Array:
+        count = len(step.moves[1])
+        if count and axes.sequence is None:
+            raise UnsupportedError(
+                "GP320", f"no cache is laid out as {port.name} {shape_text(shape)}, which moves slots"
+            )
+        sizes = [size if isinstance(size, int) else 0 for size in shape]
+        if axes.batch is not None and not isinstance(shape[axes.batch], int):
+            sizes[axes.batch] = step.batch
+        if axes.sequence is None:
+            return np.zeros(sizes)
+        sizes[axes.sequence] = count
+        along = [count if axis == axes.sequence else 1 for axis in range(len(sizes))]
+        return np.broadcast_to(step.moves[1].reshape(along), sizes)
+
+    return slots
+
+
+def _is_laid_out_as(cache: Cache, shape: tuple[int | str | None, ...]) -> bool:
+    """Whether ``cache`` has these sizes, where there may be any number of rows and entries."""
+    free = {cache.axes.batch, cache.axes.sequence}
+    return (
+        cache.shape is not None
+        and len(cache.shape) == len(shape)
+        and all(
+            axis in free if not isinstance(size, int) else size == cache.shape[axis] or axis == cache.axes.batch
+            for axis, size in enumerate(shape)
+        )
+    )

@@ -1,0 +1,306 @@
+"""`DecodeSession`: tokens in, logits out, caches kept and edited in between."""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime.sessions.checkpoints import Checkpoint
+from graphpass.runtime.sessions.editing import EditableCaches
+from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
+from graphpass.runtime.sessions.slots import Slots, Tokens, newest
+from graphpass.runtime.speculative.trees import checked_parents, depths, is_chain, tree_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.model import Model
+
+__all__ = ["DecodeSession"]
+
+#: So many tokens are fed again together with new ones; more of them first, so that their state can be kept.
+_MOST_OWED = 8
+
+
+class DecodeSession(EditableCaches):
+    """One model in one runtime, with the caches of the tokens it has seen.
+
+    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them; where they lie in memory
+    is the session's business. Edits are exact, or an error: what the caches do not hold any more is computed again.
+
+    A call that raises `UnsupportedError` may leave the caches half-way; `reset` makes the session usable again.
+
+    Attributes:
+        outputs: Names of the outputs that are not caches.
+        fixed_batch: The batch that the model fixes; ``None`` where any will do.
+        takes_mask: Whether padding can be hidden from the model by an ``attention_mask`` of all positions.
+        last_only: Whether it computes the logits of the last of several tokens alone, as a model of static shapes does.
+        takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
+    """
+
+    last_only = False
+
+    def __init__(self, model: Model, inventory: Inventory) -> None:
+        """Plan what to feed; subclasses then make the runtime ready.
+
+        Args:
+            model: What to run.
+            inventory: Its caches.
+
+        Raises:
+            UnsupportedError: GP320, an input that nothing here knows how to feed.
+        """
+        super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
+        presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
+        self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
+        self.fixed_batch = self._inputs.batch
+        self.takes_mask = self._inputs.takes_mask
+        self.takes_tree = self._inputs.takes_tree
+
+    @property
+    def logits_output(self) -> str:
+        """Name of the output that holds the logits: ``logits``, or the only one there is.
+
+        Raises:
+            UnsupportedError: GP324, none of several outputs is called ``logits``.
+        """
+        name = self.outputs[0] if len(self.outputs) == 1 else "logits"
+        if name not in self.outputs:
+            raise UnsupportedError("GP324", f"no output is called logits: {', '.join(self.outputs) or 'there is none'}")
+        return name
+
+    @property
+    def logits(self) -> Array:
+        """The logits of the last forward pass, [batch, length, vocabulary].
+
+        The second dimension is 1 where the model computes only the last position's.
+
+        Raises:
+            UsageError: GP243, there was no forward pass yet.
+            UnsupportedError: GP324, none of several outputs is called ``logits``, or it has other axes.
+        """
+        if not self._last:
+            raise UsageError("GP243", "there are no logits before the first forward pass")
+        name = self.logits_output
+        logits = self._last[name]
+        if logits.ndim != 3:
+            raise UnsupportedError("GP324", f"output {name} is {list(logits.shape)}, not [batch, length, vocabulary]")
+        return logits
+
+    def prefill(self, ids: ArrayLike, attention_mask: ArrayLike | None = None) -> Array:
+        """Forget everything, then feed a prompt.
+
+        Args:
+            ids: Token ids [batch, length], or [length] for one sequence.
+            attention_mask: [batch, length], 0 where a position is padding; all ones where not given.
+
+        Returns:
+            The prompt's logits, as `logits`.
+
+        Raises:
+            UsageError: As `forward`.
+            UnsupportedError: As `forward`.
+        """
+        tokens = np.atleast_2d(np.asarray(ids))
+        self._check_room(tokens.shape[-1], 0)
+        self.reset()
+        self.forward(tokens, attention_mask)
+        return self.logits
+
+    def step(self, ids: ArrayLike, *, parents: ArrayLike | None = None) -> Array:
+        """Feed the next tokens.
+
+        Args:
+            ids: Token ids [batch, length], or [batch] for one token each.
+            parents: As `forward`.
+
+        Returns:
+            Their logits, as `logits`.
+
+        Raises:
+            UsageError: As `forward`.
+            UnsupportedError: As `forward`.
+        """
+        tokens = np.asarray(ids)
+        self.forward(tokens[:, None] if tokens.ndim == 1 else tokens, parents=parents)
+        return self.logits
+
+    def forward(
+        self,
+        input_ids: ArrayLike,
+        attention_mask: ArrayLike | None = None,
+        position_ids: ArrayLike | None = None,
+        *,
+        parents: ArrayLike | None = None,
+    ) -> dict[str, Array]:
+        """Run the model on new tokens.
+
+        A model that fixes how many tokens it takes is run several times, and the outputs are joined along axis 1.
+
+        Args:
+            input_ids: int64 [batch, length], the new tokens.
+            attention_mask: int64 [batch, past + length], 0 where a position is to be ignored. Where not given: what it
+                was, and ones for the new tokens.
+            position_ids: int64 [batch, length]. Where not given: how many positions that count stand before each.
+            parents: The new tokens are a tree: for each one the index of its parent among them, -1 for the history;
+                parents stand before children. Where not given, each is the parent of the next.
+
+        Returns:
+            All outputs that are not caches, by name.
+
+        Raises:
+            UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP247
+                ``parents`` is no tree; GP267 the caches are of a fixed capacity, and are as they were.
+            UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
+                hold a tree.
+        """
+        ids = self._checked_ids(input_ids)
+        self._check_room(ids.shape[1], self.length)
+        tree = None if parents is None else self._tree(parents, ids.shape[1])
+        new = self._new_tokens(ids, attention_mask, position_ids, tree)
+        if self._slots is None:
+            self._slots = Slots(len(new.ids))
+        if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
+            self._pay()
+        fed = new if self._owed is None else self._owed.then(new)
+        runs = self._runs(self._slots.size, fed.length)
+        if tree is not None and len(runs) > 1:
+            raise UnsupportedError(
+                "GP371", f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
+            )
+        results = self._feed(fed, runs, None if tree is None else tree_mask(tree))
+        self._last = newest(results, runs, new.length)
+        return self._last
+
+    @abstractmethod
+    def _run(self, step: Step) -> dict[str, Array]:
+        """Run the model once, keep its caches, and return the outputs that are none."""
+
+    def _check_room(self, count: int, held: int) -> None:
+        """Refuse ``count`` tokens that do not fit behind so many others; any do where caches grow."""
+
+    def _runs(self, past: int, length: int) -> list[int]:
+        """How many of ``length`` new tokens each run of the model takes, behind ``past`` entries."""
+        size = self._inputs.tokens_at_once(past, length)
+        if length % size:
+            raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
+        return [size] * (length // size)
+
+    def _checked_ids(self, input_ids: ArrayLike) -> NDArray[np.int64]:
+        ids = np.asarray(input_ids, np.int64)
+        if ids.ndim != 2 or not ids.size:
+            raise UsageError("GP241", f"input_ids must be [batch, length] and not empty, but is {list(ids.shape)}")
+        if self._slots is not None and len(ids) != self.batch:
+            raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(ids)}", "reset first")
+        if self.fixed_batch not in (None, len(ids)):
+            raise UsageError("GP242", f"the model takes a batch of {self.fixed_batch}, not of {len(ids)}")
+        return ids
+
+    def _new_tokens(
+        self,
+        ids: NDArray[np.int64],
+        attention_mask: ArrayLike | None,
+        position_ids: ArrayLike | None,
+        tree: NDArray[np.int64] | None,
+    ) -> Tokens:
+        mask = _ones(*ids.shape)
+        if attention_mask is not None:
+            whole = _shaped("attention_mask", attention_mask, (len(ids), self.length + ids.shape[1]))
+            mask = whole[:, self.length :]
+            self._mask_past(whole[:, : self.length])
+        if position_ids is not None:
+            return Tokens(ids, mask, _shaped("position_ids", position_ids, ids.shape))
+        counted = np.zeros(len(ids), np.int64) if self._slots is None else self._slots.counted
+        if self._owed is not None:
+            counted = counted + self._owed.mask.sum(axis=1)
+        if tree is not None:
+            return Tokens(ids, mask, counted[:, None] + depths(tree))
+        if attention_mask is not None:
+            return Tokens(ids, mask, np.maximum(counted[:, None] + mask.cumsum(axis=1) - 1, 0))
+        first = counted[:, None]
+        return Tokens(ids, mask, first if ids.shape[1] == 1 else first + np.arange(ids.shape[1]))
+
+    def _mask_past(self, mask: NDArray[np.int64]) -> None:
+        """Take what the caller says of the positions so far."""
+        slots = self._slots
+        if slots is None:
+            return
+        slots.mask_as(mask[:, : slots.length])
+        if self._owed is not None:
+            self._owed = Tokens(self._owed.ids, mask[:, slots.length :], self._owed.positions)
+
+    def _tree(self, parents: ArrayLike, length: int) -> NDArray[np.int64] | None:
+        """The parents of the new tokens; ``None`` where they are a chain."""
+        checked = checked_parents(parents, length)
+        if is_chain(checked):
+            return None
+        if self._fixed:
+            raise UnsupportedError(
+                "GP371",
+                f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch",
+                "draft a chain",
+            )
+        if not self.takes_tree:
+            raise UnsupportedError(
+                "GP371", "cannot hold a tree: the model has no input tree_mask", "run the pass add-tree-mask on it"
+            )
+        return checked
+
+    def _feed(
+        self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.float32] | None = None
+    ) -> list[dict[str, Array]]:
+        """Run the model on ``fed``, so many tokens at a time, and return what each run gave."""
+        slots = self._slots
+        assert slots is not None
+        # What the model keeps itself need not be copied out of it at every step.
+        drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._ring.is_there
+        self._replayed += 0 if self._owed is None else self._owed.length
+        self._owed = None
+        results: list[dict[str, Array]] = []
+        start = 0
+        for size in runs:
+            back = self._ring.pending
+            if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
+                self._checkpoints.add(Checkpoint(slots.length, self._read_fixed(self._rows)))
+            moves = self._arrange(slots)
+            part = fed if size == fed.length else fed.part(start, start + size)
+            past, behind = slots.size, slots.length
+            slots.append(part)
+            rows, self._rows = self._rows, None
+            results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, tree, moves, back)))
+            self._ring.step(behind)
+            start += size
+        return results
+
+    def _must_keep_state(self) -> bool:
+        """Whether a state is due that the caches do not hold before the model has taken steps back."""
+        assert self._slots is not None
+        return self._ring.pending > 0 and self._checkpoints.are_due(self._slots.length, drafting=False)
+
+    def _pay(self) -> None:
+        assert self._owed is not None
+        assert self._slots is not None
+        self._feed(self._owed, self._runs(self._slots.size, self._owed.length))
+
+
+@functools.lru_cache(maxsize=8)
+def _ones(batch: int, length: int) -> NDArray[np.int64]:
+    """Kept, since a step asks for few shapes again and again."""
+    ones = np.ones((batch, length), np.int64)
+    ones.flags.writeable = False
+    return ones
+
+
+def _shaped(name: str, values: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    array = np.asarray(values, np.int64)
+    if array.shape != shape:
+        raise UsageError("GP241", f"{name} must be {list(shape)}, but is {list(array.shape)}")
+    return array

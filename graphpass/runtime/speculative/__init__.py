@@ -1,0 +1,1 @@
+"""Speculative decoding with chains and trees of drafts."""

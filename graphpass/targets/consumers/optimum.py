@@ -1,0 +1,84 @@
+"""optimum-intel's view: prefixes of names, and the order of inputs and outputs.
+
+Rules, of optimum-intel at e1de5bee: ``patch_stateful`` and what it calls in ``optimum/exporters/openvino/stateful.py``
+for stateless models; ``optimum/intel/openvino/modeling_decoder.py`` for stateful ones, whose variables are taken as
+they are, but in models with linear states, which are told by the words in their ids. optimum chooses between the
+families by ``model_type`` of ``config.json``; here the names decide.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from graphpass.targets.consumers.pairing import paired_by_order
+from graphpass.targets.consumers.view import Sees, View, judged, listed, names_of, without
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.model import Model, Port
+
+__all__ = ["view"]
+
+CONSUMER = "optimum-intel"
+
+_HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
+
+
+def view(model: Model, inventory: Inventory) -> View:
+    """What optimum-intel takes the caches of ``model`` for: when it makes it stateful, or when it runs it."""
+    empty = without(CONSUMER, inventory)
+    if empty is not None:
+        return empty
+    return _stateful(inventory) if inventory.stateful else _stateless(model, inventory)
+
+
+def _stateful(inventory: Inventory) -> View:
+    sees: dict[str, Sees] = {}
+    for cache in inventory.caches:
+        sees[cache.name] = cache.kind if cache.kind in {"kv", "cross"} else _kind(cache.name) or "nothing"
+    lost = [cache.name for cache in inventory.of_kind("linear") if sees[cache.name] != "linear"]
+    problems = []
+    if lost:
+        called = "cache_params.past.conv.N or cache_params.past.ssm.N"
+        problems.append(f"will not find the state {listed(lost)} because its name does not hold {called}")
+    return judged(CONSUMER, inventory, sees, problems)
+
+
+def _stateless(model: Model, inventory: Inventory) -> View:
+    inputs, outputs = names_of(model, model.inputs), names_of(model, model.outputs)
+    is_hybrid = any(_kind(name) for _, names in inputs for name in names)
+    if is_hybrid:
+        pasts, presents = [], []
+        # Linear states and key-value caches are paired each on their own.
+        for kind in ("linear", "kv"):
+            pasts += [name for name in _called(inputs, "cache_params.past.") if _kind(name) == kind]
+            presents += [name for name in _called(outputs, "cache_params.present.") if _kind(name) == kind]
+        kinds = {past: _kind(past) or "nothing" for past in pasts}
+    else:
+        pasts = _called(inputs, "key_values")
+        if any("encoder_hidden_states" in names for _, names in inputs):
+            # Keys and values of the encoder are computed inside from then on.
+            pasts = [name for name in pasts if "encoder" not in name]
+        presents = _called(outputs, "present")
+        kinds = dict.fromkeys(pasts, "kv")
+    found = paired_by_order(inventory, pasts, presents, kinds)
+    for cache in inventory.of_kind("cross"):
+        found.sees.setdefault(cache.name, "cross" if cache.name not in pasts and pasts else "nothing")
+    if found.overlooked:
+        called = "cache_params.past.key|value|conv|ssm" if is_hybrid else "key_values"
+        cause = f"because its name does not hold {called}, or no output is left for it"
+        found.problems.append(f"will leave {listed(found.overlooked)} an ordinary input {cause}")
+    return judged(CONSUMER, inventory, found.sees, found.problems)
+
+
+def _kind(name: str) -> Sees | None:
+    """What a name of the hybrid family stands for."""
+    found = _HYBRID.search(name)
+    if found is None:
+        return None
+    return "kv" if found[2] in {"key", "value"} else "linear"
+
+
+def _called(ports: tuple[tuple[Port, frozenset[str]], ...], words: str) -> list[str]:
+    return [port.name for port, names in ports if any(words in name for name in names)]

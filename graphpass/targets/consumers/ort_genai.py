@@ -1,0 +1,96 @@
+"""onnxruntime-genai's view: names made of the layer's number by templates, which ``genai_config.json`` may replace.
+
+Rules, of onnxruntime-genai at a0c04eb1: the default templates in ``src/config.h``, the shape that pasts are allocated
+with in ``src/models/kv_cache.cpp``, the templates of linear states in ``src/models/recurrent_state.cpp`` and
+``src/python/py/models/builders``. The configuration lies outside the model, so other names are no misreading: the
+view says what it has to hold.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from graphpass.ir.cache import Axes
+from graphpass.targets.consumers.view import Sees, View, judged, listed, without
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Model
+
+__all__ = ["template_of", "view"]
+
+CONSUMER = "onnxruntime-genai"
+
+#: By role: templates of past and present that need no configuration, or that its own builder writes into it.
+_DEFAULTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "key": (("past_key_values.%d.key", "present.%d.key"),),
+    "value": (("past_key_values.%d.value", "present.%d.value"),),
+    "conv": (
+        ("past_conv.%d", "present_conv.%d"),
+        ("past.%d.conv", "present.%d.conv"),
+        ("past_key_values.%d.conv_state", "present.%d.conv_state"),
+    ),
+    "recurrent": (
+        ("past.%d.recurrent", "present.%d.recurrent"),
+        ("past_key_values.%d.recurrent_state", "present.%d.recurrent_state"),
+    ),
+}
+
+_SETTINGS = {"cross_key": "cross_past_key_names", "cross_value": "cross_past_value_names", "unknown": "past_names"}
+
+_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+
+def view(model: Model, inventory: Inventory) -> View:
+    """What onnxruntime-genai takes the caches of ``model`` for."""
+    if model.dialect != "onnx":
+        return View(CONSUMER, "not applicable", ("reads ONNX models",))
+    empty = without(CONSUMER, inventory)
+    if empty is not None:
+        return empty
+    sees: dict[str, Sees] = {}
+    problems, doubts = [], []
+    roles: dict[str, list[Cache]] = {}
+    for cache in inventory.of_kind("kv", "linear", "cross"):
+        roles.setdefault(cache.role, []).append(cache)
+    for role, caches in roles.items():
+        templates = sorted({(template_of(cache.read), template_of(cache.write or "")) for cache in caches})
+        if len(templates) > 1 or "%d" not in templates[0][0]:
+            names = listed(cache.name for cache in caches)
+            problems.append(f"will not find {names} because no one template with the layer's number gives these names")
+            continue
+        # What a template of its configuration names, it takes for what the setting says.
+        sees |= {cache.name: cache.kind for cache in caches if cache.kind != "unknown" and cache.kind != "other"}
+        if templates[0] not in _DEFAULTS.get(role, ()):
+            setting = _SETTINGS.get(role, f"past_{role}_names")
+            doubts.append(f'needs {setting} = "{templates[0][0]}" in genai_config.json')
+    problems += _layout(inventory) + _numbers(inventory)
+    return judged(CONSUMER, inventory, sees, problems, doubts=doubts)
+
+
+def template_of(name: str) -> str:
+    """``name`` with ``%d`` for its last number, which is the layer's."""
+    return re.sub(r"\d+(?=\D*$)", "%d", name)
+
+
+def _layout(inventory: Inventory) -> list[str]:
+    other = [cache.name for cache in inventory.of_kind("kv") if cache.axes != _ORDER]
+    if not other:
+        return []
+    return [f"will feed {listed(other)} as [batch, heads, sequence, head_dim], which is not its layout"]
+
+
+def _numbers(inventory: Inventory) -> list[str]:
+    """Whether one number stands for two layers: then it counts caches of one kind, where layers are to be counted."""
+    layers: dict[int, set[int]] = {}
+    names: dict[int, list[str]] = {}
+    for cache in inventory.caches:
+        if cache.index is not None and cache.layer is not None:
+            layers.setdefault(cache.index, set()).add(cache.layer)
+            names.setdefault(cache.index, []).append(cache.name)
+    number = next((number for number, found in layers.items() if len(found) > 1), None)
+    if number is None:
+        return []
+    both = f"{names[number][0]} and {names[number][-1]}"
+    return [f"will look for caches under other names, because {both} belong to two layers and bear one number"]

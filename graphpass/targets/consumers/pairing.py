@@ -1,0 +1,65 @@
+"""What follows where a consumer finds pasts and presents by name and pairs the lists by their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphpass.targets.consumers.view import Sees, is_mistaken, listed
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Inventory
+
+__all__ = ["Pairing", "paired_by_order"]
+
+
+@dataclass(slots=True)
+class Pairing:
+    """What came of pairing by order.
+
+    Attributes:
+        sees: What each cache is taken for.
+        problems: What is paired wrongly, or taken for a cache without being one.
+        overlooked: Caches whose past is not found.
+    """
+
+    sees: dict[str, Sees] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    overlooked: list[str] = field(default_factory=list)
+
+
+def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str], kinds: dict[str, Sees]) -> Pairing:
+    """What a consumer sees that pairs ``pasts`` with ``presents`` by order.
+
+    Args:
+        inventory: What graphpass says of the stateless model.
+        pasts: Names of the inputs that it finds.
+        presents: Names of the outputs that it finds.
+        kinds: What it takes each of ``pasts`` for.
+    """
+    found = Pairing()
+    caches = {cache.read: cache for cache in inventory.caches}
+    crossed: list[tuple[str, str]] = []
+    for past, present in zip(pasts, presents, strict=False):
+        cache = caches.get(past)
+        if cache is not None:
+            found.sees[cache.name] = kinds[past]
+        if cache is None or (cache.kind == "other" and is_mistaken(cache, kinds[past])):
+            found.problems.append(f"will take {past} for a cache, which it is not")
+        elif cache.write != present:
+            crossed.append((past, present))
+    if crossed:
+        past, present = crossed[0]
+        more = f", and so on ({len(crossed)} in all)" if len(crossed) > 1 else ""
+        found.problems.append(f"will pair {past} with {present}, because it pairs by order{more}")
+    wrong: dict[Sees, list[str]] = {}
+    for cache in inventory.of_kind("kv", "linear"):
+        seen = found.sees.get(cache.name)
+        if seen is None:
+            found.overlooked.append(cache.name)
+        elif seen != cache.kind:
+            wrong.setdefault(seen, []).append(cache.name)
+    words = {"kv": "KV", "linear": "linear", "cross": "cross"}
+    for kind, names in wrong.items():
+        found.problems.append(f"will take {listed(names)} for a {words[kind]} cache because of its name")
+    return found

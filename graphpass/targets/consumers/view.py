@@ -1,0 +1,149 @@
+"""`View`: what one consumer takes the caches of a model for, and the words that all consumers' rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Dimension, Model, Port
+
+__all__ = [
+    "CacheView",
+    "Sees",
+    "Verdict",
+    "View",
+    "is_mistaken",
+    "judged",
+    "listed",
+    "names_of",
+    "not_stateful_ir",
+    "shape_text",
+    "without",
+]
+
+Verdict = Literal["agrees", "misreads", "cannot tell", "not applicable"]
+
+Sees = Literal["kv", "linear", "cross", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheView:
+    """What a consumer takes one cache for.
+
+    Attributes:
+        cache: Name of the cache.
+        sees: What kind of cache it sees; ``nothing`` where it does not know that the cache is there.
+    """
+
+    cache: str
+    sees: Sees
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a consumer takes the caches of a model for.
+
+    Attributes:
+        consumer: Its name.
+        verdict: ``misreads`` where it takes a cache for something else, overlooks one, or refuses the model;
+            ``cannot tell`` where its rule has nothing to look at, or graphpass itself does not know what a cache is.
+        reasons: One plain sentence each, without the consumer as its subject; a view that agrees may have remarks.
+        caches: By cache, in the inventory's order; empty where the rule has nothing to look at.
+    """
+
+    consumer: str
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    caches: tuple[CacheView, ...] = ()
+
+
+def judged(
+    consumer: str,
+    inventory: Inventory,
+    sees: Mapping[str, Sees],
+    problems: Iterable[str],
+    *,
+    doubts: Iterable[str] = (),
+    remarks: Iterable[str] = (),
+) -> View:
+    """A view by a rule that had something to look at.
+
+    Args:
+        consumer: Its name.
+        inventory: What graphpass says.
+        sees: What it takes each cache for; caches that are left out it does not see.
+        problems: What it does wrong.
+        doubts: On what it depends whether it is right.
+        remarks: What else is worth saying.
+    """
+    problems = list(dict.fromkeys(problems))
+    unknown = [cache.name for cache in inventory.caches if cache.kind == "unknown"]
+    doubts = list(doubts)
+    if unknown:
+        doubts.append(f"nobody can say whether it is right about {listed(unknown)}: the evidence is not conclusive")
+    verdict: Verdict = "misreads" if problems else "cannot tell" if doubts else "agrees"
+    caches = tuple(CacheView(cache.name, sees.get(cache.name, "nothing")) for cache in inventory.caches)
+    return View(consumer, verdict, (*problems, *doubts, *remarks), caches)
+
+
+def without(consumer: str, inventory: Inventory) -> View | None:
+    """The view of a model that carries nothing."""
+    return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
+
+
+def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
+    """The view of a consumer of stateful OpenVINO IR on a model that its rule cannot be applied to; else ``None``.
+
+    Args:
+        consumer: Its name.
+        model: The model.
+        inventory: What graphpass says.
+        finds: By which part of a variable it finds caches: ``names``.
+        cross: Why a model with cross-attention caches is not for it.
+    """
+    empty = without(consumer, inventory)
+    if empty is not None:
+        return empty
+    if model.dialect != "openvino":
+        return View(consumer, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))
+    if not inventory.stateful:
+        reason = f"finds caches by the {finds} of variables, and a stateless model has none"
+        return View(consumer, "cannot tell", (reason,))
+    if inventory.of_kind("cross"):
+        return View(consumer, "not applicable", (cross,))
+    return None
+
+
+def is_mistaken(cache: Cache, seen: Sees) -> bool:
+    """Whether ``cache`` is taken for what it is not; a recurrent network's state may be treated like a linear cache."""
+    if cache.kind == "other":
+        return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
+    return cache.kind in {"kv", "linear"} and seen != cache.kind
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence: ``a``, ``a and b``, ``a and 23 more``."""
+    first, *others = names
+    if not others:
+        return first
+    return f"{first} and {others[0]}" if len(others) == 1 else f"{first} and {len(others)} more"
+
+
+def shape_text(shape: tuple[Dimension, ...] | None) -> str:
+    """``[?, 2, 0, 16]``."""
+    return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:
+    """Each of ``ports``, which are the inputs or the outputs of ``model``, with all names it can be addressed by."""
+    if model.dialect == "onnx":
+        return tuple((port, frozenset({port.name})) for port in ports)
+
+    from graphpass.dialects.openvino.model import OpenVINOModel, port_name
+
+    assert isinstance(model, OpenVINOModel)
+    aliases = {port_name(port): port.get_names() for port in (*model.ov_model.inputs, *model.ov_model.outputs)}
+    return tuple((port, frozenset({port.name, *aliases.get(port.name, ())})) for port in ports)

@@ -1,0 +1,1 @@
+"""OpenVINO's NPU plugin with NPUW."""

@@ -1,0 +1,1 @@
+"""openvino.genai's paged attention."""

@@ -1,0 +1,246 @@
+"""The pass `expose-position-ids`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.pairs import same_tensor
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
+from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.model import Dialect, Model
+from graphpass.ir.slices import NO_END
+from graphpass.ir.values import one_number
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["ExposePositionIds"]
+
+_POSITIONS = "position_ids"
+
+#: Operators through which a length stays a length.
+_KEEPS_LENGTH = frozenset({"Convert", "Gather", "Reshape", "Slice", "Squeeze", "StridedSlice", "Unsqueeze"})
+
+#: Operators between positions and the angles of a rotary embedding.
+_TOWARDS_ANGLES = frozenset(
+    {"Add", "Broadcast", "Concat", "Convert", "Einsum", "Gather", "MatMul", "Multiply", "Reshape", "ScatterNDUpdate"}
+    | {"Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+
+
+@dataclass(frozen=True)
+class ExposePositionIds(Pass[OpenVINOModel]):
+    """Take positions from an input instead of the cache's length or the mask, where a model counts them itself.
+
+    Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
+    a cache renumber positions: both need the input ``position_ids``. Only what computes rotary or learned embeddings
+    reads the input; masks go on comparing physical positions.
+
+    Shapes:
+        position_ids i64 ``[batch, length]``
+
+    An input of that name which nothing reads, as in optimum-intel's exports of qwen3_5_text, counts as none.
+
+    Before:
+        Range(past length, past length + length) -> Unsqueeze(0) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+
+    Before:
+        Range(0, length) -> Unsqueeze(0) -> Add(., past length) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+
+    Before:
+        CumSum(attention_mask) - 1 -> Maximum(., 0) -> Slice(last columns) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+    """
+
+    name: ClassVar[str] = "expose-position-ids"
+    dialect: ClassVar[Dialect | None] = "openvino"
+
+    def run(self, model: OpenVINOModel) -> PassResult:
+        """See `Pass.run`."""
+        native, graph = model.ov_model, model.graph
+        if has_input(native, _POSITIONS) and find_input(native, _POSITIONS).output(0).get_target_inputs():
+            return Skipped("the model has an input position_ids")
+        uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
+        if not uses:
+            return Unchanged()
+        # Plugins lose an input that was read by nothing when the model was made (2026.4.1).
+        drop_unread_input(native, _POSITIONS)
+        sources = _Sources(add_input(native, _POSITIONS, "i64", [-1, -1]))
+        for found in uses:
+            port = found.use.node.native.input(found.use.port)
+            port.replace_source_output(sources.of(found, port.get_element_type().to_string()))
+        native.validate_nodes_and_infer_types()
+        return Changed(model, {"uses of positions": len(uses)})
+
+
+def _counted_rows(model: Model) -> list[Value]:
+    """Positions ``[1, length]`` that are counted from the cache's length, or ``[batch, length]``, from the mask."""
+    graph = model.graph
+    found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
+    pasts = _pasts(model)
+    for node in graph.of_op("Range"):
+        if _is_past_length(graph, node.inputs[0], pasts):
+            found += _rows(graph, node.outputs[0])
+        elif one_number(graph, node.inputs[0]) == 0:
+            found += _moved_rows(graph, node.outputs[0], pasts)
+    return found
+
+
+def _rows(graph: Graph, counted: Value) -> list[Value]:
+    """``counted``, laid out as ``[1, length]`` or ``[1, 1, length]``."""
+    return [use.node.outputs[0] for use in graph.uses(counted) if _makes_row(use.node)]
+
+
+def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> list[Value]:
+    """Rows of positions in the step, ``[length]`` or ``[1, length]``, to which the cache's length is added."""
+    found: list[Value] = []
+    for value in (counted, *_rows(graph, counted)):
+        for use in graph.uses(value):
+            others = [other for port, other in enumerate(use.node.inputs) if port != use.port]
+            if use.node.op == "Add" and _is_past_length(graph, others[0], pasts):
+                moved = use.node.outputs[0]
+                found += [moved] if moved.rank == 2 else _rows(graph, moved)
+    return found
+
+
+def _last_columns(graph: Graph, counted: Node) -> list[Value]:
+    """Where the columns of the new tokens are cut out of a running sum, less 1, of the attention mask."""
+    source = counted.inputs[0]
+    while source is not None and graph.producer(source).op == "Convert":
+        source = graph.producer(source).inputs[0]
+    if source is None or graph.producer(source).op != "Parameter" or source.rank != 2:
+        return []
+    found: list[Value] = []
+    pending = [(counted.outputs[0], 0.0)]
+    while pending:
+        value, offset = pending.pop()
+        for use in graph.uses(value):
+            node = use.node
+            number = one_number(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
+            if node.op == "Convert" or (node.op == "Maximum" and number == 0):
+                pending.append((node.outputs[0], offset))
+            elif node.op in {"Add", "Subtract"} and number is not None:
+                pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
+            elif node.op == "Slice" and use.port == 0 and offset == -1 and _ends_last(graph, node):
+                found.append(node.outputs[0])
+    return found
+
+
+def _ends_last(graph: Graph, node: Node) -> bool:
+    """Whether a Slice keeps columns up to the last one."""
+    stop, axis = one_number(graph, node.inputs[2]), one_number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
+    return stop is not None and stop >= NO_END and axis in {1, -1}
+
+
+def _pasts(model: Model) -> set[tuple[int, int]]:
+    """The values with which a step's caches start."""
+    reads = {cache.read for cache in analyze_caches(model).of_kind("kv")}
+    return {(node.index, 0) for node in model.graph.of_op("Parameter", "ReadValue") if node.name in reads}
+
+
+def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
+    """Whether ``value`` is a dimension of what a cache starts with."""
+    while value is not None:
+        node = graph.producer(value)
+        if node.op == "ShapeOf":
+            source = node.inputs[0]
+            if source is None:
+                return False
+            origin = same_tensor(graph, source)
+            return (origin.node, origin.port) in pasts
+        if node.op not in _KEEPS_LENGTH:
+            return False
+        value = node.inputs[0]
+    return False
+
+
+def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
+    """Where ``positions`` are read by what computes an embedding of them."""
+    found: list[_EmbeddingUse] = []
+    pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
+    while pending:
+        value, laid_out = pending.pop()
+        for use in graph.uses(value):
+            # What these make may feed a mask, too, which goes on comparing physical positions.
+            if use.node.op == "Convert":
+                pending.append((use.node.outputs[0], laid_out))
+            elif use.node.op == "Unsqueeze" and use.port == 0:
+                pending.append((use.node.outputs[0], (*laid_out, use.node)))
+            elif _leads_to_embedding(graph, use):
+                found.append(_EmbeddingUse(use, laid_out, max((positions.rank or 0) - 2, 0)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _EmbeddingUse:
+    """Where an embedding reads positions, the Unsqueezes on the way there, and how many axes stand before the batch."""
+
+    use: Use
+    laid_out: tuple[Node, ...]
+    leading: int
+
+
+class _Sources:
+    """The input, laid out and converted as its readers want it, each form once."""
+
+    def __init__(self, parameter: openvino.Node) -> None:
+        self._made: dict[tuple[tuple[int, ...], str], openvino.Node] = {((), "i64"): parameter}
+        self._parameter = parameter
+
+    def of(self, found: _EmbeddingUse, element_type: str) -> openvino.Output:
+        """What stands for the positions where ``found`` reads them."""
+        from openvino import opset13
+
+        steps = found.laid_out
+        done: tuple[int, ...] = tuple(range(-found.leading, 0))
+        if (done, "i64") not in self._made:
+            axes = integers(range(found.leading), "position_ids/leading_axes")
+            self._made[done, "i64"] = named(opset13.unsqueeze(self._parameter, axes), "position_ids/leading")
+        source = self._made[done, "i64"]
+        for step in steps:
+            done = (*done, step.index)
+            if (done, "i64") not in self._made:
+                laid_out = opset13.unsqueeze(source, step.native.input_value(1))
+                self._made[done, "i64"] = named(laid_out, f"position_ids/{step.name}")
+            source = self._made[done, "i64"]
+        if (done, element_type) not in self._made:
+            name = "/".join(["position_ids", *(step.name for step in steps[-1:]), element_type])
+            self._made[done, element_type] = named(opset13.convert(source, element_type), name)
+        return self._made[done, element_type].output(0)
+
+
+def _makes_row(node: Node) -> bool:
+    """Whether ``node`` makes ``[1, length]`` of a vector, or ``[1, 1, length]``."""
+    shape = node.outputs[0].shape if node.outputs else None
+    return node.op in {"Unsqueeze", "Reshape"} and shape is not None and tuple(shape[:-1]) in {(1,), (1, 1)}
+
+
+def _leads_to_embedding(graph: Graph, use: Use) -> bool:
+    pending, seen = [use], set()
+    while pending:
+        current = pending.pop()
+        node = current.node
+        if node.op in {"Cos", "Sin"} or (
+            node.op == "Gather" and current.port == 1 and _is_table(graph, node.inputs[0])
+        ):
+            return True
+        if node.op in _TOWARDS_ANGLES and node.index not in seen:
+            seen.add(node.index)
+            pending += [following for output in node.outputs for following in graph.uses(output)]
+    return False
+
+
+def _is_table(graph: Graph, value: Value | None) -> bool:
+    """Whether ``value`` is a learned table: a matrix of constants, as it stands or converted."""
+    while value is not None and graph.producer(value).op == "Convert":
+        value = graph.producer(value).inputs[0]
+    return value is not None and value.rank == 2 and graph.producer(value).op == "Constant"

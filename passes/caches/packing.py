@@ -1,0 +1,243 @@
+"""What it takes to find several caches, such as key and value, in one tensor, and to put them into one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, starmap
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches.pairs import is_stateful
+from graphpass.ir.values import is_scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import openvino
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.declaration import Declaration
+    from graphpass.ir.editor import Editor, Handle
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.model import Model
+
+__all__ = [
+    "Range",
+    "carriers",
+    "finish",
+    "input_of",
+    "joined_name",
+    "name_of_all",
+    "name_of_both",
+    "names_of_parts",
+    "names_of_states",
+    "packed_name",
+    "part_names",
+    "resized_start",
+    "size_of",
+    "split_name",
+    "taken",
+]
+
+#: Words that `joined_name` put together.
+_JOINED = re.compile(r"\w+(?:\+\w+)+")
+
+_BOTH = re.compile(r"(?<![A-Za-z])key_value(?![A-Za-z])")
+
+
+def packed_name(key: str, value: str) -> str:
+    """What to call a tensor that holds ``key`` and ``value``: ``past.0.key_value``; see `part_names`.
+
+    Where the names differ in more than these words: what they share, and what they differ in, one behind the other.
+    """
+    for match in reversed(list(re.finditer("key", key))):
+        if key[: match.start()] + "value" + key[match.end() :] == value:
+            return key[: match.start()] + "key_value" + key[match.end() :]
+    start = 0
+    while start < min(len(key), len(value)) and key[start] == value[start]:
+        start += 1
+    end = 0
+    while end < min(len(key), len(value)) - start and key[-1 - end] == value[-1 - end]:
+        end += 1
+    return f"{key[: len(key) - end]}_{value[start:]}"
+
+
+def part_names(name: str) -> tuple[str, str]:
+    """What to call key and value of the tensor called ``name``."""
+    matches = list(_BOTH.finditer(name))
+    if not matches:
+        return f"{name}.key", f"{name}.value"
+    start, end = matches[-1].span()
+    return f"{name[:start]}key{name[end:]}", f"{name[:start]}value{name[end:]}"
+
+
+def names_of_parts(model: Model, cache: Cache) -> list[tuple[str, str]]:
+    """What to call past and present of the key, and of the value, that ``cache`` holds; of a variable twice its id."""
+    past, present = _past_and_present(model, cache)
+    pairs = list(zip(part_names(past), part_names(present), strict=True))
+    return [_called(model, cache, *pair) for pair in pairs]
+
+
+def name_of_both(model: Model, key: Cache, value: Cache) -> tuple[str, str]:
+    """What to call past and present of a tensor that holds ``key`` and ``value``; of a variable twice its id."""
+    keys, values = _past_and_present(model, key), _past_and_present(model, value)
+    return _called(model, key, packed_name(keys[0], values[0]), packed_name(keys[1], values[1]))
+
+
+def joined_name(names: Sequence[str]) -> str:
+    """What to call a tensor that holds several: ``past.conv.0`` and ``past.ssm.0`` give ``past.conv+ssm.0``."""
+    words = [re.findall(r"\w+|\W", name) for name in names]
+    start = _shared(words)
+    end = _shared([one[start:][::-1] for one in words])
+    stops = [len(one) - end for one in words]
+    middle = "+".join("".join(one[start:stop]) for one, stop in zip(words, stops, strict=True))
+    return "".join([*words[0][:start], middle, *words[0][stops[0] :]])
+
+
+def _shared(words: Sequence[Sequence[str]]) -> int:
+    """How many words at the start are the same in all."""
+    columns = enumerate(zip(*words, strict=False))
+    return next((place for place, column in columns if len(set(column)) > 1), min(map(len, words)))
+
+
+def split_name(name: str, count: int) -> list[str]:
+    """What to call ``count`` tensors that one called ``name`` held; the inverse of `joined_name`, or numbered."""
+    for match in _JOINED.finditer(name):
+        words = match[0].split("+")
+        if len(set(words)) == len(words) == count:
+            return [name[: match.start()] + word + name[match.end() :] for word in words]
+    return [f"{name}.{place}" for place in range(count)]
+
+
+def name_of_all(model: Model, caches: Sequence[Cache]) -> tuple[str, str]:
+    """What to call past and present of a tensor that holds ``caches``; of a variable twice its id."""
+    pasts, presents = zip(*(_past_and_present(model, cache) for cache in caches), strict=True)
+    return _called(model, caches[0], joined_name(pasts), joined_name(presents))
+
+
+def names_of_states(model: Model, cache: Cache, count: int) -> list[tuple[str, str]]:
+    """What to call past and present of each of ``count`` states that ``cache`` holds; of a variable twice its id."""
+    past, present = _past_and_present(model, cache)
+    pairs = zip(split_name(past, count), split_name(present, count), strict=True)
+    return [_called(model, cache, *pair) for pair in pairs]
+
+
+def _past_and_present(model: Model, cache: Cache) -> tuple[str, str]:
+    """Names of past and present, of a variable those that its id is made of, or twice its id."""
+    if not is_stateful(model):
+        return cache.read, str(cache.write)
+    from graphpass.dialects.openvino.variables import split_id
+
+    names = split_id(_native(model), cache.name)
+    return (cache.name, cache.name) if names[0] == f"input_restored.{cache.name}" else names
+
+
+def _called(model: Model, like: Cache, past: str, present: str) -> tuple[str, str]:
+    if not is_stateful(model):
+        return past, present
+    if past == present:
+        return past, past
+    from graphpass.dialects.openvino.variables import add_names
+
+    add_names(_native(model), {f"{past}{present}": (past, present)}, like.name)
+    return f"{past}{present}", f"{past}{present}"
+
+
+def _native(model: Model) -> openvino.Model:
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    assert isinstance(model, OpenVINOModel)
+    return model.ov_model
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of a tensor along one axis.
+
+    Attributes:
+        start: Its first entry.
+        stop: The entry behind its last.
+        keeps_axis: Whether whoever takes it keeps the axis.
+    """
+
+    start: int
+    stop: int
+    keeps_axis: bool = True
+
+
+def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
+    """Which parts of its first input along ``axis`` the outputs of ``node`` are; empty where that is not to be told."""
+    size = size_of(node.inputs[0], axis)
+    if size is None:
+        return ()
+    if node.op in {"Split", "VariadicSplit"} and node.attributes.get("axis") == axis:
+        sizes = [size_of(output, axis) for output in node.outputs]
+        starts = list(accumulate((part or 0 for part in sizes), initial=0))
+        return tuple(starmap(Range, pairwise(starts))) if None not in sizes and starts[-1] == size else ()
+    if node.op == "Slice" and node.attributes.get("axes") == (axis,):
+        start, stop = (graph.constant(value) for value in node.inputs[1:3])
+        if start is not None and stop is not None:
+            found = Range(*slice(int(start.item()), int(stop.item())).indices(size)[:2])
+            return (found,) if size_of(node.outputs[0], axis) == found.stop - found.start else ()
+    if node.op == "Gather" and node.attributes.get("axis") == axis:
+        place = graph.constant(node.inputs[1])
+        if place is not None and place.ndim == 0:
+            return (Range(int(place) % size, int(place) % size + 1, keeps_axis=False),)
+    return ()
+
+
+def size_of(value: Value | None, axis: int) -> int | None:
+    """How many entries ``value`` has along ``axis``, where that is known."""
+    size = value.shape[axis] if value is not None and value.shape is not None else None
+    return size if isinstance(size, int) else None
+
+
+def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[int | None], name: str) -> Handle | None:
+    """What a variable starts with that is as ``start``, but of other sizes, as `Editor.add_past` takes them.
+
+    Returns:
+        The tensor; ``None`` where ``start`` is no Broadcast of a number to a shape of parts.
+    """
+    node = graph.producer(start)
+    if node.op != "Broadcast" or len(node.inputs) != 2 or not is_scalar(input_of(node)):
+        return None
+    shape = input_of(node, 1)
+    known, maker = graph.constant(shape), graph.producer(shape)
+    kept = [(place, size) for place, size in enumerate(sizes) if size != -1]
+    if known is not None:
+        made = editor.integers([int(known[place]) if size is None else size for place, size in kept], f"{name}/shape")
+        return editor.again(node, {1: made}, name)
+    if maker.op != "Concat" or any(value is None or value.shape != (1,) for value in maker.inputs):
+        return None
+    parts = [
+        editor.handle(input_of(maker, place)) if size is None else editor.integers([size], f"{name}/size_{place}")
+        for place, size in kept
+    ]
+    return editor.again(node, {1: editor.join(parts, 0, f"{name}/shape")}, name)
+
+
+def carriers(graph: Graph) -> tuple[dict[str, Node], dict[str, Node]]:
+    """What caches are read by, Parameters or ReadValues, and what writes them, Results or Assigns; by name."""
+    reads = {node.name: node for node in graph.of_op("Parameter", "ReadValue")}
+    return reads, {node.name: node for node in graph.of_op("Result", "Assign")}
+
+
+def finish(model: Model, editor: Editor, made: Mapping[str, Sequence[Declaration]]) -> None:
+    """End the edits of ``model``.
+
+    Args:
+        model: What was edited.
+        editor: What edited it.
+        made: Of each cache that is no more, what of that which was declared of it holds for those instead.
+    """
+    said = model.declarations
+    editor.finish()
+    if any(one.name in made for one in said):
+        model.declare([new for one in said for new in made.get(one.name, [one])])
+
+
+def input_of(node: Node, port: int = 0) -> Value:
+    """Input ``port`` of ``node``, which is there."""
+    value = node.inputs[port]
+    assert value is not None
+    return value

@@ -1,0 +1,311 @@
+"""Moves the axes of caches, and Transposes out of the way: down to attention, where they cancel or stay.
+
+Nodes that work on any order of axes (a Concat, the beam Gather, the copies of grouped heads) are told their new axes. A
+Transpose that they lead to takes the new order up, and goes where nothing is left of it. Whatever else reads a tensor
+whose axes moved reads a Transpose of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+from graphpass.ir.values import is_scalar
+from graphpass.passes.caches.packing import input_of
+
+if TYPE_CHECKING:
+    from graphpass.ir.editor import Editor, Handle
+    from graphpass.ir.graph import Graph, Node, Use, Value
+
+__all__ = ["Order", "inverse", "move_axes"]
+
+Order = tuple[int, ...]
+"""New axis ``i`` is old axis ``order[i]``."""
+
+#: Operators on each element by itself, whatever its place.
+_UNARY = frozenset(
+    {"Convert", "Identity", "Dropout", "Round", "Clamp", "Clip", "Negative", "Abs", "Exp", "Sqrt", "Relu"}
+)
+
+#: Operators on the elements of several tensors at one place.
+_ELEMENTWISE = frozenset({"Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Select"})
+
+
+def inverse(order: Order) -> Order:
+    """What moves the axes back."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def move_axes(graph: Graph, editor: Editor, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
+    """Move the axes of tensors that a model carries, and all that depends on them.
+
+    Args:
+        graph: The model as it is.
+        editor: Edits the model.
+        reads: New orders of what Parameters and ReadValues give, by node index.
+        writes: The same of what Results and Assigns take.
+    """
+    _Relayout(graph, editor).run(reads, writes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A tensor whose axes are in another order.
+
+    Attributes:
+        order: In which.
+        copies: The old axis along which heads are copied, where there is one.
+    """
+
+    order: Order
+    copies: int | None = None
+
+
+_Key = tuple[int, int]
+
+
+def _key(value: Value) -> _Key:
+    return value.node, value.port
+
+
+class _Relayout:
+    def __init__(self, graph: Graph, editor: Editor) -> None:
+        self._graph = graph
+        self._editor = editor
+        self._moved: dict[_Key, _Moved] = {}
+        self._replaced: dict[_Key, Handle] = {}
+        self._transposed: dict[tuple[_Key, Order], Handle] = {}
+        self._rules: dict[str, Callable[[Node], _Moved | None]] = {
+            "Concat": self._concat,
+            "Gather": self._gather,
+            "Slice": self._slice,
+            **dict.fromkeys(("Split", "VariadicSplit"), self._split),
+            "Unsqueeze": self._unsqueeze,
+            "Broadcast": self._broadcast,
+            "Reshape": self._reshape,
+            **dict.fromkeys(_UNARY, self._unary),
+            **dict.fromkeys(_ELEMENTWISE, self._elementwise),
+        }
+
+    def run(self, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
+        for node in self._graph.nodes:
+            if node.index in reads:
+                self._read(node, reads[node.index])
+            elif node.index in writes:
+                self._editor.redirect(node, 0, self._viewed(input_of(node), writes[node.index]))
+                self._editor.transpose_port(node, writes[node.index])
+            elif any(value is not None and _key(value) in self._moved for value in node.inputs):
+                self._follow(node)
+
+    def _read(self, node: Node, order: Order) -> None:
+        if node.inputs:
+            self._editor.redirect(node, 0, self._initial(input_of(node), order))
+        self._editor.transpose_port(node, order)
+        self._moved[node.index, 0] = _Moved(order)
+
+    def _initial(self, value: Value, order: Order) -> Handle:
+        """What a variable starts with: a Broadcast of one number to another shape, or a Transpose of it."""
+        node = self._graph.producer(value)
+        if node.op != "Broadcast" or not is_scalar(input_of(node)) or len(self._graph.uses(value)) > 1:
+            return self._viewed(value, order)
+        self._editor.redirect(node, 1, self._vector(input_of(node, 1), order))
+        return self._editor.handle(value)
+
+    def _follow(self, node: Node) -> None:
+        """Let ``node`` read what moved."""
+        if node.op == "ShapeOf":
+            self._shape(node)
+        elif node.op == "Transpose" and "order" in node.attributes:
+            self._transpose(node)
+        else:
+            rule = self._rules.get(node.op)
+            moved = rule(node) if rule is not None else None
+            if moved is None:
+                for port, value in enumerate(node.inputs):
+                    if value is not None and _key(value) in self._moved:
+                        self._read_in_place(node, port)
+                return
+            for made in node.outputs:
+                self._moved[_key(made)] = moved
+                self._editor.moved(made, moved.order)
+
+    def _read_in_place(self, node: Node, port: int) -> None:
+        """Let input ``port`` have its old order."""
+        value = input_of(node, port)
+        assert value.rank is not None
+        self._editor.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
+
+    def _viewed(self, value: Value, order: Order) -> Handle:
+        """``value`` with its axes in ``order``: through a Transpose, one where it comes out of a Transpose already."""
+        if (_key(value), order) in self._transposed:
+            return self._transposed[_key(value), order]
+        source, wanted = value, order
+        node = self._graph.producer(value)
+        if node.op == "Transpose" and "order" in node.attributes and _key(value) not in self._moved:
+            source, wanted = input_of(node), tuple(node.attributes["order"][axis] for axis in order)
+        if _key(source) in self._moved:
+            back = inverse(self._moved[_key(source)].order)
+            wanted = tuple(back[axis] for axis in wanted)
+        handle = self._handle(source)
+        if wanted != tuple(range(len(wanted))):
+            handle = self._editor.transpose(handle, wanted, f"{value.name}/axes_{''.join(map(str, order))}")
+        self._transposed[_key(value), order] = handle
+        return handle
+
+    def _handle(self, value: Value) -> Handle:
+        return self._replaced[_key(value)] if _key(value) in self._replaced else self._editor.handle(value)
+
+    def _order(self, node: Node) -> _Moved | None:
+        """How the first input moved; ``None`` where it did not."""
+        value = node.inputs[0]
+        return self._moved.get(_key(value)) if value is not None else None
+
+    def _transpose(self, node: Node) -> None:
+        moved = self._order(node)
+        assert moved is not None
+        back = inverse(moved.order)
+        order = tuple(back[axis] for axis in node.attributes["order"])
+        if order == tuple(range(len(order))):
+            self._replaced[node.index, 0] = self._handle(input_of(node))
+            self._editor.bypass(node, self._replaced[node.index, 0])
+        self._editor.set_axes(node, order)
+
+    def _shape(self, node: Node) -> None:
+        """Dimensions are looked up at their new places."""
+        moved = self._order(node)
+        assert moved is not None
+        given = self._editor.whole_shape(node)
+        places = tuple(inverse(moved.order)[axis] for axis in given)
+        uses = self._graph.uses(node.outputs[0])
+        picked = {use: self._graph.constant(use.node.inputs[1]) for use in uses if _picks(use)}
+        for use, axes in picked.items():
+            if axes is not None:
+                found = numpy.array(places)[axes].tolist()
+                self._editor.redirect(use.node, 1, self._editor.integers(found, f"{use.node.name}/places"))
+        others = [use for use in uses if picked.get(use) is None]
+        if others:
+            whole = self._editor.handle(node.outputs[0])
+            self._replaced[node.index, 0] = self._editor.pick(whole, places, f"{node.name}/in_order")
+        for use in others:
+            self._editor.redirect(use.node, use.port, self._replaced[node.index, 0])
+
+    def _unary(self, node: Node) -> _Moved | None:
+        others = (value is None or is_scalar(value) for value in node.inputs[1:])
+        return self._order(node) if all(others) else None
+
+    def _elementwise(self, node: Node) -> _Moved | None:
+        values = [value for value in node.inputs if value is not None]
+        moved = next(self._moved[_key(value)] for value in values if _key(value) in self._moved)
+        rank = len(moved.order)
+        if any(not is_scalar(value) and value.rank != rank for value in values):
+            return None
+        self._align(node, moved.order)
+        return moved
+
+    def _align(self, node: Node, order: Order) -> None:
+        """Let all inputs that have axes have them in ``order``."""
+        for port, value in enumerate(node.inputs):
+            moved = self._moved.get(_key(value)) if value is not None else None
+            if value is not None and value.rank == len(order) and (moved is None or moved.order != order):
+                self._editor.redirect(node, port, self._viewed(value, order))
+
+    def _concat(self, node: Node) -> _Moved | None:
+        values = [value for value in node.inputs if value is not None]
+        moved = next(self._moved[_key(value)] for value in values if _key(value) in self._moved)
+        self._align(node, moved.order)
+        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        return moved
+
+    def _gather(self, node: Node) -> _Moved | None:
+        moved, indices = self._order(node), node.inputs[1]
+        if moved is None or indices is None or indices.rank != 1 or "axis" not in node.attributes:
+            return None
+        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        return moved
+
+    def _slice(self, node: Node) -> _Moved | None:
+        moved = self._order(node)
+        if moved is None or "axes" not in node.attributes:
+            return None
+        self._editor.set_axes(node, tuple(moved.order.index(axis) for axis in node.attributes["axes"]))
+        return moved
+
+    def _split(self, node: Node) -> _Moved | None:
+        moved = self._order(node)
+        if moved is None or "axis" not in node.attributes:
+            return None
+        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        return moved
+
+    def _unsqueeze(self, node: Node) -> _Moved | None:
+        """An axis for copies, which stays right behind the heads that are copied."""
+        moved, axes = self._order(node), node.attributes.get("axes", ())
+        if moved is None or moved.copies is not None or len(axes) != 1 or axes[0] == 0:
+            return None
+        copies = axes[0]
+        order: list[int] = []
+        for axis in moved.order:
+            order.append(axis + (axis >= copies))
+            order += [copies] if axis == copies - 1 else []
+        self._editor.set_axes(node, (order.index(copies),))
+        return _Moved(tuple(order), copies)
+
+    def _broadcast(self, node: Node) -> _Moved | None:
+        moved, shape = self._order(node), node.inputs[1]
+        if moved is None or len(node.inputs) > 2 or shape is None or shape.shape != (len(moved.order),):
+            return None
+        self._editor.redirect(node, 1, self._vector(shape, moved.order))
+        return moved
+
+    def _vector(self, vector: Value, order: Order) -> Handle:
+        """The elements of ``vector``, one an axis, in the order of the axes."""
+        node = self._graph.producer(vector)
+        name = f"{vector.name}/axes_{''.join(map(str, order))}"
+        known = self._graph.constant(vector)
+        if known is not None:
+            return self._editor.integers([int(known[axis]) for axis in order], name)
+        parts = [value for value in node.inputs if value is not None]
+        if node.op == "Concat" and len(parts) == len(order) and all(part.shape == (1,) for part in parts):
+            return self._editor.join([self._handle(parts[axis]) for axis in order], 0, name)
+        return self._editor.pick(self._handle(vector), order, name)
+
+    def _reshape(self, node: Node) -> _Moved | None:
+        """Heads and their copies, which become one axis."""
+        moved, result = self._order(node), node.outputs[0]
+        if moved is None or moved.copies is None or result.rank != len(moved.order) - 1:
+            return None
+        heads = moved.copies - 1
+        order = tuple(axis - (axis > heads) for axis in moved.order if axis != moved.copies)
+        shape = _target(order, result, heads)
+        if shape is None:
+            return None
+        self._editor.set_shape(node, shape)
+        return _Moved(order)
+
+
+def _target(order: Order, result: Value, merged: int) -> list[int] | None:
+    """What a Reshape shall make: sizes that are known, 0 for what it keeps, -1 for what is left.
+
+    Args:
+        order: Of the axes that it makes.
+        result: What it made.
+        merged: Which axis of ``result`` was two.
+
+    Returns:
+        The shape; ``None`` where more than one size is left.
+    """
+    assert result.shape is not None
+    shape: list[int] = []
+    for axis in order:
+        size = result.shape[axis]
+        # Only in front of the axis that was two stand axes where they stood.
+        kept = -1 if merged in order[: len(shape) + 1] else 0
+        shape.append(size if isinstance(size, int) else kept)
+    return shape if shape.count(-1) <= 1 else None
+
+
+def _picks(use: Use) -> bool:
+    return use.node.op == "Gather" and use.port == 0

@@ -1,0 +1,146 @@
+"""The pass `standardize-layout`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.editor import editor_of
+from graphpass.ir.layout import KVLayout, layout_of
+from graphpass.ir.operators import inner_state
+from graphpass.passes.caches.relayout import Order, inverse, move_axes
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Node
+    from graphpass.ir.model import Model
+
+__all__ = ["StandardizeLayout"]
+
+
+@dataclass(frozen=True)
+class StandardizeLayout(Pass["Model"]):
+    """Let all KV caches of a model lie in one layout, with as few Transposes as attention allows.
+
+    Inputs, outputs, variables and their initializers get the new order of axes and keep their names. A Concat, the beam
+    Gather and the copies of grouped heads work on the new order; a Transpose in front of attention takes it up, and
+    goes where the new order is the one that attention reads. Where attention reads another order, a Transpose stays or
+    is added; so it does before anything else that reads a cache. New positions are few: their Transposes cost little.
+
+    A cache stays as it is, and a note says why, where its axes are not those of the layout: one without an axis of
+    heads, or one that holds key and value (run unpack-kv first).
+
+    Options:
+        to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS.
+
+    Shapes:
+        a cache of four axes in any order to one of the same four axes in the order of ``to``.
+
+    Before:
+        ReadValue [batch, sequence, heads, head_dim] -> Concat(axis 1) -> Transpose(0, 2, 1, 3) -> attention
+    After:
+        ReadValue [batch, heads, sequence, head_dim] -> Concat(axis 2) -> attention
+
+    Raises:
+        UsageError: GP213, ``to`` is no layout.
+        UnsupportedError: GP384, inputs move slots of caches by their layout (run it before insert-reorder).
+    """
+
+    name: ClassVar[str] = "standardize-layout"
+
+    to: str = "BHSD"
+
+    def run(self, model: Model) -> PassResult:
+        """See `Pass.run`."""
+        wanted = KVLayout.parse(self.to)
+        caches = analyze_caches(model).of_kind("kv")
+        if not caches:
+            return Skipped("no cache grows")
+        orders, notes = _orders(model, caches, wanted)
+        if not orders:
+            return Unchanged(notes)
+        # An index of rank 1 knows positions alone, wherever their axis is.
+        slots = [port.name for port in model.inputs if port.name.startswith("dst_idx") and len(port.shape or ()) != 1]
+        if slots:
+            raise UnsupportedError(
+                "GP384", f"input {slots[0]} moves slots of caches by their layout", "run it before insert-reorder"
+            )
+        editor = editor_of(model)
+        before = editor.count("Transpose")
+        reads = {(node.op in _READS, node.name): node.index for node in model.graph.of_op(*_READS, *_WRITES)}
+        move_axes(
+            model.graph,
+            editor,
+            {reads[True, cache.read]: order for cache, order in orders.items()},
+            {reads[False, str(cache.write)]: order for cache, order in orders.items()},
+        )
+        _declare(model, orders)
+        editor.finish()
+        statistics = {
+            "caches moved": len(orders),
+            "Transpose before": before,
+            "Transpose after": editor.count("Transpose"),
+        }
+        return Changed(model, statistics, notes)
+
+
+_READS, _WRITES = ("Parameter", "ReadValue"), ("Result", "Assign")
+
+
+def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
+    """How the axes of each cache are to move, where they are, and what is to be said of those that stay."""
+    inner = _inside_operators(model)
+    orders: dict[Cache, Order] = {}
+    notes: list[str] = []
+    for cache in caches:
+        try:
+            order = _order(cache, wanted)
+        except UnsupportedError as error:
+            notes.append(f"cache {cache.name} stays as it is: {error.message}")
+            continue
+        if order == tuple(range(len(order))):
+            continue
+        if not any(node.name == cache.read for node in model.graph.of_op(*_READS)):
+            notes.append(f"cache {cache.name} stays as it is: it lives in the body of a loop or branch")
+        elif cache.read in inner:
+            notes.append(f"cache {cache.name} stays as it is: {inner[cache.read].called} takes no other layout")
+        else:
+            orders[cache] = order
+    return orders, tuple(notes)
+
+
+def _order(cache: Cache, wanted: KVLayout) -> Order:
+    if wanted.value_transposed and cache.role not in {"key", "value"}:
+        raise UnsupportedError("GP381", "whether it holds keys or values cannot be told")
+    return wanted.transposition(layout_of(cache), "value" if cache.role == "value" else "key")
+
+
+def _inside_operators(model: Model) -> dict[str, Node]:
+    """Operators that keep their caches themselves, by the input that they read them from."""
+    graph = model.graph
+    return {
+        node.name: use.node
+        for node in graph.of_op(*_READS)
+        for use in graph.uses(node.outputs[0])
+        if inner_state(use.node, past=node.outputs[0]) is not None
+    }
+
+
+def _declare(model: Model, orders: dict[Cache, Order]) -> None:
+    """What was said of a cache's axes holds at their new places."""
+    moved = {cache.name: inverse(order) for cache, order in orders.items()}
+    said = model.declarations
+    if any(one.name in moved for one in said):
+        model.declare(
+            [replace(one, axes=_moved(one.axes, moved[one.name])) if one.name in moved else one for one in said]
+        )
+
+
+def _moved(axes: Axes, places: Order) -> Axes:
+    def place(axis: int | None) -> int | None:
+        return None if axis is None else places[axis]
+
+    return Axes(place(axes.batch), place(axes.heads), place(axes.sequence), place(axes.head_dim))

@@ -1,0 +1,1 @@
+"""Passes that convert between dialects, branches and precisions."""

@@ -1,0 +1,1 @@
+"""Passes for the needs of single devices."""

@@ -1,0 +1,1 @@
+"""Passes that lower operators of single runtimes to plain ones."""

@@ -1,0 +1,304 @@
+"""What each attention is like: over all exports, under other names, in forms that no export has."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+from openvino import opset13 as ops
+from support import layout_forms
+from support.attending import F32, Attending, number
+from support.cache_graphs import Renaming, TinyDecoder, renamed, shuffled
+from support.files import model_files
+from support.layout_forms import WINDOW
+from support.models import export, fixtures
+
+import graphpass
+from graphpass.analysis.attention.attributes import Details, attention_details
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.ir.cache import AttentionBlock
+from graphpass.reports.attention import attention_in_words
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "attention.json").read_text())
+
+
+def row(block: AttentionBlock) -> list[object]:
+    values = [getattr(block, name) for name in GOLDEN["columns"][1:]]
+    return [list(value) if isinstance(value, tuple) else value for value in values]
+
+
+@functools.cache
+def blocks(path: str) -> tuple[AttentionBlock, ...]:
+    return graphpass.analyze_caches(graphpass.load(fixtures() / path)).attention
+
+
+def rows(found: tuple[AttentionBlock, ...]) -> list[list[object]]:
+    """Blocks that are alike in one row, in order of the first of them."""
+    groups: dict[str, list[object]] = {}
+    for block in found:
+        groups.setdefault(json.dumps(row(block)), [[], *row(block)])[0].append(block.layer)
+    return list(groups.values())
+
+
+def test_the_table_has_every_model():
+    assert sorted(GOLDEN["models"]) == model_files()
+
+
+@pytest.mark.parametrize("path", GOLDEN["models"])
+def test_every_attention_is_what_it_is(path):
+    assert rows(blocks(path)) == GOLDEN["models"][path]
+
+
+def test_what_cannot_be_told():
+    untold: dict[str, int] = {}
+    for path in GOLDEN["models"]:
+        for block in blocks(path):
+            for name in ("heads", "key_heads", "head_dim", "value_head_dim", "scale", "mask", "sinks"):
+                if getattr(block, name) is None:
+                    untold[name] = untold.get(name, 0) + 1
+    assert untold == GOLDEN["untold"]
+
+
+CONFIGURED = [path for path in GOLDEN["models"] if (fixtures() / path).with_name("config.json").exists()]
+
+
+def named(config, *names, default=None):
+    return next((config[name] for name in names if config.get(name) is not None), default)
+
+
+def configured(config, layer):
+    """What transformers does in attention layer ``layer`` of ``config``, as its modelling code reads it."""
+    kind = config["model_type"]
+    heads = named(config, "decoder_attention_heads", "num_attention_heads", "n_head", "num_heads", "attention_heads")
+    width = named(config, "hidden_size", "n_embd", "d_model")
+    size = value = named(config, "d_kv", "attention_head_dim", "head_dim", default=width // heads)
+    key_heads = named(config, "num_key_value_heads", default=heads)
+    if kind == "falcon":
+        key_heads = 1 if config["multi_query"] else heads
+    if kind == "deepseek_v3":
+        size, value = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
+    scale = named(config, "query_pre_attn_scalar", default=size) ** -0.5
+    scale = named(config, "attention_multiplier", default=scale)
+    scale = 1.0 if kind in {"t5", "gpt_neo"} else scale
+    # Its attention reads hidden states and embeddings side by side, twice the width.
+    scale = (size / 2) ** -0.5 if kind == "zamba2" else scale
+    if config.get("scale_attn_by_inverse_layer_idx"):
+        scale /= layer + 1
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if config.get("layer_types") and config["layer_types"][layer] != "sliding_attention":
+        window = None
+    if kind == "gpt_neo":
+        window = config["window_size"] if config["attention_layers"][layer] == "local" else None
+    return heads, key_heads, size, value, scale, config.get("attn_logit_softcapping"), kind == "gpt_oss", window
+
+
+@pytest.mark.parametrize("path", CONFIGURED)
+def test_config_says_the_same(path):
+    config = json.loads((fixtures() / path).with_name("config.json").read_text())
+    for number_, block in enumerate(blocks(path)):
+        layer = block.layer if block.layer is not None else number_
+        heads, key_heads, size, value, scale, *rest = configured(config, layer)
+        assert block.key_heads in {key_heads, None}
+        assert (block.heads, block.head_dim, block.value_head_dim) == (heads, size, value)
+        assert block.scale == pytest.approx(scale, rel=1e-4)
+        assert [block.softcap, block.sinks, block.window] == rest
+        assert block.window_in == ("mask" if block.window else None)
+
+
+@pytest.mark.parametrize("path", [path for path, found in GOLDEN["models"].items() if found])
+def test_under_random_names_in_random_order(path):
+    changed = shuffled(renamed(graphpass.load(fixtures() / path), Renaming(seed=len(path))), seed=3)
+    found = graphpass.analyze_caches(changed).attention
+    assert sorted(map(repr, rows(found))) == sorted(map(repr, GOLDEN["models"][path]))
+
+
+@pytest.mark.parametrize("model", ["bloom", "falcon", "gemma3_text", "gpt_neo", "gpt_oss", "llama", "phi3", "opt"])
+def test_a_converted_model_is_like_its_source(model):
+    path = f"{model}/onnx/model.onnx"
+    source = graphpass.load(fixtures() / path)
+    converted = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    after = graphpass.analyze_caches(converted).attention
+    assert {block.form for block in after} == {"ScaledDotProductAttention"}
+    for new, old in zip(after, blocks(path), strict=True):
+        kept = {name: getattr(old, name) for name in ("node", "form", "key", "value", "factors")}
+        assert dataclasses.replace(new, **kept) == old
+
+
+class TestWindowsOfCaches:
+    def test_in_the_mask_only(self):
+        inventory = graphpass.analyze_caches(graphpass.load(export("gemma3_text", "ov-stateful")))
+        line = "a window of 8 in the mask only; the cache keeps all positions"
+        assert [cache.layer for cache in inventory.caches if line in cache.evidence] == [0, 0, 1, 1, 2, 2]
+
+    def test_in_the_state(self):
+        inventory = graphpass.analyze_caches(layout_forms.window("after"))
+        (block,) = inventory.attention
+        assert (block.window, block.window_in) == (WINDOW, "state")
+        assert not any("mask only" in fact for cache in inventory.caches for fact in cache.evidence)
+
+    def test_in_the_state_of_a_size_that_is_not_said(self):
+        (block,) = graphpass.analyze_caches(layout_forms.window("before")).attention
+        assert (block.window, block.window_in) == (None, "state")
+        assert attention_in_words(block).endswith("window in the state")
+
+
+def details(block: Attending) -> Details:
+    """Of what ``block`` builds."""
+    import openvino
+
+    last = block.result(block.after(block.weights(block.scores(block.product()))))
+    inputs = [block.query, block.key, block.value, block.mask]
+    (found,) = attention_details(OpenVINOModel(openvino.Model([ops.result(last)], inputs)))
+    return found
+
+
+class Scored(Attending):
+    """Scores as ``build`` makes them of their product."""
+
+    def __init__(self, build):
+        super().__init__()
+        self.build = build
+
+    def scores(self, product):
+        return self.build(self, product)
+
+
+def largest(value):
+    return ops.reduce_max(value, ops.constant([0, 1, 2, 3]), True)
+
+
+def capped(before, behind):
+    return lambda block, product: ops.add(
+        ops.multiply(ops.tanh(ops.multiply(product, number(before))), number(behind)), block.mask
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "scale", "factors", "softcap"),
+    [
+        (lambda block, product: ops.add(product, block.mask), 1.0, (), None),
+        (lambda block, product: ops.divide(ops.multiply(product, number(0.5)), number(4.0)), 0.125, (0.5, 0.25), None),
+        (lambda block, product: ops.multiply(product, ops.sqrt(number(0.25))), 0.5, (), None),
+        (capped(1 / 50, 50.0), 1.0, (), 50.0),
+        (capped(0.25 / 30, 30.0), 0.25, (), 30.0),
+        (capped(0.5, 1.0), 0.5, (), 1.0),
+        (lambda block, product: ops.multiply(product, largest(block.mask)), None, (), None),
+    ],
+    ids=["none", "two", "computed from constants", "cap", "cap and scale in one", "cap of one", "given"],
+)
+def test_scales(build, scale, factors, softcap):
+    found = details(Scored(build))
+    assert (found.scaling.scale, found.scaling.factors, found.scaling.softcap) == (scale, factors, softcap)
+
+
+def test_a_scale_before_heads_are_split_and_before_a_bias():
+    import openvino
+
+    hidden, mask = ops.parameter([-1, -1, 32], numpy.float32), ops.parameter([-1, 1, -1, -1], numpy.float32)
+    weights = ops.constant(numpy.ones([32, 32]), dtype=F32)
+
+    def heads(value):
+        return ops.transpose(ops.reshape(value, ops.constant([0, 0, 4, 8]), True), ops.constant([0, 2, 1, 3]))
+
+    projected = ops.multiply(ops.matmul(hidden, weights, False, False), number(0.3))
+    query = heads(ops.add(projected, ops.constant(numpy.ones([1, 1, 32]), dtype=F32)))
+    keys, values = (heads(ops.matmul(hidden, weights, False, False)) for _ in range(2))
+    attended = ops.scaled_dot_product_attention(query, keys, values, mask, number(0.5))
+    model = OpenVINOModel(openvino.Model([ops.result(attended)], [hidden, mask]))
+    (found,) = attention_details(model)
+    assert (found.scaling.scale, found.scaling.factors) == (0.15, (0.3, 0.5))
+    assert found.mask == ("input",)
+
+
+def positions(count, axis):
+    return ops.unsqueeze(ops.range(ops.constant(0), ops.constant(count), ops.constant(1), "i64"), ops.constant(axis))
+
+
+KEYS, QUERIES = positions(5, 0), positions(5, 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "mask", "window"),
+    [
+        (lambda: ops.less_equal(KEYS, QUERIES), ("causal",), None),
+        (lambda: ops.greater(KEYS, QUERIES), ("causal",), None),
+        (lambda: ops.less(KEYS, ops.add(QUERIES, ops.constant(numpy.int64(1)))), ("causal",), None),
+        (lambda: ops.less(ops.subtract(KEYS, QUERIES), ops.constant(numpy.int64(1))), ("causal",), None),
+        (lambda: ops.greater(KEYS, ops.subtract(QUERIES, ops.constant(numpy.int64(3)))), (), 3),
+        (lambda: ops.greater_equal(KEYS, ops.subtract(QUERIES, ops.constant(numpy.int64(3)))), (), 4),
+        (lambda: ops.less(ops.subtract(QUERIES, KEYS), ops.constant(numpy.int64(3))), (), 3),
+        (lambda: ops.greater(KEYS, ops.add(QUERIES, ops.constant(numpy.int64(2)))), None, None),
+        (lambda: ops.constant(numpy.tri(5, dtype=bool)), ("causal",), None),
+        (lambda: ops.constant(numpy.tri(5, dtype=bool) & ~numpy.tri(5, k=-3, dtype=bool)), ("causal",), 3),
+        (lambda: ops.constant(numpy.eye(5, dtype=bool)[::-1].copy()), None, None),
+        (lambda: ops.constant(numpy.ones([5, 5], bool)), (), None),
+    ],
+)
+def test_conditions(condition, mask, window):
+    found = details(
+        Scored(lambda block, product: ops.add(product, ops.select(condition(), number(0.0), number(-numpy.inf))))
+    )
+    assert (found.mask, found.window) == (mask, window)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [([-1, 1, 1, 1], ("lengths",)), ([1, 1, -1, 1], ("causal",)), ([-1, 1], None)],
+    ids=["lengths", "positions", "either"],
+)
+def test_positions_and_lengths_that_are_given(shape, mask):
+    class Given(Attending):
+        def __init__(self):
+            super().__init__()
+            self.mask = ops.parameter(shape, numpy.int64)
+
+        def scores(self, product):
+            seen = ops.less_equal(KEYS, self.mask)
+            return ops.add(product, ops.select(seen, number(0.0), number(-numpy.inf)))
+
+    assert details(Given()).mask == mask
+
+
+@pytest.mark.parametrize(
+    ("added", "mask"),
+    [
+        (lambda block: block.mask, ("input",)),
+        (lambda block: ops.constant(numpy.zeros([1, 1, 1, 5]), dtype=F32), ()),
+        (lambda block: ops.constant(numpy.arange(5.0).reshape(1, 1, 1, 5), dtype=F32), ("bias",)),
+        (lambda block: ops.erf(block.mask), None),
+        (
+            lambda block: ops.multiply(
+                ops.constant(0.5 ** numpy.arange(1, 5).reshape(4, 1, 1), dtype=F32), ops.convert(KEYS, "f32")
+            ),
+            ("alibi",),
+        ),
+    ],
+    ids=["input", "zeros", "bias", "unknown", "alibi"],
+)
+def test_what_is_added(added, mask):
+    assert details(Scored(lambda block, product: ops.add(product, added(block)))).mask == mask
+
+
+def test_what_is_no_known_form():
+    found = details(Scored(lambda block, product: ops.convert(ops.convert(product, "i32"), "f32")))
+    assert (found.scaling.scale, found.mask, found.sinks, found.window) == (None, None, None, None)
+    assert (found.heads.heads, found.heads.head_dim, found.heads.value_head_dim) == (4, 8, 8)
+
+
+def test_shared_heads_of_a_small_decoder():
+    (block, _) = graphpass.analyze_caches(TinyDecoder(fused=False).build()).attention
+    assert (block.heads, block.key_heads, block.mask) == (3, 3, ("causal", "input"))
+
+
+def test_in_words():
+    block = AttentionBlock("n", "decomposed", heads=8, key_heads=2, scale=0.25, factors=(0.5, 0.5), mask=(), window=8)
+    words = "8 heads over 2, scale 0.25 (0.5 * 0.5), no mask"
+    assert attention_in_words(block) == words
+    full = dataclasses.replace(block, softcap=50.0, sinks=True, window_in="mask", mask=("causal", "alibi"))
+    told = "mask causal+alibi, softcap 50, sinks, window 8 in the mask"
+    assert attention_in_words(full, is_cross=True) == f"cross, 8 heads over 2, scale 0.25 (0.5 * 0.5), {told}"
+    assert attention_in_words(AttentionBlock("n", "X")) == "heads unknown, scale unknown, mask unknown"

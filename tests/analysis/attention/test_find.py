@@ -1,0 +1,333 @@
+"""What counts as attention, and why some of it is not plain."""
+
+from __future__ import annotations
+
+import re
+
+import numpy
+import openvino
+import pytest
+from openvino import opset13 as ops
+from support.attending import F32, Attending, number
+from support.attention_graphs import integers
+from support.models import export
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.ir.model import load
+
+
+class SoftCap(Attending):
+    def scores(self, product):
+        capped = ops.multiply(ops.tanh(ops.divide(product, number(50.0))), number(50.0))
+        return ops.add(capped, self.mask)
+
+
+class AddsAlmostNothing(Attending):
+    """Zeros that make more rows of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = ops.parameter([1, 4, 1, 8], numpy.float32)
+
+    def scores(self, product):
+        return ops.add(product, ops.constant(numpy.zeros([1, 4, 3, 1]), dtype=F32))
+
+
+class TwoProducts(Attending):
+    def scores(self, product):
+        other = ops.matmul(self.key, self.query, False, True)
+        return ops.add(product, ops.transpose(other, integers(0, 1, 3, 2)))
+
+    def product(self):
+        return ops.add(super().product(), ops.matmul(self.query, self.key, False, True))
+
+
+class SubtractedScores(Attending):
+    def scores(self, product):
+        return ops.subtract(self.mask, product)
+
+
+class WeightsAreAnOutput(Attending):
+    def after(self, weights):
+        self.results.append(weights)
+        return weights
+
+
+class WeightsAreReadTwice(Attending):
+    def after(self, weights):
+        self.results.append(ops.reduce_sum(weights, integers(-1), False))
+        return weights
+
+
+class OtherAxis(Attending):
+    def weights(self, scores):
+        return ops.softmax(scores, -2)
+
+
+class Rank3(Attending):
+    rank = 3
+
+
+class SmallFill(Attending):
+    fill = -10.0
+
+    def scores(self, product):
+        return ops.select(ops.greater(self.mask, number(0.0)), product, number(self.fill))
+
+
+class UnknownFill(Attending):
+    def scores(self, product):
+        return ops.select(ops.greater(self.mask, number(0.0)), product, self.mask)
+
+
+class RoundedScores(Attending):
+    def scores(self, product):
+        return ops.convert(ops.convert(product, "i32"), "f32")
+
+
+class RoundedWeights(Attending):
+    def after(self, weights):
+        return ops.convert(ops.convert(ops.multiply(weights, number(255.0)), "u8"), "f32")
+
+
+class MaskAfterSoftmax(Attending):
+    def after(self, weights):
+        return ops.multiply(weights, self.mask)
+
+
+class ScoresScaledPerHead(Attending):
+    def scores(self, product):
+        return ops.multiply(product, ops.constant(numpy.ones([4, 1, 1]), dtype=F32))
+
+
+class DropsToMask(Attending):
+    """One query row, and a mask that makes several of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = ops.parameter([1, 4, 1, 8], numpy.float32)
+        self.mask = ops.parameter([2, 1, 3, 5], numpy.float32)
+
+
+class FilledThenScaled(Attending):
+    def scores(self, product):
+        kept = ops.select(ops.greater(self.mask, number(0.0)), product, number(-1e4))
+        return ops.multiply(kept, number(0.01))
+
+
+class WideMask(Attending):
+    """A mask with another dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.mask = ops.parameter([2, 2, 1, -1, -1], numpy.float32)
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (SoftCap, "soft-capped by Tanh"),
+        (AddsAlmostNothing, "more elements than its scores"),
+        (TwoProducts, "joins two products"),
+        (SubtractedScores, "subtracts its scores"),
+        (WeightsAreAnOutput, "used in several places"),
+        (WeightsAreReadTwice, "used in several places"),
+        (OtherAxis, "not over the last axis"),
+        (Rank3, "merges batch and heads, and is not made of one that does not"),
+        (SmallFill, "other than a large negative number"),
+        (UnknownFill, "other than a large negative number"),
+        (FilledThenScaled, "other than a large negative number"),
+        (RoundedScores, "Convert .* lies between its scores and its Softmax"),
+        (RoundedWeights, "lies between its Softmax and the value"),
+        (MaskAfterSoftmax, "Multiply .* lies between its Softmax and the value"),
+        (ScoresScaledPerHead, "Multiply .* lies between its scores and its Softmax"),
+        (DropsToMask, "more elements than its scores"),
+        (WideMask, "dimensions, not 4"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_not_plain(block, reason):
+    (attention,) = block().found()
+    assert attention.reason is not None
+    assert re.search(reason, attention.reason)
+    assert attention.query is None
+
+
+def test_plain():
+    (attention,) = Attending().found()
+    assert attention.reason is None
+    assert not attention.is_fused
+    assert not attention.key_is_transposed
+    assert len(attention.masks) == 1
+    assert attention.query is not None
+    assert attention.query.rank == 4
+
+
+class OtherMaximum(Attending):
+    """Not of each row."""
+
+    def scores(self, product):
+        return ops.subtract(product, ops.reduce_max(product, integers(-2), True))
+
+
+class OtherRowsMaximum(Attending):
+    """Of something else."""
+
+    def scores(self, product):
+        return ops.subtract(product, ops.reduce_max(ops.multiply(product, number(2.0)), integers(-1), True))
+
+
+class Shifted(Attending):
+    def scores(self, product):
+        masked = super().scores(product)
+        return ops.subtract(masked, ops.reduce_max(masked, integers(-1), True))
+
+
+class PlusZeros(Attending):
+    """As PyTorch's baddbmm is exported."""
+
+    def scores(self, product):
+        zeros = ops.broadcast(number(0.0), ops.shape_of(product))
+        return super().scores(
+            ops.add(ops.add(product, ops.multiply(zeros, number(0.0))), ops.multiply(number(0.0), product))
+        )
+
+
+class MinusZeros(Attending):
+    def scores(self, product):
+        return super().scores(ops.subtract(product, ops.constant(numpy.zeros([1, 1, 1, 1]), dtype=F32)))
+
+
+class BroadcastToMore(Attending):
+    """One row that is broadcast to more."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = ops.parameter([1, 4, 1, 8], numpy.float32)
+
+    def scores(self, product):
+        return ops.add(ops.broadcast(product, integers(1, 4, 3, 1), "BIDIRECTIONAL"), self.mask)
+
+
+def test_rows_broadcast_to_more_are_no_scores():
+    assert not BroadcastToMore().found()
+
+
+@pytest.mark.parametrize("block", [OtherMaximum, OtherRowsMaximum])
+def test_another_maximum_is_a_mask(block):
+    (attention,) = block().found()
+    assert attention.reason is None
+    assert attention.masks[0].is_subtracted
+
+
+class PlusZerosFolded(Attending):
+    """What OpenVINO makes of ``PlusZeros``; observed with GPT-NeoX Japanese, converted by 2026.4.1."""
+
+    def scores(self, product):
+        sizes = ops.maximum(ops.shape_of(product), ops.shape_of(self.mask))
+        return super().scores(ops.broadcast(product, sizes, "BIDIRECTIONAL"))
+
+
+@pytest.mark.parametrize("block", [Shifted, PlusZeros, PlusZerosFolded, MinusZeros])
+def test_what_a_softmax_does_not_see(block):
+    (attention,) = block().found()
+    assert attention.reason is None
+    assert len(attention.masks) == 1
+    assert attention.masks[0].value.shape == (None, 1, None, None)
+
+
+class Router(Attending):
+    def product(self):
+        return ops.matmul(self.query, ops.constant(numpy.ones([8, 8]), dtype=F32), False, False)
+
+    def scores(self, product):
+        return product
+
+
+class Classifier(Attending):
+    def scores(self, product):
+        return ops.reduce_sum(product, integers(-1), True)
+
+    def result(self, weights):
+        return weights
+
+
+class WeightedWeights(Attending):
+    """A Softmax between two products with weights, one of them dequantized."""
+
+    def product(self):
+        weight = ops.convert(ops.constant(numpy.ones([8, 8]), dtype=openvino.Type.u8), "f32")
+        weight = ops.multiply(number(0.1), ops.subtract(weight, number(3.0)))
+        return ops.matmul(self.query, weight, False, False)
+
+    def scores(self, product):
+        return product
+
+
+class SoftmaxOverWeights(Attending):
+    """Normalized weights that then multiply an activation."""
+
+    def product(self):
+        return ops.constant(numpy.ones([4, 8, 8]), dtype=F32)
+
+    def scores(self, product):
+        return product
+
+
+@pytest.mark.parametrize("block", [Router, Classifier, WeightedWeights, SoftmaxOverWeights])
+def test_no_attention_at_all(block):
+    assert block().found() == ()
+
+
+class ConstantScaleOnTheLeft(Attending):
+    def product(self):
+        query = ops.multiply(number(0.3), self.query)
+        key = ops.multiply(ops.constant([[[[0.3]]]], dtype=F32), self.key)
+        return ops.matmul(query, key, False, True)
+
+
+def test_a_constant_on_the_left_does_not_make_an_operand_a_weight():
+    (attention,) = ConstantScaleOnTheLeft().found()
+    assert attention.reason is None
+    assert len(attention.scales) == 2
+
+
+class OneElement(Attending):
+    """Everything has one element, the scores too."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (ops.parameter([1, 1, 1, 8], numpy.float32) for _ in range(3))
+        self.mask = ops.parameter([1, 1, 1, 1], numpy.float32)
+
+    def scores(self, product):
+        return ops.multiply(ops.constant([[[[0.3]]]], dtype=F32), ops.add(self.mask, product))
+
+
+def test_scores_of_one_element():
+    (attention,) = OneElement().found()
+    assert attention.reason is None
+    assert [scale.value.name for scale in attention.scales] != []
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "file", "count"),
+    [
+        ("llama", "onnx", "model.onnx", 2),
+        ("gpt2", "onnx", "model.onnx", 2),
+        ("qwen3_moe", "onnx", "model.onnx", 2),
+        ("gemma3_text", "onnx", "model.onnx", 4),
+        ("t5", "onnx", "decoder_with_past_model.onnx", 4),
+        ("whisper", "onnx", "encoder_model.onnx", 2),
+        ("llama", "ov-stateful", "openvino_model.xml", 2),
+        ("llama", "onnx-genai", "model.onnx", 2),
+    ],
+)
+def test_exports(name, variant, file, count):
+    found = find_attention(load(export(name, variant) / file))
+    assert len(found) == count
+    assert [attention.reason for attention in found] == [None] * count
+
+
+def test_mamba_has_none():
+    assert find_attention(load(export("mamba", "onnx-raw"))) == ()

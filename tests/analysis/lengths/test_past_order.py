@@ -1,0 +1,117 @@
+"""What models see of the order of past positions, as told from the graph, against what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support import edited, mutants
+from support.loaded import onnx_model
+from support.models import export
+
+import graphpass
+from graphpass.analysis.lengths.past_order import PastOrder, past_order
+from graphpass.ir.model import load
+from graphpass.runtime import open_session
+from graphpass.runtime.backends.stateless import StatelessSession
+
+ANY = [
+    ("deepseek_v3", "ov-stateful"),
+    ("gpt2", "ov-stateful"),
+    ("gpt2", "onnx"),
+    ("llama", "ov-stateful"),
+    ("llama", "ov-stateless"),
+    ("llama", "onnx"),
+    ("opt", "onnx"),
+    ("phi3", "onnx"),
+    ("qwen3_moe", "ov-stateful"),
+    ("xglm", "ov-stateful"),
+]
+#: The mask counts what it does not hide: ALiBi.
+ORDER = [("bloom", "onnx"), ("falcon_alibi", "onnx")]
+#: Windows of entries; positions counted by the cache's length; an operator that is told a length.
+INDEX = [
+    ("gemma2", "onnx"),
+    ("gemma3_text", "ov-stateful"),
+    ("gemma3_text", "onnx"),
+    ("gpt_neo", "onnx"),
+    ("gpt_oss", "onnx"),
+    ("mistral_sw8", "onnx"),
+    ("granitemoehybrid", "ov-stateful"),
+    ("lfm2", "ov-stateful"),
+    ("qwen3_next", "ov-stateful"),
+    ("llama", "onnx-genai"),
+]
+#: What graphpass makes of models, and what that sees.
+CONVERTED: list[tuple[str, str, PastOrder]] = [
+    ("bloom", "converted", "order"),
+    ("falcon_alibi", "converted", "order"),
+    ("phi3", "converted", "any"),
+    ("qwen3", "converted", "any"),
+    ("gemma2", "converted", "index"),
+]
+#: Hybrids that are told positions; one of them chooses experts.
+HYBRIDS = ["granitemoehybrid", "lfm2", "qwen3_next"]
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "expected"),
+    [(*one, "any") for one in ANY] + [(*one, "order") for one in ORDER] + [(*one, "index") for one in INDEX],
+)
+def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
+    assert past_order(load(export(name, variant))) == expected
+
+
+@pytest.mark.parametrize(("name", "variant", "expected"), CONVERTED)
+def test_what_a_converted_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
+    assert past_order(edited.model(name, variant)) == expected
+
+
+@pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_hybrids_that_are_told_positions_see_no_order(name: str, passes: str) -> None:
+    assert past_order(edited.model(name, "ov-stateful", passes)) == "any"
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_the_rollback_of_a_hybrid_that_is_told_positions_moves_no_entry(name: str) -> None:
+    session = open_session(edited.model(name, "ov-stateful", "expose-position-ids"))
+    tokens = np.random.default_rng(0).integers(1, 300, 24).tolist()
+    session.prefill([tokens[:12]])
+    for _ in range(4):
+        session.step([tokens[12:21]])
+        session.trim(8)
+        got = session.step([tokens[21:]])
+        session.trim(4)
+    assert session.stats.compactions == 0
+    np.testing.assert_allclose(got, session.prefill([tokens[:13] + tokens[21:]])[:, -3:], atol=1e-4)
+
+
+def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
+    mutant = mutants.read_shape_of_mask_only(onnx_model("llama"))
+    assert past_order(mutant) == "index"
+    model = graphpass.PassManager(graphpass.get_target("cpu").pipeline(mutant)).run(mutant).model
+    assert past_order(model) == "index"
+    session = open_session(model)
+    session.prefill([[3, 1, 4, 1, 5]])
+    session.trim(2)
+    got = session.step([[9, 2]])
+    np.testing.assert_allclose(got, session.prefill([[3, 1, 4, 9, 2]])[:, -2:], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), ANY + ORDER + [(name, variant) for name, variant, order in CONVERTED if order != "index"]
+)
+def test_hidden_entries_between_the_others_change_nothing(
+    name: str, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stateless sessions take them out at once, which costs them little.
+    monkeypatch.setattr(StatelessSession, "_steps_per_copy", 50.0)
+    session = open_session(edited.model(name, variant))
+    tokens = np.random.default_rng(0).integers(1, 300, 18).tolist()
+    session.forward([tokens])
+    session.trim(2)
+    got = session.forward([[7, 8]])["logits"]
+    assert session.stats.compactions == 0
+    session.reset()
+    want = session.forward([[*tokens[:16], 7, 8]])["logits"][:, -2:]
+    np.testing.assert_allclose(got, want, atol=1e-4)

@@ -1,0 +1,181 @@
+"""Which dimensions are equal, and which tensors hold them."""
+
+from __future__ import annotations
+
+import numpy
+import openvino
+import pytest
+from openvino import opset13 as ops
+from support.loaded import onnx_model, openvino_model
+from support.models import export
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.lengths.proven import Lengths, find_lengths
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import PassManager
+from graphpass.ir.model import load
+from graphpass.passes.attention.fuse_attention import FuseAttention
+from graphpass.passes.convert.to_openvino import ToOpenVINO
+
+DECODER = "decoder_with_past_model.onnx"
+
+
+def ints(*values: int) -> openvino.Node:
+    return ops.constant(numpy.array(values, numpy.int64))
+
+
+def scalar(value: int) -> openvino.Node:
+    return ops.constant(value, dtype=numpy.int64)
+
+
+def parameter(name: str, *shape: int) -> openvino.Node:
+    made = ops.parameter(list(shape), openvino.Type.f32)
+    made.set_friendly_name(name)
+    made.output(0).set_names({name})
+    return made
+
+
+def lengths_of(inputs: list[openvino.Node], *outputs: openvino.Node) -> Lengths:
+    return find_lengths(OpenVINOModel(openvino.Model([ops.result(output) for output in outputs], inputs, "made")))
+
+
+def dimension(source: openvino.Node, axis: int) -> openvino.Node:
+    return ops.gather(ops.shape_of(source), scalar(axis), scalar(0))
+
+
+def test_a_value_is_the_dimension_it_was_read_from():
+    x = parameter("x", -1, -1, 8)
+    length = dimension(x, 1)
+    vector = ops.concat([ops.unsqueeze(length, scalar(0)), ints(5)], 0)
+    sizes = lengths_of([x], vector)
+    shape = sizes.shape(x.output(0))
+    assert sizes.value(length.output(0)) == (shape[1],)
+    assert sizes.value(vector.output(0))[0] == shape[1]
+    assert sizes.value(vector.output(0))[1].plain == 5
+    assert shape[0] != shape[1]
+
+
+def test_what_is_joined_is_as_long_as_both():
+    x, y = parameter("x", -1, 8), parameter("y", -1, 8)
+    joined = ops.concat([x, y], 0)
+    total = ops.add(dimension(x, 0), dimension(y, 0))
+    sizes = lengths_of([x, y], joined, total)
+    assert sizes.shape(joined.output(0))[0] == sizes.value(total.output(0))[0]
+
+
+def test_a_range_is_as_long_as_its_bounds_are_apart():
+    x, y = parameter("x", -1, 8), parameter("y", -1, 8)
+    start = dimension(x, 0)
+    positions = ops.range(start, ops.add(start, dimension(y, 0)), scalar(1), "i64")
+    other = ops.range(start, dimension(y, 0), scalar(1), "i64")
+    sizes = lengths_of([x, y], positions, other)
+    assert sizes.shape(positions.output(0))[0] == sizes.shape(y.output(0))[0]
+    assert sizes.shape(other.output(0))[0] != sizes.shape(y.output(0))[0]
+
+
+def test_minus_one_is_what_remains():
+    x = parameter("x", -1, -1, 64)
+    shape = ops.concat([ops.gather(ops.shape_of(x), ints(0, 1), scalar(0)), ints(-1, 16)], 0)
+    heads = ops.reshape(x, shape, False)
+    sizes = lengths_of([x], heads)
+    assert sizes.shape(heads.output(0))[:2] == sizes.shape(x.output(0))[:2]
+    assert [size.plain for size in sizes.shape(heads.output(0))[2:]] == [4, 16]
+
+
+def test_broadcasting_does_not_make_dimensions_equal():
+    x, y = parameter("x", -1, 8), parameter("y", -1, 8)
+    both = ops.add(x, y)
+    sizes = lengths_of([x, y], both)
+    found = [sizes.shape(node.output(0))[0] for node in (x, y, both)]
+    assert len(set(found)) == 3
+
+
+def test_what_must_be_equal_is():
+    x, y = parameter("x", -1, 8), parameter("y", -1, 3)
+    sizes = lengths_of([x, y], ops.concat([x, y], 1))
+    assert sizes.shape(x.output(0))[0] == sizes.shape(y.output(0))[0]
+
+
+@pytest.mark.parametrize(("stop", "whole"), [("own", True), ("longer", True), ("shorter", False), ("other", False)])
+def test_a_slice_of_the_whole(stop, whole):
+    x, y = parameter("x", -1, 8), parameter("y", -1, 8)
+    own, other = dimension(x, 0), dimension(y, 0)
+    stops = {"own": own, "longer": ops.add(own, other), "shorter": ops.subtract(own, scalar(1)), "other": other}
+    cut = ops.slice(x, ints(0), ops.unsqueeze(stops[stop], scalar(0)), ints(1), ints(0))
+    sizes = lengths_of([x, y], cut)
+    assert (sizes.shape(cut.output(0))[0] == sizes.shape(x.output(0))[0]) is whole
+
+
+@pytest.mark.parametrize(("rows", "keeps"), [(-1, False), (1, True)])
+def test_attention_is_as_long_as_its_query_unless_the_mask_may_have_more_rows(rows, keeps):
+    query, key, mask = parameter("q", -1, 4, -1, 8), parameter("k", -1, 4, -1, 8), parameter("m", 1, 1, rows, -1)
+    attended = ops.scaled_dot_product_attention(query, key, key, mask)
+    sizes = lengths_of([query, key, mask], attended)
+    assert (sizes.shape(attended.output(0))[2] == sizes.shape(query.output(0))[2]) is keeps
+
+
+def test_key_and_value_of_one_attention_are_equally_long():
+    query, key, value = (parameter(name, 1, 4, -1, 8) for name in "qkv")
+    attended = ops.scaled_dot_product_attention(query, key, value)
+    sizes = lengths_of([query, key, value], attended)
+    assert sizes.shape(key.output(0))[2] == sizes.shape(value.output(0))[2]
+    assert sizes.shape(key.output(0))[2] != sizes.shape(query.output(0))[2]
+
+
+def test_shapes_that_were_computed_in_an_earlier_walk_are_told_anew():
+    """OpenVINO remembers symbols of values between walks, and two are needed here."""
+    model = PassManager([ToOpenVINO(), FuseAttention()]).run(load(export("t5", "onnx") / DECODER)).model
+    assert isinstance(model, OpenVINOModel)
+    first, second = find_lengths(model), find_lengths(model)
+    outputs = [output for op in model.ov_model.get_ordered_ops() for output in op.outputs()]
+    assert [first.shape(output) for output in outputs] == [second.shape(output) for output in outputs]
+
+
+def caches_of(model: OpenVINOModel) -> set[object]:
+    sizes = find_lengths(model)
+    return {sizes.shape(port)[2] for port in model.ov_model.inputs if "past" in port.get_any_name()}
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek_v3", "gemma3_text"])
+def test_all_caches_of_a_decoder_are_equally_long(name):
+    model = PassManager([ToOpenVINO(), FuseAttention()]).run(onnx_model(name)).model
+    assert isinstance(model, OpenVINOModel)
+    assert len(caches_of(model)) == 1
+
+
+def test_caches_that_grow_unlike_are_not():
+    model = openvino_model("llama", "ov-stateless").clone()
+    # The second layer now appends each key and value twice.
+    for op in model.ov_model.get_ordered_ops():
+        if op.get_type_name() == "Concat" and any(
+            "past_key_values.1" in name for name in op.input_value(0).get_names()
+        ):
+            past, new = op.input_values()
+            op.output(0).replace(ops.concat([past, new, new], 2).output(0))
+    model.ov_model.validate_nodes_and_infer_types()
+    model.mark_edited()
+    assert len(caches_of(model)) > 1
+
+
+def test_key_and_value_of_a_layer_are_where_layers_cannot_be_compared():
+    """A mask of optimum's may have more rows than there are tokens, for all that its shape says."""
+    model = openvino_model("llama")
+    sizes = find_lengths(model)
+    caches = analyze_caches(model).of_kind("kv")
+    reads = {op.get_friendly_name(): op for op in model.ov_model.get_ops() if op.get_type_name() == "ReadValue"}
+    found = [(cache.layer, sizes.shape(reads[cache.read].output(0))[2]) for cache in caches]
+    assert len(set(found)) == 2 == len({length for _, length in found})
+
+
+def test_the_model_is_left_as_it_was():
+    model = openvino_model("qwen3", "ov-stateless")
+    before = model.digest()
+    find_lengths(model)
+    assert model.digest() == before
+    assert not any(
+        dimension.has_symbol()
+        for op in model.ov_model.get_ordered_ops()
+        for output in op.outputs()
+        if output.get_partial_shape().rank.is_static
+        for dimension in output.get_partial_shape()
+    )

@@ -1,0 +1,314 @@
+"""Sizes that are told are those that ONNX Runtime sees, and carried tensors are told apart by them alone."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from onnx import TensorProto, helper
+from support.cache_forms import Build, started
+
+import graphpass
+from graphpass.analysis.caches.growth import growth_of
+from graphpass.analysis.caches.pairs import find_pairs
+from graphpass.analysis.shapes.estimated import infer_sizes
+from graphpass.analysis.shapes.linear_size import Classes, Size
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.cache import Axes
+
+#: Two meanings of the symbols, all different, so that no size is right by chance.
+MEANINGS = ({"B": 11, "N": 5, "P": 7}, {"B": 6, "N": 13, "P": 9})
+
+
+def value_of(size: Size, meaning: dict[str, int]) -> int | None:
+    """The number that ``size`` is; ``None`` where it is made of something else than sizes of inputs."""
+    if any(dimension not in meaning for dimension, _ in size.dimensions):
+        return None
+    return size.number + sum(meaning[dimension] * count for dimension, count in size.dimensions)
+
+
+class TestSize:
+    def test_sums(self):
+        batch, length = Size.of("B"), Size.of("N")
+        assert batch + length - batch == length
+        assert (batch + Size(2)) * 3 - Size(6) == batch * 3
+        assert (batch - batch).plain == 0
+        assert (batch + length).dimension is None
+        assert (-batch).is_negative
+        assert not (batch - length).is_negative
+        assert not Size().is_negative
+
+    def test_sizes_of_operands_are_the_same(self):
+        classes = Classes()
+        a, b, c = map(Size.of, "abc")
+        classes.join(a, b)
+        classes.join(c, b)
+        assert len({classes.resolve(size) for size in (a, b, c)}) == 1
+        classes.join(Size(4), a)
+        assert classes.resolve(b + c) == Size(8)
+        classes.join(a + b, Size(3))
+        assert classes.resolve(a) == Size(4)
+
+
+@some.composite
+def programs(draw):
+    """A model of a few random operators that is legal in both meanings."""
+    build = Build()
+    seen = {
+        build.input(name, ["B", symbol, 4]): tuple(
+            numpy.empty((meaning["B"], meaning[symbol], 4)) for meaning in MEANINGS
+        )
+        for name, symbol in (("x", "N"), ("p", "P"))
+    }
+    seen[build.op("Identity", "x")] = seen["x"]
+    for _ in range(draw(some.integers(1, 7))):
+        name = draw(some.sampled_from(sorted(seen)))
+        operator = draw(some.sampled_from(OPERATORS))
+        made = operator(draw, build, seen, name)
+        if made is not None:
+            seen[made[0]] = made[1]
+    for place, name in enumerate(sorted(set(seen) - {"x", "p"})):
+        build.output(name, f"out_{place}", [None] * seen[name][0].ndim)
+    return build.model()
+
+
+def an_axis(draw, arrays):
+    return draw(some.integers(0, arrays[0].ndim - 1))
+
+
+def transpose(draw, build, seen, name):
+    order = draw(some.permutations(range(seen[name][0].ndim)))
+    return build.op("Transpose", name, perm=list(order)), tuple(array.transpose(order) for array in seen[name])
+
+
+def unsqueeze(draw, build, seen, name):
+    axis = an_axis(draw, seen[name])
+    made = build.op("Unsqueeze", name, build.ints(axis))
+    return made, tuple(numpy.expand_dims(array, axis) for array in seen[name])
+
+
+def cut(draw, build, seen, name):
+    axis = an_axis(draw, seen[name])
+    if min(array.shape[axis] for array in seen[name]) < 4:
+        return None
+    start, stop = draw(some.sampled_from([(0, 2), (1, 2**40), (-3, 2**40), (0, -1), (1, -2)]))
+    made = build.op("Slice", name, build.ints(start), build.ints(stop), build.ints(axis))
+    return made, tuple(array.take(range(array.shape[axis])[start:stop], axis) for array in seen[name])
+
+
+def cut_to_the_length_of_p(draw, build, seen, name):
+    axis = an_axis(draw, seen[name])
+    lengths = [meaning["P"] for meaning in MEANINGS]
+    if any(array.shape[axis] < length for array, length in zip(seen[name], lengths, strict=True)):
+        return None
+    start = build.op("Neg", build.op("Gather", build.op("Shape", "p"), build.ints(1)))
+    made = build.op("Slice", name, start, build.ints(2**40), build.ints(axis))
+    return made, tuple(array.take(range(length), axis) for array, length in zip(seen[name], lengths, strict=True))
+
+
+def combine(kind):
+    def operator(draw, build, seen, name):
+        other = draw(some.sampled_from(sorted(seen)))
+        axis = an_axis(draw, seen[name])
+        pairs = list(zip(seen[name], seen[other], strict=True))
+        if kind == "Add" and all(one.shape == two.shape for one, two in pairs):
+            return build.op("Add", name, other), seen[name]
+        alike = all(
+            one.ndim == two.ndim and numpy.delete(one.shape, axis).tolist() == numpy.delete(two.shape, axis).tolist()
+            for one, two in pairs
+        )
+        if kind == "Concat" and alike:
+            made = build.op("Concat", name, other, axis=axis)
+            return made, tuple(numpy.concatenate(pair, axis) for pair in pairs)
+        return None
+
+    return operator
+
+
+def reshape(draw, build, seen, name):
+    if any(array.ndim != 3 or array.shape[2] != 4 for array in seen[name]):
+        return None
+    target = draw(some.sampled_from([(0, 0, 2, 2), (0, -1, 2), (0, 0, 2, -1)]))
+    made = build.op("Reshape", name, build.ints(*target))
+    return made, tuple(
+        array.reshape([array.shape[axis] if size == 0 else size for axis, size in enumerate(target)])
+        for array in seen[name]
+    )
+
+
+def take_one(draw, build, seen, name):
+    if seen[name][0].ndim < 3:
+        return None
+    axis = an_axis(draw, seen[name])
+    made = build.op("Gather", name, build.constant(numpy.int64(0)), axis=axis)
+    return made, tuple(array.take(0, axis) for array in seen[name])
+
+
+def expand_to_the_length_of_x(draw, build, seen, name):
+    axis = an_axis(draw, seen[name])
+    if any(array.shape[axis] != 1 for array in seen[name]):
+        return None
+    length = build.op("Gather", build.op("Shape", "x"), build.ints(1))
+    parts = [length if place == axis else build.ints(1) for place in range(seen[name][0].ndim)]
+    made = build.op("Expand", name, build.op("Concat", *parts, axis=0))
+    return made, tuple(array.repeat(meaning["N"], axis) for array, meaning in zip(seen[name], MEANINGS, strict=True))
+
+
+OPERATORS = (
+    *(transpose, unsqueeze, cut, cut_to_the_length_of_p, combine("Concat"), combine("Add")),
+    *(reshape, take_one, expand_to_the_length_of_x),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(programs())
+def test_what_is_told_is_what_is_seen(model):
+    sizes = infer_sizes(model)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    named = {value.name: value for node in model.graph.nodes for value in node.outputs if node.op != "Constant"}
+    known = {output.name for output in proto.graph.output}
+    proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in set(named) - known - {"x", "p"})
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    outputs = [port.name for port in session.get_outputs()]
+    told = 0
+    for meaning in MEANINGS:
+        feeds = {
+            name: numpy.zeros((meaning["B"], meaning[size], 4), numpy.float32)
+            for name, size in (("x", "N"), ("p", "P"))
+        }
+        for name, array in zip(outputs, session.run(outputs, feeds), strict=True):
+            shape = sizes.shape(named[name]) if name in named else None
+            for size, seen in zip(shape or (), array.shape, strict=shape is not None):
+                value = value_of(size, meaning)
+                told += value is not None
+                assert value is None or value == seen, (name, shape, array.shape)
+    assert told
+
+
+def carried(update, shape=("B", "S", "D")):
+    """A model with one carried tensor of which nothing but the rank is known; ``update(build)`` names its present."""
+    build = started()
+    build.input("past", [None] * len(shape))
+    present = update(build)
+    build.output(present, "present", [None] * len(shape))
+    build.output("hidden", "logits", ["B", "N", 12])
+    model = build.model()
+    (pair,) = [pair for pair in find_pairs(model) if pair.read.name == "past"]
+    return growth_of(model, pair.past, pair.present), graphpass.analyze_caches(model).cache("past")
+
+
+def columns(build):
+    """New columns of a convolution: ``[batch, 6, new]``."""
+    return build.op("Transpose", build.op("MatMul", "hidden", build.weight(12, 6)), perm=[0, 2, 1])
+
+
+def decayed(build):
+    """One row a batch entry, of the last token: ``[batch, 6, 1]``."""
+    return build.op("Slice", columns(build), build.ints(-1), build.ints(2**40), build.ints(2))
+
+
+def test_a_window_of_a_number():
+    def update(build):
+        joined = build.op("Concat", "past", columns(build), axis=2)
+        return build.op("Slice", joined, build.ints(-3), build.ints(2**40), build.ints(2))
+
+    growth, cache = carried(update)
+    assert growth[1:] == ("fixed", "fixed")
+    assert (cache.kind, cache.role, cache.axes) == ("linear", "conv", Axes(batch=0))
+
+
+def test_a_window_as_long_as_before():
+    def update(build):
+        joined = build.op("Concat", "past", columns(build), axis=2)
+        length = build.op("Neg", build.op("Gather", build.op("Shape", "past"), build.ints(2)))
+        return build.op("Slice", joined, length, build.ints(2**40), build.ints(2))
+
+    growth, cache = carried(update)
+    assert growth[1:] == ("fixed", "kept")
+    assert (cache.kind, cache.role) == ("linear", "conv")
+
+
+def test_a_window_that_drops_as_many_as_come():
+    def update(build):
+        new = columns(build)
+        arrived = build.op("Gather", build.op("Shape", new), build.ints(2))
+        joined = build.op("Concat", "past", new, axis=2)
+        return build.op("Slice", joined, arrived, build.ints(2**40), build.ints(2))
+
+    growth, cache = carried(update)
+    assert growth[2] == "kept"
+    assert cache.kind == "linear"
+
+
+def test_a_matrix_that_decays():
+    growth, cache = carried(
+        lambda build: build.op("Add", build.op("Mul", "past", build.constant(numpy.float32(0.5))), decayed(build))
+    )
+    assert growth[1:] == ("fixed", "kept")
+    assert (cache.kind, cache.role, cache.axes) == ("linear", "recurrent", Axes(batch=0))
+
+
+def test_a_state_whose_batch_is_not_first():
+    def update(build):
+        new = build.op("Transpose", decayed(build), perm=[1, 0, 2])
+        return build.op("Add", build.op("Mul", "past", build.constant(numpy.float32(0.5))), new)
+
+    growth, cache = carried(update)
+    assert growth == ("fixed", "kept", "kept")
+    assert (cache.kind, cache.axes) == ("linear", Axes(batch=1))
+
+
+def test_what_grows():
+    growth, cache = carried(lambda build: build.op("Concat", "past", columns(build), axis=2))
+    assert growth[1:] == ("fixed", "grows")
+    assert (cache.kind, cache.axes.sequence) == ("unknown", 2)
+    assert cache.evidence[-1] == "what it grows to is read by no attention that could be recognised"
+
+
+def test_a_window_that_drops_one_however_many_come():
+    def update(build):
+        joined = build.op("Concat", "past", columns(build), axis=2)
+        return build.op("Slice", joined, build.ints(1), build.ints(2**40), build.ints(2))
+
+    growth, cache = carried(update)
+    assert growth[2] == "unknown"
+    assert cache.kind == "unknown"
+    assert cache.evidence[-1].startswith("nothing fixes its size along axis 2")
+
+
+def test_as_many_entries_as_the_values_say():
+    def update(build):
+        rows = build.op("MatMul", "hidden", build.weight(12, 6))
+        keep = build.op(
+            "Greater", build.op("ReduceMax", "past", build.ints(0, 2), keepdims=0), build.constant(numpy.float32(0))
+        )
+        kept = build.op("Compress", "past", keep, axis=1)
+        return build.op("Add", kept, build.op("ReduceMean", rows, build.ints(1), keepdims=1))
+
+    growth, cache = carried(update)
+    assert growth[1] == "unknown"
+    assert cache.kind == "unknown"
+
+
+@pytest.mark.parametrize("position", [TensorProto.INT64, TensorProto.INT32])
+def test_symbols_inside_are_not_trusted(position):
+    """Some exporters call all sizes that they do not know by one word."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+    ]
+    ports = [
+        helper.make_tensor_value_info("ids", position, ["B", "N"]),
+        helper.make_tensor_value_info("past", TensorProto.FLOAT, ["B", "P", 4]),
+    ]
+    table = onnx.numpy_helper.from_array(numpy.ones((5, 4), numpy.float32), "table")
+    inner = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["?", "?", 4])]
+    outputs = [helper.make_tensor_value_info("present", TensorProto.FLOAT, ["?", "?", 4])]
+    graph = helper.make_graph(nodes, "main", ports, outputs, [table], value_info=inner)
+    model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    (pair,) = find_pairs(model)
+    assert growth_of(model, pair.past, pair.present) == ("kept", "grows", "fixed")

@@ -1,0 +1,73 @@
+"""Shapes of what ONNX Runtime's own operators make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper
+from support.models import export
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.model import load
+
+MS = "com.microsoft"
+
+
+def shape_of(op: str, inputs: dict[str, list[Any]], outputs: int = 1, domain: str = MS, **given: Any) -> list[Any]:
+    """The shapes of what one operator makes; a name that starts with ``no`` is an input that is left out."""
+    names = ["" if name.startswith("no") else name for name in inputs]
+    made = [f"made_{number}" for number in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, made, domain=domain, **given)],
+        "one",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, inputs[name]) for name in names if name],
+        [helper.make_empty_tensor_value_info(name) for name in made],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    model = OnnxModel(helper.make_model(graph, opset_imports=opsets))
+    return [value.shape for value in next(model.graph.of_op(op)).outputs]
+
+
+def test_packed_attention():
+    inputs = {
+        "qkv": ["b", "n", 128],
+        "no_key": [],
+        "no_value": [],
+        "key": ["b", 2, "p", "d"],
+        "value": ["b", 2, "p", "d"],
+    }
+    out, key, value = shape_of("GroupQueryAttention", inputs, 3, num_heads=4, kv_num_heads=2)
+    assert out == ("b", "n", 64)
+    assert key[1] == value[1] == 2
+    assert key[3] == value[3] == 16
+
+
+@pytest.mark.parametrize("heads", [(4, 2), (2, 4)])
+def test_linear_attention(heads):
+    inputs = {"q": ["b", "n", 8 * heads[0]], "k": ["b", "n", 8 * heads[1]], "v": ["b", "n", 6 * heads[1]]}
+    state = ["b", heads[1], 8, 6]
+    found = shape_of("LinearAttention", inputs | {"past": state}, 2, q_num_heads=heads[0], kv_num_heads=heads[1])
+    assert found == [("b", "n", 24), tuple(state)]
+
+
+def test_quantized_product():
+    inputs = {"x": ["b", "n", 64], "weight": [96, 2, 16], "scales": [96, 2]}
+    assert shape_of("MatMulNBits", inputs, K=64, N=96, bits=4, block_size=32) == [("b", "n", 96)]
+
+
+def test_norms_and_convolutions_keep_the_shape():
+    hidden = ["b", "n", 64]
+    assert shape_of("SkipSimplifiedLayerNormalization", {"x": hidden, "s": hidden, "g": [64]}, 4)[::3] == [
+        ("b", "n", 64),
+        ("b", "n", 64),
+    ]
+    assert shape_of("SimplifiedLayerNormalization", {"x": hidden, "g": [64]}, domain="") == [("b", "n", 64)]
+    inputs = {"x": ["b", 64, "n"], "w": [64, 1, 3], "no_bias": [], "past": ["b", 64, 2]}
+    assert shape_of("CausalConvWithState", inputs, 2) == [("b", 64, "n"), ("b", 64, 2)]
+
+
+def test_the_builder_s_model_is_known_to_its_end():
+    graph = load(export("lfm2", "onnx-genai")).graph
+    unknown = [value.name for node in graph.nodes for value in node.outputs if value.name and value.rank is None]
+    assert not [name for name in unknown if "/output_1" not in name]

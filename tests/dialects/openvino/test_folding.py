@@ -1,0 +1,190 @@
+"""`fold`: what depends on constants and known dimensions alone, and nothing else."""
+
+from __future__ import annotations
+
+import numpy
+import openvino
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openvino import opset13 as ops
+
+from graphpass.dialects.openvino.rewrite import fold
+
+I64 = openvino.Type.i64
+F32 = openvino.Type.f32
+
+
+def tensor(*dims: int) -> openvino.Node:
+    return ops.parameter(openvino.PartialShape(list(dims)), numpy.float32)
+
+
+def ints(*values: int) -> openvino.Node:
+    return ops.constant(numpy.array(values, numpy.int64))
+
+
+def one(value: int) -> openvino.Node:
+    return ops.constant(numpy.array(value, numpy.int64))
+
+
+def test_head_size():
+    size = ops.gather(ops.shape_of(tensor(-1, 4, -1, 16)), one(-1), one(0))
+    scale = ops.divide(ops.constant(1.0, dtype=F32), ops.sqrt(ops.convert(size, "f32")))
+    value = fold(scale.output(0))
+    assert value is not None
+    assert value.shape == ()
+    assert value.item() == 0.25
+
+
+def test_scalars_keep_their_shape():
+    picked = ops.gather(ops.shape_of(tensor(3, 5)), one(1), one(0))
+    for node, shape in ((picked, ()), (ops.unsqueeze(picked, ints(0)), (1,)), (ops.unsqueeze(picked, one(0)), (1,))):
+        value = fold(node.output(0))
+        assert value is not None
+        assert value.shape == shape
+        assert value.reshape(-1)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("build", "value"),
+    [
+        (lambda shape: ops.gather(shape, ints(1, 3), one(0)), [4, 16]),
+        (lambda shape: ops.slice(shape, ints(3), ints(9), ints(1), ints(0)), [16]),
+        (lambda shape: ops.slice(shape, ints(-1), ints(-9), ints(-2), ints(0)), [16, 4]),
+        (lambda shape: ops.concat([ops.gather(shape, ints(1), one(0)), ints(7)], 0), [4, 7]),
+        (lambda shape: ops.gather(ops.concat([shape, ints(7)], 0), ints(4, 1), one(0)), [7, 4]),
+        (lambda shape: ops.gather(ops.convert(shape, "i32"), ints(3), one(0)), [16]),
+        (lambda shape: ops.gather(ops.reshape(shape, ints(2, 2), False), one(1), one(1)), [4, 16]),
+        (lambda shape: ops.multiply(ops.gather(shape, ints(1), one(0)), ops.gather(shape, ints(3), one(0))), [64]),
+    ],
+)
+def test_unknown_dimensions_may_be_dropped(build, value):
+    found = fold(build(ops.shape_of(tensor(-1, 4, -1, 16))).output(0))
+    assert found is not None
+    assert found.tolist() == value
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda shape: shape,
+        lambda shape: ops.gather(shape, one(0), one(0)),
+        lambda shape: ops.multiply(ops.gather(shape, ints(0), one(0)), ints(0)),
+        lambda shape: ops.gather(ops.add(shape, ints(1, 1, 1, 1)), ints(2), one(0)),
+        lambda shape: ops.gather(ints(5, 6, 7), ops.gather(shape, one(0), one(0)), one(0)),
+        lambda shape: ops.reduce_prod(shape, ints(0), False),
+        lambda shape: ops.broadcast(ints(1), ops.gather(shape, ints(0), one(0))),
+        lambda shape: ops.convert(shape, "f32"),
+        lambda shape: ops.maximum(ops.gather(shape, ints(2), one(0)), ints(1)),
+    ],
+)
+def test_unknown_dimensions_are_never_computed_with(build):
+    assert fold(build(ops.shape_of(tensor(-1, 4, -1, 16))).output(0)) is None
+
+
+def test_bounded_dimensions_are_unknown():
+    parameter = ops.parameter(openvino.PartialShape([openvino.Dimension(2, 9), 4]), numpy.float32)
+    assert fold(ops.gather(ops.shape_of(parameter), ints(0), one(0)).output(0)) is None
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        tensor(2, 2),
+        ops.relu(tensor(2, 2)),
+        ops.shape_of(ops.parameter(openvino.PartialShape.dynamic(), numpy.float32)),
+        ops.constant(numpy.zeros(5000, numpy.float32)),
+        ops.read_value(ops.constant(numpy.ones([2, 2], numpy.float32)), "state", F32, openvino.PartialShape([2, 2])),
+        ops.random_uniform(ints(2), ops.constant(0.0, dtype=F32), ops.constant(1.0, dtype=F32), "f32"),
+        ops.split(ints(1, 2), one(0), 2),
+        ops.constant(numpy.array([1, 2, 3, 4], numpy.uint8), dtype=openvino.Type.u4),
+    ],
+    ids=lambda node: node.get_type_name(),
+)
+def test_not_folded(node):
+    assert fold(node.output(0)) is None
+
+
+def test_long_chains_are_left():
+    node = ints(1)
+    for _ in range(200):
+        node = ops.add(node, ints(1))
+    assert fold(node.output(0)) is None
+    for _ in range(5000):
+        node = ops.add(node, node)
+    assert fold(node.output(0)) is None
+
+
+def test_bf16_is_read_as_what_it_is():
+    for build, value in (
+        (lambda: ops.constant(2.0, dtype=openvino.Type.bf16), 2.0),
+        (lambda: ops.sqrt(ops.constant(16.0, dtype=openvino.Type.bf16)), 4.0),
+        (lambda: ops.convert(ops.constant(-3.0, dtype=openvino.Type.bf16), "f32"), -3.0),
+        (lambda: ops.convert(ops.constant(1.5, dtype=F32), "bf16"), 1.5),
+        (lambda: ops.divide(*(ops.constant(number, dtype=openvino.Type.bf16) for number in (1.0, 4.0))), 0.25),
+    ):
+        found = fold(build().output(0))
+        assert found is not None
+        assert found.item() == value
+
+
+@st.composite
+def _shape_programs(draw):
+    """Dimensions of a tensor, -1 where unknown, and steps of arithmetic on its shape."""
+    dims = draw(st.lists(st.sampled_from([-1, -1, 1, 2, 3, 8]), min_size=2, max_size=4))
+    steps = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["gather", "slice", "concat", "add", "multiply", "convert", "broadcast", "reshape"]),
+                st.integers(0, 7),
+                st.integers(0, 7),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    return dims, steps
+
+
+def _program(dims: list[int], steps) -> tuple[openvino.Node, openvino.Node]:
+    """The Parameter, and a vector computed from its shape."""
+    parameter = tensor(*dims)
+    made = [ops.shape_of(parameter)]
+    for kind, first, second in steps:
+        left, right = made[first % len(made)], made[second % len(made)]
+        size, other = left.get_output_shape(0)[0], right.get_output_shape(0)[0]
+        if kind == "gather":
+            made.append(ops.gather(left, ints(first % size, second % size), one(0)))
+        elif kind == "slice":
+            made.append(ops.slice(left, ints(first % size), ints(first % size + 1), ints(1), ints(0)))
+        elif kind == "concat":
+            made.append(ops.concat([left, right], 0))
+        elif kind == "convert":
+            made.append(ops.convert(ops.convert(left, "i32"), "i64"))
+        elif kind == "broadcast":
+            piece = ops.gather(left, ints(second % size), one(0))
+            made.append(ops.broadcast(piece, ints(3)))
+        elif kind == "reshape":
+            made.append(ops.reshape(ops.reshape(left, ints(1, size), False), ints(-1), False))
+        elif size == other or 1 in (size, other):
+            made.append((ops.add if kind == "add" else ops.multiply)(left, right))
+    return parameter, made[-1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(_shape_programs(), st.lists(st.lists(st.integers(1, 6), min_size=4, max_size=4), min_size=2, max_size=3))
+def test_folds_to_what_inference_gives_for_any_shape(program, sizes):
+    dims, steps = program
+    parameter, result = _program(dims, steps)
+    folded = fold(result.output(0))
+    model = openvino.Model([ops.result(result)], [parameter])
+    compiled = openvino.compile_model(model, "CPU")
+    found = []
+    for size in sizes:
+        shape = [own if dim == -1 else dim for dim, own in zip(dims, size, strict=False)]
+        found.append(compiled([numpy.zeros(shape, numpy.float32)])[0].copy())
+    if folded is not None:
+        for value in found:
+            numpy.testing.assert_array_equal(folded, value)
+    elif -1 not in dims:
+        pytest.fail("everything is known, but it was not folded")

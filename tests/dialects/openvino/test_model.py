@@ -1,0 +1,267 @@
+import shutil
+
+import numpy
+import openvino
+import openvino.opset13 as ops
+import pytest
+from support.models import export, fixtures
+
+from graphpass.dialects.openvino.model import OpenVINOModel, port_name, stabilise_names
+from graphpass.dialects.openvino.names import all_ops, bodies
+from graphpass.errors import ReadError, UnsupportedError
+from graphpass.ir.model import Port
+
+EXPORTS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.xml") if "tokenizer" not in path.name)
+
+
+def llama() -> OpenVINOModel:
+    return OpenVINOModel.load(export("llama", "ov-stateful") / "openvino_model.xml")
+
+
+def relu(*names: str) -> openvino.Model:
+    x = ops.parameter([-1, 4], numpy.float32)
+    x.set_friendly_name("x")
+    x.output(0).set_names(set(names))
+    return openvino.Model([ops.result(ops.relu(x))], [x])
+
+
+@pytest.mark.parametrize("file", EXPORTS, ids=str)
+def test_reads_every_export(file):
+    model = OpenVINOModel.load(fixtures() / file)
+    digest = model.digest()
+    copy = model.clone()
+    assert copy.digest() == digest
+    assert [op.get_friendly_name() for op in all_ops(copy.ov_model)] == [
+        op.get_friendly_name() for op in all_ops(model.ov_model)
+    ]
+    copy.validate()
+    assert OpenVINOModel.load(fixtures() / file).digest() == digest
+
+
+def test_ports():
+    model = llama()
+    assert model.inputs[0] == Port("input_ids", (None, None), "i64")
+    assert {port.name for port in model.inputs} == {"input_ids", "attention_mask", "position_ids", "beam_idx"}
+    assert model.outputs == (Port("logits", (None, None, 320), "f32"),)
+
+
+def test_port_name():
+    assert port_name(relu("b", "x", "a").inputs[0]) == "x"
+    assert port_name(relu("c", "b").inputs[0]) == "b"
+    unnamed = relu("a")
+    unnamed.inputs[0].set_names(set())
+    assert port_name(unnamed.inputs[0]) == "x"
+
+
+def test_unknown_rank():
+    x = ops.parameter(openvino.PartialShape.dynamic(), numpy.float32)
+    assert OpenVINOModel(openvino.Model([ops.result(ops.relu(x))], [x])).inputs[0].shape is None
+
+
+def test_edits_of_a_clone_do_not_reach_the_original():
+    model = llama()
+    digest = model.digest()
+    copy = model.clone()
+    node = next(op for op in copy.ov_model.get_ordered_ops() if op.get_type_name() == "Multiply")
+    node.output(0).replace(ops.negative(node.input_value(0)).output(0))
+    copy.mark_edited()
+    assert copy.digest() != digest
+    assert model.digest() == digest
+    assert not model.edited
+
+
+@pytest.mark.parametrize("edit", ["attribute", "edge", "constant", "tensor name", "variable", "rt_info", "body"])
+def test_digest_sees(edit):
+    model = OpenVINOModel.load(export("granitemoehybrid", "ov-stateful") / "openvino_model.xml")
+    digest = model.digest()
+    by_type = {op.get_type_name(): op for op in model.ov_model.get_ordered_ops()}
+    if edit == "attribute":
+        by_type["MatMul"].set_attribute("transpose_b", not by_type["MatMul"].get_attributes()["transpose_b"])
+    elif edit == "edge":
+        by_type["Multiply"].input(0).replace_source_output(by_type["Multiply"].input_value(1))
+    elif edit == "constant":
+        small = next(op for op in model.ov_model.get_ordered_ops() if op.get_type_name() == "Constant")
+        small.output(0).replace(openvino.op.Constant(numpy.asarray(small.data + 1)).output(0))
+    elif edit == "tensor name":
+        model.ov_model.inputs[0].add_names({"another"})
+    elif edit == "variable":
+        by_type["Assign"].set_attribute("variable_id", "another")
+    elif edit == "rt_info":
+        model.ov_model.set_rt_info("f32", ["runtime_options", "KV_CACHE_PRECISION"])
+    else:
+        (body,) = bodies(by_type["Loop"])
+        node = next(op for op in body.get_ordered_ops() if op.get_type_name() == "Multiply")
+        node.output(0).replace(ops.add(node.input_value(0), node.input_value(1)).output(0))
+    assert model.digest() != digest
+
+
+def test_digest_of_strings_and_packed_types():
+    def digest(*constants):
+        return OpenVINOModel(openvino.Model([ops.result(constant) for constant in constants], [])).digest()
+
+    def packed(values):
+        return openvino.op.Constant(openvino.Type.u4, openvino.Shape([4]), values)
+
+    def strings(*values):
+        return openvino.op.Constant(openvino.Tensor(list(values)))
+
+    assert digest(strings("a", "b")) != digest(strings("a", "c"))
+    assert digest(packed([1, 2, 3, 4])) != digest(packed([1, 2, 3, 5]))
+    assert digest(openvino.op.Constant(numpy.zeros((0, 3), numpy.float32)))
+
+
+def test_validate_says_which_node():
+    model = llama()
+    node = next(op for op in model.ov_model.get_ordered_ops() if op.get_type_name() == "MatMul")
+    node.input(1).replace_source_output(openvino.op.Constant(numpy.ones((3, 5), numpy.float32)).output(0))
+    with pytest.raises(UnsupportedError) as error:
+        model.validate()
+    assert error.value.id == "GP310"
+    assert node.get_friendly_name() in error.value.message
+    assert "failed at src/" not in error.value.message
+    assert "\n" not in error.value.message
+
+
+@pytest.mark.parametrize("model", ["llama", "gpt2", "qwen3_moe", "t5", "whisper", "mamba"])
+def test_names_of_a_conversion_do_not_depend_on_the_process(model):
+    folder = "onnx-raw" if model == "mamba" else "onnx"
+    file = "decoder_model_merged.onnx" if model in {"t5", "whisper"} else "model.onnx"
+    names = []
+    for round_ in range(3):
+        converted = OpenVINOModel(openvino.Core().read_model(export(model, folder) / file))
+        if round_ == 2:  # a clone's names are set: they must be stable before
+            converted = converted.clone()
+        converted.stabilise_names()
+        names.append([op.get_friendly_name() for op in all_ops(converted.ov_model)])
+    assert names[0] == names[1] == names[2]
+    assert len(set(names[0])) == len(names[0])
+
+
+def test_the_name_of_a_model_does_not_depend_on_the_process():
+    names = set()
+    for model in (relu("x"), relu("x"), relu("x").clone()):
+        stabilise_names(model)
+        names.add(model.get_friendly_name())
+    assert names == {"Model0"}
+    named = relu("x")
+    named.set_friendly_name("mine")
+    stabilise_names(named)
+    assert named.get_friendly_name() == "mine"
+
+
+def test_stabilise_names_keeps_what_callers_see():
+    model = openvino.Core().read_model(export("llama", "onnx") / "model.onnx")
+    before = [(port.get_names(), port.get_partial_shape()) for port in [*model.inputs, *model.outputs]]
+    stabilise_names(model)
+    assert [(port.get_names(), port.get_partial_shape()) for port in [*model.inputs, *model.outputs]] == before
+
+
+def test_stabilise_names_leaves_given_names_alone():
+    model = relu("x")
+    relu_node = model.get_results()[0].input_value(0).get_node()
+    relu_node.set_friendly_name("Relu_0")
+    stabilise_names(model, given={"Relu_0"})
+    assert relu_node.get_friendly_name() == "Relu_0"
+    relu_node.set_friendly_name("Relu_77")
+    stabilise_names(model, given={"Relu_0"})
+    assert relu_node.get_friendly_name() == "Relu_1"
+    stabilise_names(model)
+    assert relu_node.get_friendly_name() == "Relu_0"
+
+
+def test_a_given_name_that_is_the_nodes_own_by_chance_stays():
+    ov_model = relu("x")
+    node = ov_model.get_results()[0].input_value(0).get_node()
+    assert node.get_friendly_name() == node.get_name()
+    model = OpenVINOModel(ov_model, given_names={node.get_name()})
+    model.stabilise_names()
+    assert node.get_friendly_name() == node.get_name()
+
+
+def test_new_nodes_of_a_model_that_was_read_get_stable_names():
+    names = []
+    for _ in range(2):
+        model = llama()
+        node = next(op for op in model.ov_model.get_ordered_ops() if op.get_type_name() == "Multiply")
+        added = ops.negative(node.input_value(0))
+        node.input(0).replace_source_output(added.output(0))
+        model.stabilise_names()
+        names.append(added.get_friendly_name())
+    assert names == ["Negative_0", "Negative_0"]
+
+
+def copied(tmp_path, variant="ov-stateful"):
+    for suffix in (".xml", ".bin"):
+        shutil.copy(export("llama", variant) / f"openvino_model{suffix}", tmp_path)
+    return tmp_path / "openvino_model.xml"
+
+
+def test_missing_weights(tmp_path):
+    path = copied(tmp_path)
+    path.with_suffix(".bin").unlink()
+    with pytest.raises(ReadError, match=r"GP107: .*openvino_model\.bin is missing"):
+        OpenVINOModel.load(path)
+
+
+@pytest.mark.parametrize("lost", [1, 1000])
+def test_truncated_weights(tmp_path, lost):
+    path = copied(tmp_path)
+    weights = path.with_suffix(".bin")
+    weights.write_bytes(weights.read_bytes()[:-lost])
+    with pytest.raises(
+        ReadError, match=r"GP107: .*openvino_model\.bin is too short: constant '.*' of .* ends at byte \d+"
+    ):
+        OpenVINOModel.load(path)
+
+
+def test_a_model_without_constants_needs_no_weights(tmp_path):
+    openvino.serialize(relu("x"), str(tmp_path / "m.xml"), str(tmp_path / "m.bin"))
+    (tmp_path / "m.bin").unlink()
+    assert OpenVINOModel.load(tmp_path / "m.xml").inputs[0].name == "x"
+
+
+NET = '<?xml version="1.0"?><net name="x" version="11"><layers>{}</layers><edges/></net>'
+
+
+@pytest.mark.parametrize(
+    ("xml", "words"),
+    [
+        ("", "no element found"),
+        ("no xml at all", "is no XML"),
+        ("<html><body/></html>", "starts with <html>"),
+        (NET.format("").replace('"11"', '"7"'), "is an IR of version 7"),
+        (NET.format(""), "without outputs"),
+        ('<!DOCTYPE net [<!ENTITY a "b">]>' + NET.format(""), "document type"),
+        (NET.format('<layer id="0" name="c" type="Const"><data offset="-1" size="4"/></layer>'), "offset '-1'"),
+        (NET.format("<a>" * 200_000 + "</a>" * 200_000), "nests elements more than 1000 deep"),
+    ],
+)
+def test_damaged_xml(tmp_path, xml, words, capfd):
+    path = tmp_path / "bad.xml"
+    path.write_text(xml)
+    with pytest.raises(ReadError) as error:
+        OpenVINOModel.load(path)
+    assert error.value.id == "GP106"
+    assert "bad.xml" in error.value.message
+    assert words in error.value.message
+    assert "Exception from" not in error.value.message
+    assert capfd.readouterr().err == ""
+
+
+def test_truncated_xml(tmp_path):
+    path = copied(tmp_path)
+    path.write_bytes(path.read_bytes()[:20000])
+    with pytest.raises(ReadError, match=r"GP106: .*openvino_model\.xml is no XML, or damaged: .*line \d+"):
+        OpenVINOModel.load(path)
+
+
+def test_unknown_operator(tmp_path):
+    path = copied(tmp_path)
+    path.write_text(path.read_text().replace('type="MatMul"', 'type="Nonsense"', 1))
+    with pytest.raises(ReadError, match=r"GP106: .*openvino_model\.xml .*Nonsense"):
+        OpenVINOModel.load(path)
+
+
+def test_operators_of_an_extension():
+    with pytest.raises(ReadError, match=r"GP106: .*openvino_tokenizer\.xml .*from unsupported opset: extension"):
+        OpenVINOModel.load(export("llama", "ov-stateful") / "openvino_tokenizer.xml")

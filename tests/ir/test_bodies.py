@@ -1,0 +1,110 @@
+"""Models whose work is done in bodies: the same answers as of the same work outside."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy
+import onnx
+import openvino
+import pytest
+from support.cache_forms import under_an_if
+from support.cache_graphs import Renaming, TinyDecoder, renamed, shuffled
+from support.models import export
+
+import graphpass
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.ir.bodies import inlined
+from graphpass.ir.cache import Axes
+
+KV = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+
+def plain(inventory: graphpass.Inventory) -> set[graphpass.Cache]:
+    """The caches without symbols and evidence."""
+    return {
+        dataclasses.replace(
+            cache,
+            shape=tuple(size if isinstance(size, int) else None for size in cache.shape or ()),
+            evidence=(),
+        )
+        for cache in inventory.caches
+    }
+
+
+@pytest.mark.parametrize("name", ["t5", "whisper"])
+class TestMergedDecoder:
+    def test_it_says_what_the_decoder_with_past_says(self, name):
+        merged, alone = (
+            graphpass.analyze_caches(graphpass.load(export(name, "onnx") / file))
+            for file in ("decoder_model_merged.onnx", "decoder_with_past_model.onnx")
+        )
+        assert plain(merged) == plain(alone)
+        assert len(merged.caches) == 8
+        assert (merged.unpaired_inputs, merged.unpaired_outputs) == ((), ())
+
+    def test_so_it_does_when_openvino_has_read_it(self, name):
+        folder = export(name, "onnx")
+        native = openvino.Core().read_model(folder / "decoder_model_merged.onnx")
+        alone = graphpass.analyze_caches(graphpass.load(folder / "decoder_with_past_model.onnx"))
+        assert plain(graphpass.analyze_caches(OpenVINOModel(native))) == plain(alone)
+
+    def test_and_under_random_names(self, name):
+        model = graphpass.load(export(name, "onnx") / "decoder_model_merged.onnx")
+        rename = Renaming(5)
+        found = graphpass.analyze_caches(shuffled(renamed(model, rename), 3))
+        wanted = graphpass.analyze_caches(model)
+        assert {(rename(c.name), c.kind, c.role, c.layer) for c in wanted.caches} == {
+            (c.name, c.kind, c.role, c.layer) for c in found.caches
+        }
+
+    def test_attention_of_both_branches(self, name):
+        blocks = graphpass.analyze_caches(graphpass.load(export(name, "onnx") / "decoder_model_merged.onnx")).attention
+        assert len(blocks) == 8
+        assert sum(block.key is None for block in blocks) == 4
+
+
+def test_cross_attention_inside_an_operator():
+    inventory = graphpass.analyze_caches(graphpass.load(export("whisper", "onnx-genai") / "decoder.onnx"))
+    assert [
+        (cache.name, cache.kind, cache.role, cache.layer, cache.axes, cache.write) for cache in inventory.caches
+    ] == [
+        row
+        for layer in (0, 1)
+        for row in (
+            (f"past_key_self_{layer}", "kv", "key", layer, KV, f"present_key_self_{layer}"),
+            (f"past_value_self_{layer}", "kv", "value", layer, KV, f"present_value_self_{layer}"),
+            (f"past_key_cross_{layer}", "cross", "cross_key", layer, KV, None),
+            (f"past_value_cross_{layer}", "cross", "cross_value", layer, KV, None),
+        )
+    ]
+    assert inventory.caches[2].evidence[1].startswith("read as the key of MultiHeadAttention ")
+
+
+class TestInlining:
+    def test_a_model_without_branches_is_itself(self):
+        model = TinyDecoder(layers=1).build()
+        assert inlined(model) is model
+
+    def test_it_is_no_model_to_copy(self):
+        view = inlined(graphpass.load(export("t5", "onnx") / "decoder_model_merged.onnx"))
+        with pytest.raises(TypeError, match="analysed only"):
+            view.clone()
+
+    @pytest.mark.parametrize("depth", [1, 2, 20])
+    def test_branches_within_branches(self, depth):
+        model = under_an_if(depth)
+        onnx.checker.check_model(model.proto, full_check=True)
+        (cache,) = graphpass.analyze_caches(model).caches
+        assert (cache.kind, cache.axes.sequence) == ("unknown", 1)
+        assert cache.evidence[0].startswith("appended along axis 1 by Concat ")
+
+    def test_the_view_computes_the_same(self):
+        """Both branches, in ONNX Runtime: what is called the sequence axis grows."""
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(under_an_if(2).proto.SerializeToString())
+        past, ids = numpy.zeros((2, 3, 4), numpy.float32), numpy.zeros((2, 1), numpy.int64)
+        for flag, length in ((True, 4), (False, 1)):
+            (present,) = session.run(None, {"flag": numpy.array(flag), "past": past, "ids": ids})
+            assert present.shape == (2, length, 4)

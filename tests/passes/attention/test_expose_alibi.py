@@ -1,0 +1,197 @@
+"""expose-alibi: the one form that paged attention finds, the same numbers, nothing where something else is added."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy
+import openvino
+import pytest
+from openvino import opset13
+from support.models import export
+from support.piped import piped
+
+import graphpass
+from graphpass.analysis.masks.facts import alibi_operands, is_exposed_alibi
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.passes.attention.expose_alibi import ExposeAlibi
+from graphpass.targets.check import check_model
+from graphpass.verify import compare
+
+#: Bloom adds it to the scores; Falcon to the scores and, in a Select, to the mask.
+MODELS = ("bloom", "falcon_alibi")
+
+BEFORE = "to-openvino,fuse-attention,expose-window,share-dimensions,drop-identities"
+
+
+@functools.cache
+def before(name: str) -> OpenVINOModel:
+    return PassManager(graphpass.parse(BEFORE)).run(graphpass.load(export(name, "onnx"))).model
+
+
+def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
+    return piped(model, ExposeAlibi())
+
+
+def masks(model: OpenVINOModel):
+    return [node.inputs[3] for node in model.graph.of_op("ScaledDotProductAttention")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_stands_in_the_branch_of_a_select(name):
+    def selects(model):
+        makers = [model.graph.producer(mask) for mask in masks(model)]
+        return [node.op == "Select" and is_exposed_alibi(model.graph, node.inputs[2]) for node in makers]
+
+    assert selects(before(name)) == [False, False]
+    after, result = exposed(before(name))
+    assert isinstance(result, Changed)
+    assert result.statistics == {"attention with ALiBi": 2}
+    assert selects(after) == [True, True]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_numbers_stay(name):
+    after, _ = exposed(before(name))
+    comparison = compare(graphpass.load(export(name, "onnx")), after, steps=16)
+    assert comparison.passed, comparison.summary()
+    assert comparison.max_abs_difference < 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_twice_is_once(name):
+    after, _ = exposed(before(name))
+    again, result = exposed(after)
+    assert isinstance(result, Unchanged)
+    assert again.digest() == after.digest()
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_neo"])
+def test_models_without_it(name):
+    _, result = exposed(before(name))
+    assert isinstance(result, Unchanged)
+    assert not result.notes
+
+
+def changed(change) -> OpenVINOModel:
+    """Bloom with something done to the mask that its attention reads."""
+    model = before("bloom").clone()
+    for op in model.ov_model.get_ordered_ops():
+        if op.get_type_name() == "ScaledDotProductAttention":
+            op.input(3).replace_source_output(change(op.input_value(3)).output(0))
+    model.ov_model.validate_nodes_and_infer_types()
+    model.mark_edited()
+    return model
+
+
+def test_a_bias_besides_it_stays():
+    """What each head adds to nearer keys would be lost: then the form stays as it is, with a word."""
+    bias = numpy.linspace(0.1, 0.9, 4, dtype=numpy.float32).reshape(1, 4, 1, 1)
+    after, result = exposed(changed(lambda mask: opset13.add(mask, opset13.constant(bias))))
+    assert isinstance(result, Unchanged)
+    assert [note.split(": ")[1] for note in result.notes] == ["something besides a mask is added to it"] * 2
+    assert after.graph.producer(masks(after)[0]).op == "Add"
+
+
+def test_heads_that_do_not_fit_stay():
+    """Heads moved behind positions are no heads any more."""
+
+    def turned(mask):
+        order = opset13.constant(numpy.array([0, 1, 3, 2]))
+        return opset13.transpose(opset13.transpose(mask, order), order)
+
+    _, result = exposed(changed(turned))
+    assert isinstance(result, Unchanged)
+
+
+def left_open(rows: int) -> OpenVINOModel:
+    """Bloom whose ALiBi is laid out once more, ``[batch, -1, rows, keys]``, as Falcon's is in exports by optimum."""
+
+    def reshaped(term: openvino.Output) -> openvino.Node:
+        sizes = opset13.shape_of(term)
+        first, last = (opset13.gather(sizes, opset13.constant([axis]), opset13.constant(0)) for axis in (0, 3))
+        return opset13.reshape(term, opset13.concat([first, opset13.constant([-1, rows]), last], 0), False)
+
+    def change(mask: openvino.Output) -> openvino.Node:
+        total = mask.get_node().input_value(0).get_node()
+        assert [mask.get_node().get_type_name(), total.get_type_name()] == ["Maximum", "Add"]
+        return opset13.add(reshaped(total.input_value(0)), total.input_value(1))
+
+    return changed(change)
+
+
+def test_heads_that_the_export_leaves_open():
+    given = left_open(1)
+    assert given.graph.producer(masks(given)[0]).inputs[0].shape[1] is None
+    after, result = exposed(given)
+    assert isinstance(result, Changed), result.notes
+    assert all(is_exposed_alibi(after.graph, after.graph.producer(mask).inputs[2]) for mask in masks(after))
+    assert compare(given, after, steps=8).passed
+
+
+def test_open_heads_in_front_of_other_rows_stay():
+    _, result = exposed(left_open(4))
+    assert isinstance(result, Unchanged)
+    assert [note.split(": ")[1] for note in result.notes] == [
+        "its slopes are for 4 heads, and what is added has another shape"
+    ] * 2
+
+
+def counted_ahead(step: int = 1, one_for_all: bool = False) -> OpenVINOModel:
+    """Bloom whose positions are constant and cut to as many as there are keys, as MPT's are in exports by optimum."""
+    graph = before("bloom").graph
+    (slopes,) = {tuple(found[0]) for node in graph.nodes if (found := alibi_operands(graph, node))}
+    first, last, all_ = (opset13.constant([number]) for number in (0, 512, 2**63 - 1))
+
+    def change(mask: openvino.Output) -> openvino.Node:
+        hidden = mask.get_node().input_value(0).get_node().input_value(1)
+        positions = opset13.constant(numpy.arange(-511, 1).reshape(1, 1, 1, -1) * step)
+        by_head = opset13.constant(numpy.array(slopes, numpy.float32).reshape(1, -1, 1, 1))
+        table = opset13.squeeze(opset13.multiply(opset13.convert(positions, "f32"), by_head), first)
+        keys = opset13.gather(opset13.shape_of(hidden), opset13.constant([3]), opset13.constant(0))
+        start = opset13.constant([511]) if one_for_all else opset13.subtract(last, keys)
+        rows = opset13.slice(table, start, all_, opset13.constant([1]), opset13.constant([2]))
+        shifted = opset13.add(opset13.constant(numpy.ones([1, 1, 1], numpy.float32)), rows)
+        added = opset13.broadcast(shifted, opset13.constant([1, 4, 1, 1]), "BIDIRECTIONAL")
+        seen_not = opset13.less(hidden, opset13.constant(numpy.float32(-1)))
+        return opset13.select(seen_not, opset13.constant(numpy.finfo(numpy.float32).min), added)
+
+    return changed(change)
+
+
+def test_constant_positions():
+    after, result = exposed(counted_ahead())
+    assert isinstance(result, Changed), result.notes
+    assert result.statistics == {"attention with ALiBi": 2}
+    assert all(is_exposed_alibi(after.graph, after.graph.producer(mask).inputs[2]) for mask in masks(after))
+    comparison = compare(graphpass.load(export("bloom", "onnx")), after, steps=8)
+    assert comparison.passed, comparison.summary()
+
+
+def test_constant_positions_where_npuw_leaves_places_empty():
+    model = counted_ahead()
+    made = PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
+    report = check_model(made, "npu")
+    assert report.holds, report.findings
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+
+
+def test_one_position_for_all_keys_stays():
+    _, result = exposed(counted_ahead(one_for_all=True))
+    assert isinstance(result, Unchanged)
+    reason = "nothing says that as many of its positions are taken as there are keys"
+    assert [note.split(": ")[1] for note in result.notes] == [reason] * 2
+
+
+def test_constants_that_do_not_count_stay():
+    _, result = exposed(counted_ahead(step=2))
+    assert isinstance(result, Unchanged)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_cpu_plugin_goes_on_fusing(name):
+    from support.decode import fused_attention
+
+    after = PassManager(graphpass.parse("make-stateful{beam-index=true}")).run(exposed(before(name))[0]).model
+    assert fused_attention(openvino.Core().compile_model(after.ov_model, "CPU")) == 2

@@ -1,0 +1,250 @@
+"""expose-position-ids: same numbers with counted positions, other rotations with others, masks untouched."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy
+import openvino
+import pytest
+from openvino import opset13 as ops
+from support.attention_graphs import infer, integers
+from support.fed import inputs_of
+from support.models import export
+from support.piped import piped
+
+import graphpass
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import Changed, PassManager, Skipped, Unchanged
+from graphpass.ir.model import load
+from graphpass.passes.attention.expose_position_ids import ExposePositionIds
+from graphpass.passes.attention.fuse_attention import FuseAttention
+from graphpass.passes.convert.to_openvino import ToOpenVINO
+from graphpass.runtime import open_session
+from graphpass.verify import compare
+
+COUNTING = [
+    ("gemma3_text", "onnx"),
+    ("lfm2", "ov-stateless"),
+    ("qwen3_next", "ov-stateless"),
+    ("granitemoehybrid", "ov-stateless"),
+]
+
+
+@functools.cache
+def before(name: str, variant: str) -> OpenVINOModel:
+    model = load(export(name, variant))
+    if variant == "onnx":
+        model = PassManager([ToOpenVINO(), FuseAttention()]).run(model).model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
+    return piped(model, ExposePositionIds())
+
+
+@pytest.mark.parametrize(("name", "variant"), COUNTING)
+@pytest.mark.parametrize(("length", "past"), [(4, 3), (1, 9), (5, 0)])
+def test_counted_positions_give_the_same(name, variant, length, past):
+    model = before(name, variant)
+    after, result = exposed(model)
+    assert isinstance(result, Changed)
+    assert [port.name for port in after.inputs] == [*(port.name for port in model.inputs), "position_ids"]
+    assert after.inputs[-1].element_type == "i64"
+    assert after.inputs[-1].shape == (None, None)
+    given = inputs_of(after, length=length, past=past)
+    expected = infer(model.ov_model, {key: value for key, value in given.items() if key != "position_ids"})
+    found = infer(after.ov_model, given)
+    sees = numpy.ones([2, length], bool)
+    sees[0, 0] = past > 0
+    for key, value in expected.items():
+        if key == "logits":
+            value, found[key] = value[sees], found[key][sees]
+        numpy.testing.assert_allclose(found[key], value, atol=1e-5, err_msg=key)
+
+
+def with_unread_input(model: OpenVINOModel) -> OpenVINOModel:
+    """As optimum-intel exports qwen3_5_text: position_ids is there, and the model counts all the same, for 3 axes."""
+    copy = model.clone()
+    parameter = ops.parameter([-1, -1], numpy.int64, "position_ids")
+    parameter.output(0).set_names({"position_ids"})
+    copy.ov_model.add_parameters([parameter])
+    laid_out = [
+        op
+        for op in copy.ov_model.get_ops()
+        if op.get_type_name() in {"Unsqueeze", "Reshape"}
+        and op.input_value(0).get_node().get_type_name() == "Range"
+        and len(op.get_output_partial_shape(0)) == 2
+    ]
+    for row in laid_out:
+        readers = list(row.output(0).get_target_inputs())
+        deep = ops.reshape(row.input_value(0), integers(1, 1, -1), False)
+        flat = ops.gather(
+            ops.broadcast(deep, integers(3, 1, 1), broadcast_spec="BIDIRECTIONAL"), ops.constant(1), ops.constant(0)
+        )
+        for port in readers:
+            port.replace_source_output(flat.output(0))
+    copy.ov_model.validate_nodes_and_infer_types()
+    copy.mark_edited()
+    return copy
+
+
+@pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])
+def test_an_input_that_nothing_reads_is_taken(variant):
+    model = with_unread_input(before("lfm2", variant))
+    after, result = exposed(model)
+    assert isinstance(result, Changed)
+    assert sorted(port.name for port in after.inputs) == sorted(port.name for port in model.inputs)
+    counting, told = open_session(before("lfm2", variant)), open_session(after)
+    numpy.testing.assert_allclose(told.prefill([3, 9, 11, 200]), counting.prefill([3, 9, 11, 200]), atol=1e-5)
+    numpy.testing.assert_allclose(told.step([[5]]), counting.step([[5]]), atol=1e-5)
+    elsewhere = told.forward([[7]], position_ids=[[99]])["logits"]
+    assert numpy.abs(elsewhere - counting.step([[7]])).max() > 1e-2
+    assert isinstance(exposed(after)[1], Skipped)
+
+
+def test_the_mask_counts_on():
+    """Moving all positions leaves rotary attention as it is; a mask that read them would see less."""
+    after, _ = exposed(before("gemma3_text", "onnx"))
+    given = inputs_of(after, length=6, past=0, batch=1)
+    given["attention_mask"][:] = 1
+    expected = infer(after.ov_model, given)["logits"]
+    given["position_ids"] += 100
+    found = infer(after.ov_model, given)["logits"]
+    numpy.testing.assert_allclose(found, expected, atol=2e-3)
+    given["position_ids"][:] = 7
+    assert numpy.abs(infer(after.ov_model, given)["logits"] - expected).max() > 1e-2
+
+
+@pytest.mark.parametrize(("name", "variant"), COUNTING)
+def test_twice(name, variant):
+    after, _ = exposed(before(name, variant))
+    again, result = exposed(after)
+    assert isinstance(result, Skipped)
+    assert again.digest() == after.digest()
+
+
+@pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("gpt2", "onnx"), ("gemma3_text", "ov-stateful")])
+def test_models_with_the_input_are_skipped(name, variant):
+    model = before(name, variant)
+    after, result = exposed(model)
+    assert isinstance(result, Skipped)
+    assert "position_ids" in result.reason
+    assert after.digest() == model.digest()
+
+
+@pytest.mark.parametrize(("name", "variant"), [("mamba", "ov-stateless")])
+def test_models_without_positions(name, variant):
+    model = before(name, variant)
+    after, result = exposed(model)
+    assert isinstance(result, Unchanged)
+    assert after.digest() == model.digest()
+
+
+class Counting:
+    """A layer that counts positions from its cache's length."""
+
+    def __init__(self, embedding: str) -> None:
+        self.embedding = embedding
+
+    def build(self) -> OpenVINOModel:
+        self.ids = self.input("input_ids", "i64", [-1, -1])
+        self.past = self.input("past_key_values.0.key", "f32", [-1, 2, -1, 4])
+        past_value = self.input("past_key_values.0.value", "f32", [-1, 2, -1, 4])
+        length = ops.gather(ops.shape_of(self.ids), ops.constant(1), ops.constant(0))
+        past_length = ops.gather(ops.shape_of(self.past), ops.constant(2), ops.constant(0))
+        self.end = ops.add(past_length, length)
+        row = ops.unsqueeze(ops.range(past_length, self.end, ops.constant(1), "i64"), integers(0))
+        embedded = self.embedded(row)
+        query = ops.transpose(ops.reshape(embedded, integers(0, 0, 2, 4), True), integers(0, 2, 1, 3))
+        key = ops.concat([self.past, query], 2)
+        value = ops.concat([past_value, query], 2)
+        scale = ops.constant(numpy.float32(0.5))
+        attended = ops.scaled_dot_product_attention(query, key, value, self.mask(row), scale, False)
+        results = [ops.result(node) for node in (attended, key, value)]
+        for result, name in zip(results, ("logits", "present.0.key", "present.0.value"), strict=True):
+            result.output(0).set_names({name})
+        return OpenVINOModel(openvino.Model(results, [self.ids, self.past, past_value]))
+
+    def input(self, name: str, element_type: str, shape: list[int]) -> openvino.Node:
+        node = ops.parameter(openvino.PartialShape(shape), getattr(openvino.Type, element_type))
+        node.set_friendly_name(name)
+        node.output(0).set_names({name})
+        return node
+
+    def embedded(self, row: openvino.Node) -> openvino.Node:
+        random = numpy.random.default_rng(0)
+        words = ops.gather(ops.constant(random.standard_normal([9, 8], numpy.float32)), self.ids, ops.constant(0))
+        table = ops.constant(random.standard_normal([40, 8], numpy.float32))
+        if self.embedding == "learned":
+            return ops.add(words, ops.gather(table, row, ops.constant(0)))
+        if self.embedding == "learned with offset":
+            return ops.add(words, ops.gather(table, ops.add(row, ops.constant(2)), ops.constant(0)))
+        if self.embedding == "none":
+            return words
+        if self.embedding == "shared column":
+            # As transformers' hybrids name it, too.
+            self.column = ops.unsqueeze(row, integers(2))
+            self.column.output(0).set_names({"position_ids"})
+            return ops.add(words, ops.cos(ops.multiply(self.real(self.column), ops.constant(numpy.float32(0.3)))))
+        angles = ops.multiply(ops.unsqueeze(self.real(row), integers(2)), ops.constant(numpy.float32(0.3)))
+        return ops.add(words, ops.cos(angles))
+
+    def real(self, row: openvino.Node) -> openvino.Node:
+        self.converted = ops.convert(row, "f32")
+        return self.converted
+
+    def mask(self, row: openvino.Node) -> openvino.Node:
+        keys = ops.convert(ops.range(ops.constant(0), self.end, ops.constant(1), "i64"), "f32")
+        if self.embedding == "shared column":
+            queries = ops.convert(ops.unsqueeze(self.column, integers(1)), "f32")
+        else:
+            queries = self.converted if self.embedding == "shared" else ops.convert(row, "f32")
+            queries = ops.unsqueeze(queries, integers(1, 3))
+        seen = ops.less_equal(ops.unsqueeze(keys, integers(0, 1, 2)), queries)
+        return ops.select(seen, ops.constant(numpy.float32(0)), ops.constant(numpy.float32(-65504)))
+
+
+@pytest.mark.parametrize("embedding", ["learned", "learned with offset", "rotary", "shared", "shared column"])
+def test_kinds_of_embedding(embedding):
+    model = Counting(embedding).build()
+    after, result = exposed(model)
+    assert isinstance(result, Changed)
+    given = inputs_of(after, length=4, past=3)
+    given["input_ids"] %= 9
+    without = {key: value for key, value in given.items() if key != "position_ids"}
+    expected = infer(model.ov_model, without)
+    for key, value in infer(after.ov_model, given).items():
+        numpy.testing.assert_array_equal(value, expected[key])
+    # Which positions the mask compares must not depend on the input.
+    given["position_ids"][:] = 0
+    moved = infer(after.ov_model, given)
+    assert numpy.abs(moved["present.0.key"] - expected["present.0.key"]).max() > 0.05
+    given["past_key_values.0.value"][:] = 0
+    given["position_ids"][:, 1:] = 3
+    first = infer(after.ov_model, given)["logits"][:, :, 0]
+    given["position_ids"][:, 1:] = 9
+    numpy.testing.assert_array_equal(infer(after.ov_model, given)["logits"][:, :, 0], first)
+
+
+def test_an_inner_tensor_loses_the_name_of_the_input(tmp_path):
+    after, _ = exposed(Counting("shared column").build())
+    graphpass.save(after, tmp_path / "model.xml")
+    assert any(port.name == "position_ids" for port in load(tmp_path / "model.xml").inputs)
+
+
+def test_positions_that_only_a_mask_reads():
+    _, result = exposed(Counting("none").build())
+    assert isinstance(result, Unchanged)
+
+
+def test_positions_that_are_counted_from_the_mask():
+    """As lower-group-query-attention counts them."""
+    passes = graphpass.parse("lower-group-query-attention,to-openvino,fuse-attention")
+    model = PassManager(passes).run(load(export("llama", "onnx-genai"))).model
+    after, result = exposed(model)
+    assert isinstance(result, Changed)
+    assert result.statistics == {"uses of positions": 2}
+    assert any("position_ids" in port.get_names() for port in after.ov_model.inputs)
+    assert compare(model, after, steps=3).passed

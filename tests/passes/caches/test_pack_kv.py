@@ -1,0 +1,228 @@
+"""pack-kv and unpack-kv: half as many caches and back again, and packed models that others made taken apart."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+import pytest
+from support import layout_forms as forms
+from support.cache_forms import HEADS, SIZE, started, step
+from support.commands import in_process
+from support.decode import compiled, fused_attention
+from support.generated import generates
+from support.loaded import onnx_model, openvino_model
+from support.models import export, fixtures
+from support.packed import packed_and_back, ports
+from support.piped import piped
+
+import graphpass
+from graphpass.engine.manager import PassManager, Skipped, Unchanged
+from graphpass.engine.registry import get_target
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes
+from graphpass.ir.declaration import Declaration
+from graphpass.passes.caches.packing import packed_name, part_names
+from graphpass.passes.caches.unpack_kv import UnpackKV
+
+QUICK = [
+    ("llama", "onnx"),
+    ("gpt2", "ov-stateless"),
+    ("llama", "ov-stateful"),
+    ("deepseek_v3", "ov-stateful"),
+    ("llama", "ov-stateful-fp16"),
+]
+
+ALL = [
+    (folder.parent.name, folder.name)
+    for folder in sorted(fixtures().glob("*/*"))
+    if folder.name in {"onnx", "ov-stateful", "ov-stateless"} and folder.parent.name not in {"mamba", "t5", "whisper"}
+]
+
+
+#: What the CPU plugin (2026.4.1) does not run when packed: at the first step the Assign expects the initializer's
+#: length of 0 ("Can not clone with new dims"). Why is not verified; a guess is that it moves the initializer of a lone
+#: cache into the ReadValue.
+NOT_RUN = {("qwen3_next", "ov-stateful"), ("zamba2", "ov-stateful")}
+
+
+def kv(model):
+    return graphpass.analyze_caches(model).of_kind("kv")
+
+
+def there_and_back(name, variant):
+    model = graphpass.load(export(name, variant))
+    packed, back = packed_and_back(model, "kv")
+    before = kv(model)
+    for number, cache in enumerate(kv(packed)):
+        key, value = before[2 * number : 2 * number + 2]
+        assert (cache.role, cache.axes) == ("unknown", key.axes)
+        assert cache.shape[cache.axes.head_dim] == key.shape[3] + value.shape[3]
+        assert any(fact.startswith("keys and values in one tensor: ") for fact in cache.evidence)
+    if (name, variant) in NOT_RUN:
+        with pytest.raises(UnsupportedError, match="GP322"):
+            generates(packed, name)
+    else:
+        assert generates(packed, name)
+    assert generates(back, name)
+
+
+@pytest.mark.parametrize(("name", "variant"), QUICK)
+def test_there_and_back(name, variant):
+    there_and_back(name, variant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_there_and_back_on_every_decoder(name, variant):
+    there_and_back(name, variant)
+
+
+def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
+    back, _ = piped(openvino_model("llama"), "pack-kv,unpack-kv")
+    assert fused_attention(compiled(back.ov_model)) == 2
+
+
+@pytest.mark.parametrize(
+    "form",
+    [forms.packed_content, forms.packed_pair, lambda: forms.packed_pair(stacks=False)],
+    ids=["side by side", "stacked whole", "stacked apart"],
+)
+def test_packed_models_that_others_made(form):
+    """What each step computes of a cache, it computes of its parts."""
+    model = form()
+    unpacked, result = piped(model, "unpack-kv")
+    assert result.statistics == {"caches unpacked": 1, "caches made": 2}
+    onnx.checker.check_model(unpacked.proto, full_check=True)
+    caches = kv(unpacked)
+    assert [(cache.name, cache.role, cache.write) for cache in caches] == [
+        ("past.key", "key", "present.key"),
+        ("past.value", "value", "present.value"),
+    ]
+    before = step(model)
+    feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
+    feeds["past.key"], feeds["past.value"] = halves(feeds.pop("past"))
+    after = step(unpacked, **feeds)
+    numpy.testing.assert_allclose(after["logits"], before["logits"], rtol=1e-5, atol=1e-6)
+    for name, half in zip(("present.key", "present.value"), halves(before["present"]), strict=True):
+        numpy.testing.assert_allclose(after[name], half, rtol=1e-6)
+    # Nothing copies a whole cache: no Split, Slice or Concat but those that append.
+    assert sum(node.op_type in {"Split", "Slice"} for node in unpacked.proto.graph.node) == 0
+    assert sum(node.op_type == "Concat" for node in unpacked.proto.graph.node) == 2
+
+
+def halves(packed):
+    return list(packed) if packed.shape[0] == 2 and packed.ndim == 5 else numpy.split(packed, 2, axis=3)
+
+
+@pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
+def test_what_holds_no_pair_stays(form):
+    result = piped(form(), UnpackKV())[1]
+    assert isinstance(result, Skipped | Unchanged)
+
+
+def two_values():
+    """Two attentions over the same keys, each with values of its own."""
+    build = started()
+    whole = []
+    for role in ("key", "value", "other"):
+        past = build.input(f"past_{role}", ["B", HEADS, "P", SIZE])
+        whole.append(build.op("Concat", past, build.heads(), axis=2))
+    outs = [build.attend(whole[0], value) for value in whole[1:]]
+    for role, one in zip(("key", "value", "other"), whole, strict=True):
+        build.present(one, f"present_{role}", ["B", HEADS, "T", SIZE])
+    build.result(*outs)
+    return build.model()
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (lambda: forms.in_place("ScatterElements"), "cache past_key cannot be packed: something else"),
+        (lambda: forms.window("after"), "cache past_key cannot be packed: what is written back"),
+        (two_values, "cache past_key cannot be packed: it has several partners"),
+        (lambda: onnx_model("qwen3", "onnx-genai"), "cannot be packed: something else than the Concat"),
+        (lambda: piped(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0], "in unlike order"),
+    ],
+)
+def test_what_cannot_be_packed(form, says):
+    with pytest.raises(UnsupportedError, match="GP386") as caught:
+        piped(form(), "pack-kv")
+    assert says in caught.value.message
+
+
+@pytest.mark.parametrize("before", ["standardize-layout{to=BSHD}", "standardize-layout{to=SBDH}"])
+def test_caches_are_packed_in_any_layout(before):
+    packed, _ = piped(onnx_model("llama"), f"{before},pack-kv")
+    assert generates(packed, "llama")
+    back, _ = piped(packed, "unpack-kv,standardize-layout")
+    assert ports(back) == ports(onnx_model("llama"))
+    assert generates(back, "llama")
+
+
+@pytest.mark.parametrize(
+    ("variant", "made"),
+    [
+        ("onnx", "standardize-layout{to=BSHD}"),
+        ("onnx", "pack-kv,standardize-layout{to=BSHD}"),
+        ("ov-stateful", "standardize-layout{to=DSBH},pack-kv"),
+    ],
+)
+def test_targets_take_every_layout(variant, made):
+    """The CPU plugin fuses both layers, NPUW finds the layout and the names that it knows."""
+    model, _ = piped(graphpass.load(export("llama", variant)), made)
+    after = PassManager(get_target("cpu").pipeline(model)).run(model).model
+    assert fused_attention(compiled(after.ov_model)) == 2
+    assert {cache.axes for cache in kv(after)} == {Axes(batch=0, heads=1, sequence=2, head_dim=3)}
+    assert kv(after)[0].name == "past_key_values.0.keypresent.0.key"
+    assert generates(after, "llama")
+
+
+@pytest.mark.parametrize(
+    ("made", "layout"),
+    [
+        ("pack-kv", "BHSD+packed"),
+        ("standardize-layout{to=BSHD}", "BSHD"),
+        ("standardize-layout{to=BSHD},pack-kv", "BSHD+packed"),
+    ],
+)
+def test_inspect_names_the_layout(capfd, tmp_path, made, layout):
+    model, _ = piped(onnx_model("llama"), made)
+    graphpass.save(model, tmp_path / "model.onnx")
+    out = in_process(capfd, "inspect", tmp_path / "model.onnx").out
+    assert f"] {layout}  " in out
+    assert " BHSD" not in in_process(capfd, "inspect", export("llama", "onnx")).out
+
+
+def test_inspect_names_a_pair(capfd, tmp_path):
+    graphpass.save(forms.packed_pair(), tmp_path / "model.onnx")
+    assert "] 2BHSD" in in_process(capfd, "inspect", tmp_path / "model.onnx").out
+
+
+def test_what_was_declared_holds_for_the_parts():
+    model = forms.packed_pair()
+    model.declare([Declaration("past", "kv", "unknown", Axes(batch=1, heads=2, sequence=3, head_dim=4))])
+    unpacked, _ = piped(model, "unpack-kv")
+    axes = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+    assert unpacked.declarations == (
+        Declaration("past.key", "kv", "key", axes),
+        Declaration("past.value", "kv", "value", axes),
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "packed"),
+    [
+        ("past_key_values.0.key", "past_key_values.0.value", "past_key_values.0.key_value"),
+        ("past_key_0", "past_value_0", "past_key_value_0"),
+        ("key", "value", "key_value"),
+    ],
+)
+def test_names_come_back(key, value, packed):
+    assert packed_name(key, value) == packed
+    assert part_names(packed) == (key, value)
+
+
+def test_names_of_nothing_in_common():
+    assert packed_name("past.k.0", "past.v.0") == "past.k_v.0"
+    assert part_names("memory") == ("memory.key", "memory.value")
+    assert part_names("past_key_values.0") == ("past_key_values.0.key", "past_key_values.0.value")

@@ -1,0 +1,285 @@
+"""pack-linear and unpack-linear: a layer's states in one flat tensor and back again, and models that others packed."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+import openvino
+import pytest
+from openvino import opset6, opset8, opset13
+from openvino.op.util import Variable, VariableInfo
+from support.cache_forms import BATCH, started, step
+from support.decode import compiled
+from support.generated import generates
+from support.loaded import onnx_model, openvino_model
+from support.models import export
+from support.packed import packed_and_back
+from support.piped import piped
+
+import graphpass
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import Skipped
+from graphpass.engine.registry import get_target
+from graphpass.errors import UnsupportedError
+from graphpass.passes.caches.packing import joined_name, split_name
+from graphpass.runtime import open_session
+
+QUICK = [("mamba", "onnx-raw"), ("granitemoehybrid", "ov-stateless"), ("qwen3_next", "ov-stateful")]
+
+SLOW = [
+    ("mamba", "ov-stateless"),
+    ("mamba", "ov-stateful"),
+    ("granitemoehybrid", "ov-stateful"),
+    ("qwen3_next", "ov-stateless"),
+]
+
+
+def linear(model):
+    return graphpass.analyze_caches(model).of_kind("linear")
+
+
+def elements(cache):
+    return numpy.prod(cache.shape[1:])
+
+
+def there_and_back(name, variant):
+    model = graphpass.load(export(name, variant))
+    one_by_one = name == "mamba" and variant.startswith("ov")
+    packed, back = packed_and_back(model, "linear")
+    before = linear(model)
+    for number, cache in enumerate(linear(packed)):
+        states = before[2 * number : 2 * number + 2]
+        assert (cache.role, cache.layer, cache.axes) == ("unknown", states[0].layer, states[0].axes)
+        assert cache.shape[1:] == (1, sum(elements(state) for state in states))
+        assert any(fact.startswith("2 states in one tensor: ") for fact in cache.evidence)
+    assert generates(packed, name, one_by_one=one_by_one)
+    assert generates(back, name, one_by_one=one_by_one)
+
+
+@pytest.mark.parametrize(("name", "variant"), QUICK)
+def test_there_and_back(name, variant):
+    there_and_back(name, variant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "variant"), SLOW)
+def test_there_and_back_in_other_forms(name, variant):
+    there_and_back(name, variant)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), [("lfm2", "onnx-genai"), ("lfm2", "ov-stateful"), ("llama", "ov-stateless")]
+)
+def test_a_layer_with_one_state_keeps_it(name, variant):
+    result = piped(graphpass.load(export(name, variant)), "pack-linear")[1]
+    assert result == Skipped("no layer has two linear caches")
+
+
+def test_beams_move_the_whole():
+    """Rows of a batch change places in the middle of a sequence."""
+    model = openvino_model("qwen3_next")
+    found = []
+    for one in (model, piped(model, "pack-linear")[0]):
+        session = open_session(one)
+        session.prefill([[3, 1, 4, 1], [2, 7, 1, 8]])
+        session.select([1, 0])
+        found.append(session.step([5, 9]))
+    numpy.testing.assert_allclose(found[1], found[0], atol=1e-5)
+
+
+def steps(model, count=4):
+    """Logits over several steps of a stateful model."""
+    request = compiled(model.ov_model).create_infer_request()
+    found = []
+    for number in range(count):
+        request.infer({"input_ids": numpy.array([number, 3]), "beam_idx": numpy.array([1, 0], numpy.int32)})
+        found.append(request.get_output_tensor(0).data.copy())
+    return found
+
+
+def delayed(start):
+    """A window, and what that was a step before; they start as 0 and as 2, or as other numbers."""
+    ids = opset13.parameter([-1], openvino.Type.i64, name="input_ids")
+    beams = opset13.parameter([-1], openvino.Type.i32, name="beam_idx")
+    for parameter, name in ((ids, "input_ids"), (beams, "beam_idx")):
+        parameter.output(0).set_names({name})
+    batch = opset13.gather(opset13.shape_of(ids), numpy.array([0]), numpy.array(0))
+    shape = opset13.concat([batch, opset13.constant([2, 3])], 0)
+    starts = [opset13.broadcast(numpy.float32(number), shape) for number in (0, 2)]
+    if start == "numbers":
+        starts[1] = opset13.multiply(starts[1], opset13.constant(numpy.float32([1, 2, 3])))
+    variables = []
+    for name in ("window", "before"):
+        info = VariableInfo()
+        info.variable_id, info.data_type, info.data_shape = name, openvino.Type.f32, openvino.PartialShape([-1, 2, 3])
+        variables.append(Variable(info))
+    reads = [opset6.read_value(start, variable) for start, variable in zip(starts, variables, strict=True)]
+    pasts = [opset13.gather(read, beams, numpy.array(0)) for read in reads]
+    token = opset13.reshape(opset13.convert(ids, "f32"), [-1, 1, 1], False)
+    column = opset13.multiply(token, opset13.constant(numpy.float32([[1], [2]])))
+    joined = opset13.concat([pasts[0], column], 2)
+    new = opset8.slice(joined, [1], [1 << 30], [1], [2])
+    writes = [opset6.assign(new, variables[0]), opset6.assign(pasts[0], variables[1])]
+    result = opset13.result(opset13.add(new, opset13.multiply(pasts[0], pasts[1])))
+    return OpenVINOModel(openvino.Model([result], writes, [ids, beams], "delayed"))
+
+
+@pytest.mark.parametrize("start", ["number", "numbers"])
+def test_states_that_start_apart_and_are_written_as_others_were(start):
+    model = delayed(start)
+    wanted = steps(model)
+    packed, result = piped(model, "pack-linear")
+    assert result.statistics == {"caches packed": 2, "caches made": 1}
+    numpy.testing.assert_allclose(steps(packed), wanted, rtol=1e-6)
+    back, _ = piped(packed, "unpack-linear")
+    assert len(linear(back)) == 2
+    numpy.testing.assert_allclose(steps(back), wanted, rtol=1e-6)
+
+
+def test_the_cpu_plugin_takes_no_parts_of_one_start():
+    packed, _ = piped(delayed("numbers"), "pack-linear")
+    (read,) = [op for op in packed.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
+    start = opset13.add(read.input_value(0), opset13.constant(numpy.float32(1)))
+    read.input(0).replace_source_output(start.output(0))
+    packed.mark_edited()
+    steps(packed, 1)
+    back, _ = piped(packed, "unpack-linear")
+    assert len(linear(back)) == 2
+    reads = [op for op in back.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
+    (parts,) = {read.input_value(0).get_node().input_value(0).get_node().get_type_name() for read in reads}
+    assert parts == "VariadicSplit"
+    with pytest.raises(RuntimeError, match="MoveReadValueInputsToSubgraph"):
+        steps(back, 1)
+
+
+def test_targets_take_what_is_packed():
+    """The pipelines of targets know states by themselves."""
+    packed, _ = piped(onnx_model("mamba", "onnx-raw"), "pack-linear")
+    assert "UnpackLinear" in str(get_target("cpu").pipeline(packed))
+    assert "UnpackLinear" not in str(get_target("cpu").pipeline(onnx_model("mamba", "onnx-raw")))
+
+
+def flat(cuts="Slice", reads="parts"):
+    """Three states in one tensor, as another exporter might write it."""
+    build = started()
+    past = build.input("past", ["B", 1, 20])
+    bounds = [(0, 6), (6, 14), (14, 20)]
+    if cuts == "Split":
+        parts = build.op("Split", past, build.ints(6, 8, 6), outputs=3, axis=2)
+    else:
+        parts = [build.op("Slice", past, *(build.ints(one) for one in (*cut, 2))) for cut in bounds]
+    states = [
+        build.op("Reshape", part, build.ints(0, *sizes))
+        for part, sizes in zip(parts, [(2, 3), (2, 2, 2), (3, 2)], strict=True)
+    ]
+    factor = build.op("ReduceMean", "hidden", build.ints(1, 2))
+    updated = [
+        build.op("Add", build.op("Mul", states[0], factor), build.weight(2, 3)),
+        build.op("Add", build.op("Mul", states[1], build.weight(2, 2, 2)), build.weight(2, 1, 2)),
+        build.op("Add", build.op("Mul", states[2], factor), build.weight(3, 2)),
+    ]
+    new = [build.op("Reshape", state, build.ints(0, 1, -1)) for state in updated]
+    build.present(build.op("Concat", *new, axis=2), "present", ["B", 1, 20])
+    build.output(build.op("Tanh", updated[1]), "logits", ["B", 2, 2, 2])
+    if reads == "whole":
+        build.output(build.op("Neg", past), "other", ["B", 1, 20])
+    return build.model()
+
+
+@pytest.mark.parametrize("cuts", ["Slice", "Split"])
+def test_flat_models_that_others_made(cuts):
+    model = flat(cuts)
+    unpacked, result = piped(model, "unpack-linear")
+    assert result.statistics == {"caches unpacked": 1, "caches made": 3}
+    onnx.checker.check_model(unpacked.proto, full_check=True)
+    assert sorted((cache.read, cache.write, cache.shape) for cache in linear(unpacked)) == [
+        ("past.0", "present.0", ("B", 2, 3)),
+        ("past.1", "present.1", ("B", 2, 2, 2)),
+        ("past.2", "present.2", ("B", 3, 2)),
+    ]
+    before = step(model)
+    feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
+    whole = feeds.pop("past")
+    for place, (start, stop, sizes) in enumerate([(0, 6, (2, 3)), (6, 14, (2, 2, 2)), (14, 20, (3, 2))]):
+        feeds[f"past.{place}"] = whole[:, :, start:stop].reshape(BATCH, *sizes)
+    after = step(unpacked, **feeds)
+    numpy.testing.assert_allclose(after["logits"], before["logits"], rtol=1e-6)
+    flattened = [after[f"present.{place}"].reshape(BATCH, 1, -1) for place in range(3)]
+    numpy.testing.assert_allclose(numpy.concatenate(flattened, 2), before["present"], rtol=1e-6)
+    kept = {node.op_type for node in unpacked.proto.graph.node}
+    assert not kept & {"Reshape", "Slice", "Split", "Concat"}
+
+
+def test_what_is_read_as_a_whole_stays():
+    assert isinstance(piped(flat(reads="whole"), "unpack-linear")[1], Skipped)
+
+
+def two_states(*, beams=False, turned=False):
+    """A layer with a window and a state: of which only one is reordered, or one has its batch in the middle."""
+    build = started()
+    window = build.input("past_conv", ["B", 4, 3])
+    shape = [4, "B", 3] if turned else ["B", 4, 3]
+    state = build.input("past_ssm", shape)
+    if beams:
+        window = build.op("Gather", window, build.input("beam_idx", ["B"], "i64"), axis=0)
+    column = build.op("MatMul", build.weight(4, 12), build.op("Transpose", "hidden", perm=[0, 2, 1]))
+    joined = build.op("Concat", window, column, axis=2)
+    cut = build.op("Slice", joined, build.ints(-3), build.ints(1 << 30), build.ints(2))
+    update = build.op("Mul", build.op("ReduceMean", column, build.ints(2)), cut)
+    update = build.op("Transpose", update, perm=[1, 0, 2]) if turned else update
+    new = build.op("Add", build.op("Mul", state, build.weight(3)), update)
+    build.output(build.op("Tanh", new), "logits", shape)
+    build.present(cut, "present_conv", ["B", 4, 3])
+    build.present(new, "present_ssm", shape)
+    return build.model()
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (
+            {"beams": True},
+            "caches past_conv and past_ssm cannot be packed: they are of unlike types, or reordered apart",
+        ),
+        (
+            {"turned": True},
+            "cache past_ssm cannot be packed: its size is not fixed, or its batch is not its first axis",
+        ),
+    ],
+)
+def test_what_cannot_be_packed(form, says):
+    with pytest.raises(UnsupportedError, match="GP387") as caught:
+        piped(two_states(**form), "pack-linear")
+    assert says in caught.value.message
+
+
+def test_what_differs_in_neither_is_packed():
+    model = two_states()
+    packed, _ = piped(model, "pack-linear")
+    onnx.checker.check_model(packed.proto, full_check=True)
+    assert [cache.read for cache in linear(packed)] == ["past_conv+past_ssm"]
+
+
+def test_earlier_states_that_are_kept():
+    with pytest.raises(UnsupportedError, match="GP387") as caught:
+        piped(openvino_model("qwen3_next"), "insert-snapshot,pack-linear")
+    assert "its earlier states are kept, too" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "joined"),
+    [
+        (["cache_params.past.conv.0", "cache_params.past.ssm.0"], "cache_params.past.conv+ssm.0"),
+        (["past.3.conv", "past.3.recurrent"], "past.3.conv+recurrent"),
+        (["past_conv_0", "past_ssm_0"], "past_conv_0+past_ssm_0"),
+        (["a.x.0", "a.y.0", "a.z.0"], "a.x+y+z.0"),
+    ],
+)
+def test_names_come_back(names, joined):
+    assert joined_name(names) == joined
+    assert split_name(joined, len(names)) == names
+
+
+@pytest.mark.parametrize("name", ["past", "past.a+b", "past.a+a+a"])
+def test_other_names_are_numbered(name):
+    assert split_name(name, 3) == [f"{name}.0", f"{name}.1", f"{name}.2"]

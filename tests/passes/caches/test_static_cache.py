@@ -1,0 +1,235 @@
+"""Caches of fixed capacity: what becomes of the graph, and that every token stays what it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import version_converter
+from support import operator_forms
+from support.generated import greedy
+from support.loaded import onnx_model
+from support.models import reference
+
+from graphpass import PassManager, parse
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.errors import GraphpassError
+from graphpass.runtime import open_session
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.runtime import DecodeSession
+
+CAPACITY = 24
+CHUNK = 8
+
+#: Every shared decoder that keeps its past as ONNX inputs, and that ONNX Runtime runs.
+MODELS = [
+    *((name, "onnx") for name in ("bloom", "deepseek_v3", "falcon", "falcon_alibi", "gemma2", "gemma3_text")),
+    *((name, "onnx") for name in ("gpt2", "gpt2_upcast", "gpt_neo", "gpt_oss", "gptj", "llama", "llama_12l")),
+    *((name, "onnx") for name in ("mistral_sw8", "opt", "phi3", "qwen3", "qwen3_moe")),
+    ("llama", "onnx-fp16"),
+    *((name, "onnx-genai") for name in ("lfm2", "llama", "qwen3")),
+]
+
+
+def fixed(model: Model, capacity: int = CAPACITY) -> OnnxModel:
+    result = PassManager(parse(f"static-cache{{capacity={capacity}}}")).run(model).model
+    assert isinstance(result, OnnxModel)
+    return result
+
+
+def operators(model: OnnxModel) -> list[str]:
+    return [node.op_type for node in model.proto.graph.node]
+
+
+@pytest.mark.parametrize(("name", "variant"), MODELS)
+def test_tokens_are_those_of_the_growing_caches(name: str, variant: str) -> None:
+    model = onnx_model(name, variant)
+    growing, static = open_session(model), open_session(fixed(model))
+    ids = np.random.default_rng(0).integers(3, 300, CAPACITY)
+    for length in (1, CHUNK - 1, CHUNK, CHUNK + 1, CAPACITY):
+        _follow(growing, static, ids[:length], CAPACITY - length)
+
+
+def _follow(growing: DecodeSession, static: DecodeSession, prompt: np.ndarray, steps: int) -> None:
+    expected, found = growing.prefill(prompt), static.prefill(prompt)
+    for step in range(min(steps, 4) + 1):
+        if step:
+            token = expected[:, -1].argmax(-1)
+            expected, found = growing.step(token), static.step(token)
+        tolerance = 2e-2 if found.dtype == np.float16 else 1e-4
+        np.testing.assert_allclose(found, expected, atol=tolerance)
+        assert (found.argmax(-1) == expected.argmax(-1)).all()
+
+
+def test_greedy_tokens_are_those_of_pytorch() -> None:
+    expected = reference("llama")
+    session = open_session(fixed(onnx_model("llama")))
+    logits = session.prefill(expected["prompt_ids"])
+    assert greedy(session, logits, len(expected["greedy_ids"])) == expected["greedy_ids"]
+
+
+def test_padding_in_a_batch() -> None:
+    model = onnx_model("gemma3_text")
+    ids, mask = np.array([[0, 0, 7, 9], [5, 6, 7, 8]]), np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
+    growing, static = open_session(model), open_session(fixed(model))
+    np.testing.assert_allclose(static.prefill(ids, mask)[:, -1], growing.prefill(ids, mask)[:, -1], atol=1e-4)
+    for token in ([3, 4], [9, 2], [11, 12]):
+        np.testing.assert_allclose(static.step(token), growing.step(token), atol=1e-4)
+
+
+def test_what_becomes_of_the_graph() -> None:
+    model = onnx_model("llama")
+    result = fixed(model)
+    assert operators(result).count("ScatterElements") == 4
+    assert result.inputs == tuple(
+        port if not port.name.startswith("past") else type(port)(port.name, ("batch_size", 2, CAPACITY, 16), "f32")
+        for port in model.inputs
+    )
+    before, after = analyze_caches(model), analyze_caches(result)
+    assert [(cache.name, cache.kind, cache.role, cache.axes) for cache in before.caches] == [
+        (cache.name, cache.kind, cache.role, cache.axes) for cache in after.caches
+    ]
+    assert all(cache.shape is not None and cache.shape[2] == CAPACITY for cache in after.caches)
+    assert "Concat" not in {node.op_type for node in result.proto.graph.node if "past_key_values.0.key" in node.input}
+
+
+def test_one_buffer_is_written_in_place() -> None:
+    """The buffer stays where it is, and of what it holds only the new positions change: nothing is copied."""
+    capacity = 64
+    with fixed(onnx_model("llama"), capacity).on_disk() as path:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    buffers = {
+        entry.name: np.full((1, 2, capacity, 16), 7, np.float32)
+        for entry in session.get_inputs()
+        if entry.name.startswith("past")
+    }
+    past = 0
+    for tokens in ([5, 6, 7], [8], [9]):
+        total = past + len(tokens)
+        before = {name: buffer.copy() for name, buffer in buffers.items()}
+        addresses = _run_bound(session, buffers, np.array([tokens]), total)
+        assert addresses == {name: buffer.ctypes.data for name, buffer in buffers.items()}
+        for name, buffer in buffers.items():
+            changed = (buffer != before[name]).any(axis=(0, 1, 3))
+            assert np.flatnonzero(changed).tolist() == list(range(past, total))
+        past = total
+
+
+def _run_bound(session: Any, buffers: dict[str, np.ndarray], ids: np.ndarray, total: int) -> dict[str, int]:
+    """Run a step with past and present in the same buffers; gives the addresses of the presents."""
+    binding = session.io_binding()
+    presents = {}
+    for name, buffer in buffers.items():
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(buffer)
+        binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_output(name.replace("past_key_values", "present"), value)
+    binding.bind_output("logits")
+    binding.bind_cpu_input("input_ids", ids)
+    binding.bind_cpu_input("attention_mask", np.ones((1, total), np.int64))
+    binding.bind_cpu_input("position_ids", np.arange(total - ids.shape[1], total)[None])
+    session.run_with_iobinding(binding)
+    presents = dict(zip(buffers, binding.get_outputs(), strict=False))
+    return {name: value.data_ptr() for name, value in presents.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "fused"),
+    [("llama", 2), ("opt", 2), pytest.param("gemma3_text", 4, marks=pytest.mark.slow), ("bloom", 0)],
+)
+def test_operators_that_read_a_buffer_where_the_opset_has_them(name: str, fused: int) -> None:
+    model = OnnxModel(version_converter.convert_version(onnx_model(name).proto, 24))
+    result = fixed(model)
+    caches = analyze_caches(result)
+    assert operators(result).count("TensorScatter") == len(caches.caches)
+    assert operators(result).count("Attention") == fused
+    assert caches.kind == "kv"
+    growing, static = open_session(model), open_session(result)
+    for length in (1, CAPACITY - 4):
+        _follow(growing, static, np.arange(3, 3 + length), 4)
+    ids, mask = np.array([[0, 0, 7, 9], [5, 6, 7, 8]]), np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
+    np.testing.assert_allclose(static.prefill(ids, mask)[:, -1], growing.prefill(ids, mask)[:, -1], atol=1e-4)
+    np.testing.assert_allclose(static.step([3, 4]), growing.step([3, 4]), atol=1e-4)
+
+
+def test_attention_leaves_no_copies_of_keys_for_heads() -> None:
+    model = OnnxModel(version_converter.convert_version(onnx_model("llama").proto, 24))
+    result = fixed(model)
+    readers = [node.op_type for node in result.proto.graph.node if "present.0.key" in node.input]
+    assert readers == ["Attention"]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_of_onnx_is_told_how_many_positions_there_are(causal: int) -> None:
+    model = operator_forms.attention(24)
+    (node,) = [node for node in model.proto.graph.node if node.op_type == "Attention"]
+    node.attribute.append(onnx.helper.make_attribute("is_causal", causal))
+    _rename_input(model, "ids", "input_ids")
+    result = fixed(model)
+    assert operators(result).count("TensorScatter") == 2
+    assert [port.name for port in result.inputs][-1] == "past_len"
+    sessions = [_plain_session(one) for one in (model, result)]
+    generator = np.random.default_rng(0)
+    past = [generator.standard_normal((2, 3, 5, 8)).astype(np.float32) for _ in range(2)]
+    buffers = [np.full((2, 3, CAPACITY, 8), 9, np.float32) for _ in past]
+    for buffer, content in zip(buffers, past, strict=True):
+        buffer[:, :, :5] = content
+    ids = np.array([[1, 2, 3], [4, 5, 6]])
+    names = ["logits", "present_key", "present_value"]
+    growing = sessions[0].run(names, {"input_ids": ids, "past_key": past[0], "past_value": past[1]})
+    feeds = {"input_ids": ids, "past_key": buffers[0], "past_value": buffers[1], "past_len": np.array([5])}
+    static = sessions[1].run(names, feeds)
+    np.testing.assert_allclose(static[0], growing[0], atol=1e-5)
+    for expected, found in zip(growing[1:], static[1:], strict=True):
+        np.testing.assert_array_equal(found[:, :, :8], expected)
+
+
+def _rename_input(model: OnnxModel, old: str, new: str) -> None:
+    for info in model.proto.graph.input:
+        info.name = new if info.name == old else info.name
+    for node in model.proto.graph.node:
+        node.input[:] = [new if name == old else name for name in node.input]
+
+
+def _plain_session(model: OnnxModel) -> Any:
+    with model.on_disk() as path:
+        return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def test_a_second_run_changes_nothing() -> None:
+    once = fixed(onnx_model("llama"))
+    again = PassManager(parse(f"static-cache{{capacity={CAPACITY}}}")).run(once)
+    assert not again.changed
+    assert again.model.digest() == once.digest()
+
+
+def test_a_model_whose_caches_do_not_grow() -> None:
+    assert not PassManager(parse("static-cache")).run(onnx_model("mamba", "onnx-raw")).changed
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(GraphpassError, match="capacity of 0") as caught:
+        fixed(onnx_model("llama"), 0)
+    assert caught.value.id == "GP266"
+    model = onnx_model("llama")
+    (concat,) = [node for node in model.proto.graph.node if "present.0.key" in node.output]
+    concat.input[:] = [concat.input[1], concat.input[0]]
+    model.mark_edited()
+    with pytest.raises(GraphpassError, match=r"past_key_values\.0\.key .* is not appended to") as caught:
+        fixed(model)
+    assert caught.value.id == "GP391"
+
+
+def test_a_cache_that_something_else_reads() -> None:
+    model = onnx_model("llama")
+    model.proto.graph.node.append(onnx.helper.make_node("ReduceSum", ["present.0.key"], ["sum"], keepdims=0))
+    model.proto.graph.output.append(onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, []))
+    model.mark_edited()
+    with pytest.raises(GraphpassError, match=r"is read by ReduceSum sum, which is no attention") as caught:
+        fixed(model)
+    assert caught.value.id == "GP391"

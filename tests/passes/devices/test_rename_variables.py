@@ -1,0 +1,123 @@
+"""rename-variables: optimum's names, counted within a kind, whatever an exporter called the caches."""
+
+from __future__ import annotations
+
+import openvino
+import pytest
+from openvino.op.util import Variable, VariableInfo
+from support.cache_graphs import Renaming, TinyDecoder, renamed
+from support.decode import compiled, greedy
+from support.loaded import onnx_model, openvino_model
+from support.memories import memory
+from support.models import export, reference
+from support.piped import piped
+
+import graphpass
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import Changed, PassManager, Skipped, Unchanged
+from graphpass.engine.pipeline import parse
+from graphpass.errors import UnsupportedError
+from graphpass.ir.declaration import parse_declaration
+from graphpass.ir.model import load
+from graphpass.passes.caches.make_stateful import MakeStateful
+from graphpass.passes.caches.make_stateless import MakeStateless
+from graphpass.passes.convert.to_openvino import ToOpenVINO
+from graphpass.passes.devices.rename_variables import RenameVariables
+
+OTHERS = TinyDecoder(names=("in_{layer}_{role}", "out_{layer}_{role}"))
+
+
+def variables(model: OpenVINOModel) -> set[str]:
+    return {variable.info.variable_id for variable in model.ov_model.get_variables()}
+
+
+def keeping_ports(rename: Renaming):
+    """Renames what nobody addresses by name, as other exporters would."""
+    kept = {"input_ids", "attention_mask", "position_ids", "beam_idx", "logits"}
+    return lambda name: name if name in kept else rename(name)
+
+
+@pytest.mark.parametrize("name", ["llama_12l", "lfm2", "qwen3_next"])
+def test_names_that_say_nothing_become_those_of_optimum(name):
+    model = renamed(openvino_model(name), keeping_ports(Renaming(seed=3)))
+    after, result = piped(model, RenameVariables())
+    assert isinstance(result, Changed)
+    assert variables(after) == variables(openvino_model(name))
+    expected = {cache.name: cache.layer for cache in graphpass.analyze_caches(openvino_model(name)).caches}
+    assert {cache.name: cache.layer for cache in graphpass.analyze_caches(after).caches} == expected
+
+
+def test_layers_are_counted_within_their_kind():
+    model = onnx_model("lfm2", "onnx-genai")
+    after, result = piped(model, *graphpass.get_target("cpu").pipeline(model), RenameVariables())
+    assert isinstance(result, Changed)
+    assert variables(after) == variables(openvino_model("lfm2"))
+    expected = reference("lfm2")
+    assert greedy(compiled(after.ov_model).create_infer_request(), [expected["prompt_ids"]], 12) == [
+        expected["greedy_ids"]
+    ]
+
+
+@pytest.mark.parametrize("name", ["llama", "granitemoehybrid"])
+def test_names_that_are_known_stay(name):
+    model = openvino_model(name)
+    after, result = piped(model, RenameVariables())
+    assert isinstance(result, Unchanged)
+    assert after.digest() == model.digest()
+
+
+def test_twice():
+    once, _ = piped(OTHERS.build(), MakeStateful(), RenameVariables())
+    assert isinstance(piped(once, RenameVariables())[1], Unchanged)
+
+
+def test_stateless_again_has_the_new_names(tmp_path):
+    decoder = OTHERS.build()
+    after, _ = piped(decoder, MakeStateful(), RenameVariables())
+    graphpass.save(after, tmp_path / "model.xml")
+    stateless, _ = piped(graphpass.load(tmp_path / "model.xml"), MakeStateless())
+    assert {"past_key_values.1.value", "past_key_values.0.key"} <= {port.name for port in stateless.inputs}
+    assert "present.1.key" in {port.name for port in stateless.outputs}
+
+
+def test_models_that_read_an_encoder_are_left_alone():
+    model = graphpass.load(export("t5", "ov-stateful") / "openvino_decoder_model.xml")
+    after, result = piped(model, RenameVariables())
+    assert isinstance(result, Skipped)
+    assert after.digest() == model.digest()
+
+
+def test_what_was_said_of_a_cache_goes_with_it():
+    decoder = OTHERS.build()
+    decoder.declare([parse_declaration("in_0_key=kv,sequence=2,role=key")])
+    after, _ = piped(decoder, MakeStateful(), RenameVariables())
+    assert [said.name for said in after.declarations] == ["past_key_values.0.keypresent.0.key"]
+
+
+def test_a_role_that_is_not_known_is_refused():
+    model = memory()
+    model.declare([parse_declaration("past=kv,sequence=1,batch=0")])
+    with pytest.raises(UnsupportedError, match=r"role of cache past\w+ is unknown") as caught:
+        piped(model, ToOpenVINO(), MakeStateful(), RenameVariables())
+    assert caught.value.id == "GP342"
+    assert "role=key or value" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("name", "what"), [("llama", "kv"), ("qwen3_next", "linear")])
+def test_caches_that_hold_several_are_to_be_unpacked_first(name, what):
+    packed = PassManager(parse(f"pack-{what}")).run(load(export(name, "ov-stateful"))).model
+    with pytest.raises(UnsupportedError, match="holds several") as caught:
+        piped(packed, RenameVariables())
+    assert caught.value.id == "GP342"
+    assert caught.value.hint == f"run unpack-{what} before it"
+
+
+def test_a_name_that_another_variable_has_is_refused():
+    model, _ = piped(OTHERS.build(), MakeStateful())
+    info = VariableInfo()
+    info.data_shape, info.data_type = openvino.PartialShape([1]), openvino.Type.f32
+    info.variable_id = "past_key_values.1.valuepresent.1.value"
+    model.ov_model.add_variables([Variable(info)])
+    with pytest.raises(UnsupportedError, match=info.variable_id) as caught:
+        RenameVariables().run(model)
+    assert caught.value.id == "GP343"

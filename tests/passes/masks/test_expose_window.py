@@ -1,0 +1,297 @@
+"""expose-window: OpenVINO's paged attention finds the window, and the numbers stay."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy
+import openvino
+import pytest
+from openvino import opset13 as ops
+from openvino._offline_transformations import paged_attention_transformation
+from openvino.utils.node_factory import NodeFactory
+from support.attention_graphs import infer, integers
+from support.decode import compiled, greedy
+from support.models import export, reference
+from support.piped import piped
+
+from graphpass.analysis.lengths.buffers import find_mask_buffers
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.rewrite import fold
+from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.ir.model import load
+from graphpass.passes.attention.expose_position_ids import ExposePositionIds
+from graphpass.passes.attention.fuse_attention import FuseAttention
+from graphpass.passes.caches.make_stateful import MakeStateful
+from graphpass.passes.convert.to_openvino import ToOpenVINO
+from graphpass.passes.masks.expose_window import ExposeWindow
+
+
+def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
+    return piped(model, ExposeWindow())
+
+
+@functools.cache
+def gemma() -> OpenVINOModel:
+    passes = [ToOpenVINO(), FuseAttention(), ExposePositionIds()]
+    model = PassManager(passes).run(load(export("gemma3_text", "onnx"))).model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+def paged_windows(model: OpenVINOModel) -> list[int]:
+    """What OpenVINO's paged attention takes for each layer's window, 0 for none."""
+    paged = model.ov_model.clone()
+    paged_attention_transformation(paged)
+    blocks = [op for op in paged.get_ordered_ops() if op.get_type_name() == "PagedAttentionExtension"]
+    found = [fold(block.input_value(10)) for block in blocks]
+    assert all(value is not None for value in found)
+    return [int(value.item()) for value in found if value is not None]
+
+
+def test_paged_attention_finds_the_windows():
+    optimum = load(export("gemma3_text", "ov-stateful"))
+    assert isinstance(optimum, OpenVINOModel)
+    stateful = PassManager([ExposeWindow(), MakeStateful()]).run(gemma()).model
+    assert isinstance(stateful, OpenVINOModel)
+    assert paged_windows(stateful) == paged_windows(optimum) == [8, 8, 8, 0]
+
+
+def test_it_would_not_find_them_without():
+    stateful = PassManager([MakeStateful()]).run(gemma()).model
+    assert isinstance(stateful, OpenVINOModel)
+    assert paged_windows(stateful) == [0, 0, 0, 0]
+
+
+def test_gemma_computes_the_same():
+    after, result = exposed(gemma())
+    assert isinstance(result, Changed)
+    assert result.statistics["windows exposed"] == 3
+    random = numpy.random.default_rng(0)
+    for length, past in ((14, 0), (3, 12), (1, 20)):
+        given = {
+            "input_ids": random.integers(0, 320, [2, length]),
+            "attention_mask": numpy.ones([2, past + length], numpy.int64),
+            "position_ids": numpy.tile(numpy.arange(past, past + length), (2, 1)),
+        }
+        given["attention_mask"][0, :2] = 0
+        for port in gemma().ov_model.inputs:
+            if "past" in port.get_any_name():
+                given[port.get_any_name()] = random.standard_normal([2, 2, past, 16], numpy.float32)
+        expected, found = infer(gemma().ov_model, given), infer(after.ov_model, given)
+        for name, value in expected.items():
+            rows = slice(2 if past == 0 else 0, None)
+            numpy.testing.assert_allclose(found[name][:, rows], value[:, rows], atol=1e-6, err_msg=name)
+
+
+@functools.cache
+def from_onnx(name: str) -> OpenVINOModel:
+    model = PassManager([ToOpenVINO(), FuseAttention()]).run(load(export(name, "onnx"))).model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+def test_a_window_that_is_kept_as_a_constant():
+    """GPT-Neo cuts it from a buffer of 128 by 128 places, and adds the mask of padding."""
+    after, result = exposed(from_onnx("gpt_neo"))
+    assert isinstance(result, Changed)
+    assert result.statistics == {"windows exposed": 1, "masks": 1, "buffers compared": 1}
+    assert isinstance(exposed(after)[1], Unchanged)
+    stateful = PassManager([MakeStateful()]).run(after).model
+    assert isinstance(stateful, OpenVINOModel)
+    assert paged_windows(stateful) == [0, 8]
+    expected = reference("gpt_neo")
+    prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]
+    assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
+
+
+def test_a_buffer_that_is_cut_elsewhere_stays():
+    """Rows that do not end where the columns end are no queries of the last places."""
+    model = from_onnx("gpt_neo").clone()
+    (buffer,) = find_mask_buffers(model)
+    rows = model.graph.producer(buffer.condition).native.input_value(0).get_node()
+    stop = ops.add(rows.input_value(2), integers(1))
+    rows.input(2).replace_source_output(stop.output(0))
+    model.mark_edited()
+    assert isinstance(exposed(model)[1], Unchanged)
+
+
+def test_windows_of_attention_that_is_not_fused():
+    """Gemma 2's soft cap keeps it decomposed; NPUW mends windows in one form only."""
+    after, result = exposed(from_onnx("gemma2"))
+    assert isinstance(result, Changed)
+    assert result.statistics["windows exposed"] == 2
+    stateful = PassManager([MakeStateful()]).run(after).model
+    assert isinstance(stateful, OpenVINOModel)
+    expected = reference("gemma2")
+    prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]
+    assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
+
+
+def test_twice():
+    after, _ = exposed(gemma())
+    again, result = exposed(after)
+    assert isinstance(result, Unchanged)
+    assert again.digest() == after.digest()
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("llama", "onnx"),
+        ("gpt2", "onnx"),
+        ("qwen3", "ov-stateless"),
+        ("gemma3_text", "ov-stateful"),
+        ("lfm2", "ov-stateful"),
+    ],
+)
+def test_unchanged(name, variant):
+    model = load(export(name, variant))
+    if variant == "onnx":
+        model = PassManager([ToOpenVINO(), FuseAttention()]).run(model).model
+    assert isinstance(model, OpenVINOModel)
+    after, result = exposed(model)
+    assert isinstance(result, Unchanged)
+    assert after.digest() == model.digest()
+
+
+WINDOW = 3
+
+
+def whole(value: int) -> openvino.Node:
+    return ops.constant(numpy.array(value, numpy.int64))
+
+
+#: Conditions that hold inside a window of 3, from key positions and query positions.
+INSIDE = {
+    "key > query + -w": lambda k, q: ops.greater(k, ops.add(q, whole(-WINDOW))),
+    "key > -w + query": lambda k, q: ops.greater(k, ops.add(whole(-WINDOW), q)),
+    "key > query - w": lambda k, q: ops.greater(k, ops.subtract(q, whole(WINDOW))),
+    "query - w < key": lambda k, q: ops.less(ops.subtract(q, whole(WINDOW)), k),
+    "key >= query - w + 1": lambda k, q: ops.greater_equal(k, ops.add(ops.subtract(q, whole(WINDOW)), whole(1))),
+    "query - key < w": lambda k, q: ops.less(ops.subtract(q, k), whole(WINDOW)),
+    "query - key <= w - 1": lambda k, q: ops.less_equal(ops.subtract(q, k), whole(WINDOW - 1)),
+    "w > query - key": lambda k, q: ops.greater(whole(WINDOW), ops.subtract(q, k)),
+    "key - query > -w": lambda k, q: ops.greater(ops.subtract(k, q), whole(-WINDOW)),
+    "key + w > query": lambda k, q: ops.greater(ops.add(k, whole(WINDOW)), q),
+    "not (key <= query - w)": lambda k, q: ops.logical_not(ops.less_equal(k, ops.subtract(q, whole(WINDOW)))),
+}
+
+#: Conditions that look alike but hold no window.
+ELSE = {
+    "key - 1 < query": lambda k, q: ops.greater(q, ops.add(k, whole(-1))),
+    "key <= query": lambda k, q: ops.less_equal(k, q),
+    "key < query + 1": lambda k, q: ops.less(k, ops.add(q, whole(1))),
+    "query + 1 > key": lambda k, q: ops.greater(ops.add(q, whole(1)), k),
+    "query - key > -1": lambda k, q: ops.greater(ops.subtract(q, k), whole(-1)),
+    "key > query + 2": lambda k, q: ops.greater(k, ops.add(q, whole(2))),
+    "key < query - w": lambda k, q: ops.less(k, ops.subtract(q, whole(WINDOW))),
+    "key > 2": lambda k, q: ops.greater(k, whole(2)),
+    "key == query": lambda k, q: ops.equal(k, q),
+    "real": lambda k, q: ops.greater(
+        ops.convert(k, "f32"), ops.subtract(ops.convert(q, "f32"), ops.constant(numpy.float32(2.5)))
+    ),
+}
+
+
+def windowed(condition, form: str = "select", element_type: str = "f32", sink: bool = False) -> OpenVINOModel:
+    """Attention over one tensor whose mask joins ``condition``, a causal one and padding, with a sink or without."""
+    x = ops.parameter(openvino.PartialShape([-1, 2, -1, 4]), getattr(openvino.Type, element_type))
+    x.output(0).set_names({"x"})
+    padding = ops.parameter(openvino.PartialShape([-1, -1]), openvino.Type.boolean)
+    padding.output(0).set_names({"padding"})
+    length = ops.gather(ops.shape_of(x), whole(2), whole(0))
+    positions = ops.range(whole(0), length, whole(1), "i64")
+    keys = ops.unsqueeze(positions, integers(0, 1, 2))
+    queries = ops.unsqueeze(ops.unsqueeze(positions, integers(0, 1)), integers(3))
+    causal = ops.less_equal(keys, queries)
+    seen = ops.unsqueeze(padding, integers(1, 2))
+    inside = condition(keys, queries)
+    kind = getattr(openvino.Type, element_type)
+    kept, masked = (ops.constant(value, dtype=kind) for value in (0.0, -65504.0))
+    if form == "stored in f16":
+        halves = (ops.constant(value, dtype=openvino.Type.f16) for value in (0.0, -65504.0))
+        kept, masked = (ops.convert(half, element_type) for half in halves)
+    batch = ops.gather(ops.shape_of(x), integers(0), whole(0))
+    shape = ops.concat([batch, integers(1), ops.unsqueeze(length, whole(0)), ops.unsqueeze(length, whole(0))], 0)
+    bounds = integers(0), ops.unsqueeze(length, whole(0)), integers(1), integers(3)
+    joined = ops.logical_and(ops.logical_and(inside, causal), seen)
+    if form == "or":
+        hidden = ops.logical_or(ops.logical_or(ops.logical_not(inside), ops.logical_not(causal)), ops.logical_not(seen))
+        mask = ops.select(hidden, masked, kept)
+    elif form == "inverted":
+        mask = ops.select(joined, masked, kept)
+    elif form == "sliced":
+        mask = ops.slice(ops.select(ops.broadcast(joined, shape), kept, masked), *bounds)
+    elif form == "sliced inside":
+        mask = ops.select(ops.broadcast(ops.slice(joined, *bounds), shape), kept, masked)
+    elif form == "sliced twice":
+        mask = ops.slice(ops.slice(ops.select(ops.broadcast(joined, shape), kept, masked), *bounds), *bounds)
+    elif form.startswith("sum"):
+        less = ops.constant(-2.0 if form == "sum with a bias" else -numpy.inf, dtype=kind)
+        window = ops.select(ops.logical_and(inside, causal), kept, masked)
+        mask = ops.maximum(ops.add(window, ops.select(seen, kept, less)), masked)
+    elif form == "clamped":
+        lowest = ops.constant(-numpy.inf, dtype=kind)
+        mask = ops.maximum(ops.select(joined, kept, lowest), masked)
+    else:
+        mask = ops.select(joined, kept, masked)
+    scale = ops.constant(0.5, dtype=kind)
+    inputs = [*(node.output(0) for node in (x, x, x, mask, scale))]
+    if sink:
+        inputs.append(ops.constant([[[[0.5]], [[2.0]]]], dtype=kind).output(0))
+    result = ops.result(NodeFactory("opset13").create("ScaledDotProductAttention", inputs, {"causal": False}))
+    result.output(0).set_names({"attended"})
+    return OpenVINOModel(openvino.Model([result], [x, padding]))
+
+
+def check(model: OpenVINOModel) -> object:
+    after, result = exposed(model)
+    element_type = model.ov_model.inputs[0].get_element_type().to_dtype()
+    random = numpy.random.default_rng(0)
+    given = {
+        "x": random.standard_normal([2, 2, 7, 4]).astype(element_type),
+        "padding": numpy.ones([2, 7], bool),
+    }
+    given["padding"][0, 4] = False
+    expected, found = infer(model.ov_model, given), infer(after.ov_model, given)
+    numpy.testing.assert_allclose(found["attended"], expected["attended"], atol=1e-6)
+    again, second = exposed(after)
+    assert isinstance(second, Unchanged)
+    assert again.digest() == after.digest()
+    return result
+
+
+def offset(model: OpenVINOModel) -> int:
+    (found,) = [op for op in exposed(model)[0].ov_model.get_ops() if op.get_friendly_name().endswith("/offset")]
+    return int(found.data.item())
+
+
+@pytest.mark.parametrize("form", ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
+@pytest.mark.parametrize("condition", INSIDE)
+def test_windows(condition, form):
+    model = windowed(INSIDE[condition], form)
+    assert isinstance(check(model), Changed)
+    assert offset(model) == -WINDOW
+
+
+@pytest.mark.parametrize("form", ["select", "sliced", "clamped"])
+def test_beside_a_sink(form):
+    model = windowed(INSIDE["key > query - w"], form, sink=True)
+    assert isinstance(check(model), Changed)
+    assert offset(model) == -WINDOW
+
+
+def test_f16():
+    model = windowed(INSIDE["key > query - w"], element_type="f16")
+    assert isinstance(check(model), Changed)
+
+
+@pytest.mark.parametrize("condition", ELSE)
+def test_other_comparisons_are_left(condition):
+    assert isinstance(check(windowed(ELSE[condition])), Unchanged)
+
+
+@pytest.mark.parametrize("form", ["inverted", "sliced inside", "sliced twice", "sum with a bias"])
+def test_other_masks_are_left(form):
+    assert isinstance(check(windowed(INSIDE["key > query - w"], form)), Unchanged)

@@ -1,0 +1,124 @@
+"""`window-from-positions`: behind positions that were masked out, windows are those of recomputation."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy
+import pytest
+from support.decode import Decoder, compiled, fused_attention, greedy
+from support.loaded import openvino_model
+from support.models import export, reference
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import PassManager, Unchanged
+from graphpass.engine.pipeline import parse
+from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.model import load
+from graphpass.passes.masks.window_from_positions import WindowFromPositions
+
+#: How each model gets there: its export, and what runs before the pass.
+WINDOWED = {
+    "gemma3_text": ("ov-stateful", ""),
+    "gemma3_text from ONNX": (
+        "onnx",
+        "to-openvino,fuse-attention,expose-position-ids,expose-window,make-stateful",
+    ),
+    "gemma3_text unexposed": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
+    "mistral_sw8": ("onnx", "to-openvino,fuse-attention,share-dimensions,drop-identities,make-stateful"),
+    "gpt_oss": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
+}
+
+
+@functools.cache
+def before(case: str) -> OpenVINOModel:
+    variant, pipeline = WINDOWED[case]
+    model = load(export(case.split(" ")[0], variant))
+    model = PassManager(parse(pipeline)).run(model).model if pipeline else model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+@functools.cache
+def after(case: str) -> OpenVINOModel:
+    model = PassManager([WindowFromPositions()]).run(before(case)).model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+def rejected(model: OpenVINOModel, batch: int = 1) -> float:
+    """How far logits behind 3 rejected tokens, masked out and renumbered, are from those without them."""
+    decoder, fresh = (Decoder(compiled(model.ov_model).create_infer_request()) for _ in range(2))
+    ids = numpy.random.default_rng(1).integers(5, 300, [batch, 20])
+    decoder.step(ids)
+    decoder.mask[:, 17:] = 0
+    fresh.step(ids[:, :17])
+    worst = 0.0
+    for token in ([[9], [14]], [[21], [6]]):
+        next_token = numpy.array(token[:batch])
+        worst = max(worst, float(abs(decoder.step(next_token) - fresh.step(next_token)).max()))
+    return worst
+
+
+@pytest.mark.parametrize("case", WINDOWED)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rejected_positions_leave_the_window_as_it_was(case, batch):
+    assert rejected(before(case), batch) > 1e-2
+    assert rejected(after(case), batch) < 1e-5
+
+
+@pytest.mark.parametrize("case", WINDOWED)
+def test_decodes_the_reference_tokens_behind_padding(case):
+    expected = reference(case.split(" ")[0])
+    request = compiled(after(case).ov_model).create_infer_request()
+    prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
+    assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
+
+
+@pytest.mark.parametrize("case", WINDOWED)
+def test_the_cpu_plugin_goes_on_fusing(case):
+    assert fused_attention(compiled(after(case).ov_model)) == fused_attention(compiled(before(case).ov_model)) > 0
+
+
+@pytest.mark.parametrize("case", WINDOWED)
+def test_the_windows_are_found_as_before(case):
+    blocks = [analyze_caches(make(case)).attention for make in (before, after)]
+    windows = [[(block.window, block.window_in, block.mask) for block in found] for found in blocks]
+    assert windows[0] == windows[1]
+
+
+@pytest.mark.parametrize("case", WINDOWED)
+def test_twice(case):
+    result = PassManager([WindowFromPositions()]).run(after(case)).records[0].result
+    assert isinstance(result, Unchanged)
+
+
+def test_a_model_without_windows():
+    result = PassManager([WindowFromPositions()]).run(openvino_model("llama")).records[0].result
+    assert isinstance(result, Unchanged)
+
+
+class TestRefuses:
+    def test_attention_that_is_not_fused(self):
+        model = PassManager(parse("to-openvino,expose-position-ids")).run(load(export("gemma3_text", "onnx"))).model
+        with pytest.raises(UnsupportedError, match="GP364") as caught:
+            PassManager([WindowFromPositions()]).run(model)
+        assert caught.value.hint == "run fuse-attention before it"
+
+    def test_attention_that_cannot_be_fused(self):
+        model = PassManager(parse("to-openvino,expose-position-ids")).run(load(export("gemma2", "onnx"))).model
+        with pytest.raises(UnsupportedError, match="GP364") as caught:
+            PassManager([WindowFromPositions()]).run(model)
+        assert caught.value.hint is not None
+        assert caught.value.hint.startswith("fuse-attention leaves it: ")
+
+    def test_a_window_in_a_table(self):
+        model = PassManager(parse("to-openvino,fuse-attention")).run(load(export("gpt_neo", "onnx"))).model
+        with pytest.raises(UnsupportedError, match=r"GP364.*it is no comparison"):
+            PassManager([WindowFromPositions()]).run(model)
+
+    def test_a_model_without_positions(self):
+        model = PassManager(parse("to-openvino,fuse-attention")).run(load(export("gpt_oss", "onnx"))).model
+        with pytest.raises(PreconditionError, match="GP361"):
+            PassManager([WindowFromPositions()]).run(model)

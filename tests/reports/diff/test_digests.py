@@ -1,0 +1,105 @@
+import hashlib
+import os
+import shutil
+
+import pytest
+from support.models import export
+
+from graphpass.errors import ReadError
+from graphpass.ir.model import load
+from graphpass.reports.diff import diff_models, weights
+from graphpass.storage import digests
+from graphpass.storage.digests import digests_of
+from graphpass.storage.weight_file import Place, WeightFile
+
+CONTENT = bytes(range(256)) * 9000
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "weights.bin"
+    path.write_bytes(CONTENT)
+    os.utime(path, (1, 1))
+    return path
+
+
+def places(path):
+    found = WeightFile.of(path)
+    return [Place(found, 0, 2_200_000), Place(found, 100, 0), Place(found, 5000, 70_000), Place(found, 0, 2_200_000)]
+
+
+def expected(path):
+    return {
+        place: hashlib.sha256(path.read_bytes()[place.offset : place.offset + place.length]).hexdigest()
+        for place in places(path)
+    }
+
+
+def test_digests_are_of_the_bytes(file):
+    assert digests_of(places(file)) == expected(file)
+
+
+def test_what_was_computed_is_remembered(file, memory, monkeypatch):
+    first = digests_of(places(file)[:2])
+    assert [path.suffix for path in memory.iterdir()] == [".json"]
+    monkeypatch.setattr(digests, "_computed", lambda *_: pytest.fail("read again"))
+    assert digests_of(places(file)[:2]) == first
+    with pytest.raises(pytest.fail.Exception):
+        digests_of(places(file))
+
+
+@pytest.mark.parametrize("change", ["time", "size", "file"])
+def test_what_was_computed_of_another_file_does_not_count(file, change):
+    digests_of(places(file))
+    if change == "file":
+        (file.parent / "new").write_bytes(CONTENT[::-1])
+        os.replace(file.parent / "new", file)
+    else:
+        file.write_bytes(CONTENT[::-1] + (b"more" if change == "size" else b""))
+    os.utime(file, (2, 2) if change == "time" else (1, 1))
+    assert digests_of(places(file)) == expected(file)
+
+
+def test_a_file_written_to_just_now_is_not_remembered(file, memory):
+    os.utime(file)
+    digests_of(places(file))
+    assert not memory.exists()
+
+
+def test_a_damaged_memory_is_as_none(file, memory):
+    digests_of(places(file))
+    for content in (b"", b"[]", b'{"file": 1}', b"\xff"):
+        next(memory.iterdir()).write_bytes(content)
+        assert digests_of(places(file)) == expected(file)
+
+
+def test_no_place_to_remember(file, memory):
+    memory.parent.write_text("a file")
+    assert digests_of(places(file)) == expected(file)
+
+
+def test_a_file_that_changes_meanwhile(file):
+    asked = places(file)
+    file.write_bytes(CONTENT[:100])
+    with pytest.raises(ReadError, match="GP110"):
+        digests_of(asked)
+
+
+def test_only_so_many_are_remembered(tmp_path, memory, monkeypatch):
+    monkeypatch.setattr(digests, "_REMEMBERED", 3)
+    for number in range(5):
+        path = tmp_path / str(number)
+        path.write_bytes(CONTENT)
+        os.utime(path, (1, 1))
+        digests_of(places(path))
+    assert len(list(memory.iterdir())) == 3
+
+
+def test_weights_are_read_only_where_nothing_else_tells(tmp_path, monkeypatch):
+    """The same bytes of the same file, and weights of other sizes, need no reading."""
+    asked = []
+    monkeypatch.setattr(weights, "digests_of", lambda places: asked.extend(places) or {})
+    source = shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
+    diff_models(load(source), load(source))
+    diff_models(load(source), load(export("llama", "ov-stateful-int8")))
+    assert asked == []

@@ -1,0 +1,93 @@
+"""The HTML report: complete, self-contained, the same every time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from support.models import export, fixtures
+
+import graphpass
+from graphpass.reports import render
+from graphpass.reports.flow import flow_of
+from graphpass.reports.layers import group_layers, ranges
+
+MODELS = sorted(
+    file
+    for folder in sorted(fixtures().glob("*/*"))
+    for file in [*folder.glob("*.onnx"), *folder.glob("*.xml")]
+    if "tokenizer" not in file.name
+)
+
+
+def page(model, title="a model"):
+    return render(model, graphpass.analyze_caches(model), title)
+
+
+@pytest.mark.parametrize("file", MODELS, ids=lambda file: f"{file.parent.parent.name}-{file.parent.name}-{file.stem}")
+def test_tells_everything_of_every_export(file):
+    model = graphpass.load(file)
+    inventory = graphpass.analyze_caches(model)
+    made = page(model)
+    assert made == page(graphpass.load(file))
+    for cache in inventory.caches:
+        assert cache.name in made
+    shown = {int(number) for number in re.findall(r'data-cache="(\d+)"', made)}
+    evidence = {int(number) for number in re.findall(r'<details id="cache-(\d+)"', made)}
+    assert shown <= evidence == set(range(len(inventory.caches)))
+    assert not re.search(r"(src|href)=|https?:|@import|url\(", made), "the page asks for something outside itself"
+
+
+def test_layers_that_are_alike_are_shown_once():
+    model = graphpass.load(export("llama_12l", "onnx"))
+    (group,) = group_layers(model, graphpass.analyze_caches(model))
+    assert group.layers == tuple(range(12))
+    assert [cache.role for cache, _ in group.lanes] == ["key", "value"]
+    assert len(group.members) == 24
+    assert "Layers 0-11" in page(model)
+
+
+def test_alternating_layers_fold_too():
+    model = graphpass.load(export("lfm2", "ov-stateful"))
+    assert [group.layers for group in group_layers(model, graphpass.analyze_caches(model))] == [(0, 2), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "cache", "update", "reading"),
+    [
+        (
+            "llama",
+            "ov-stateful",
+            0,
+            "ReadValue Gather Concat Assign",
+            "Unsqueeze Broadcast Reshape ScaledDotProductAttention",
+        ),
+        ("gpt2", "onnx", 0, "Parameter Concat Result", "Transpose Multiply MatMul Add Softmax"),
+        ("gpt2", "onnx", 1, "Parameter Concat Result", "MatMul"),
+        ("llama", "onnx-genai", 0, "Parameter GroupQueryAttention Result", ""),
+        ("lfm2", "ov-stateless", 0, "Parameter Concat Slice Broadcast Result", ""),
+    ],
+)
+def test_way_of_a_cache(model, variant, cache, update, reading):
+    loaded = graphpass.load(export(model, variant))
+    inventory = graphpass.analyze_caches(loaded)
+    flow = flow_of(loaded, inventory, inventory.caches[cache])
+    assert " ".join(stop.op for stop in flow.update) == update
+    assert " ".join(stop.op for stop in flow.reading) == reading
+
+
+def test_names_are_text_whatever_they_hold():
+    model = graphpass.load(export("llama", "onnx"))
+    inventory = graphpass.analyze_caches(model)
+    hostile = replace(inventory.caches[0], evidence=("<script>alert(1)</script>",))
+    made = render(model, replace(inventory, caches=(hostile, *inventory.caches[1:])), '"><img onerror=x>')
+    assert "<script>alert" not in made
+    assert "<img" not in made
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 5, 7, 8), "0-2, 5, 7-8"), ((0, 2, 4), "0, 2, 4")]
+)
+def test_ranges(numbers, text):
+    assert ranges(numbers) == text

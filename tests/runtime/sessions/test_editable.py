@@ -1,0 +1,36 @@
+"""Caches that edits would leave in no known state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import AttentionBlock, Axes, Cache, Inventory
+from graphpass.runtime.sessions.editable import check_editable
+
+KEY = Cache("k", "kv", "key", 0, Axes(0, 1, 2, 3), (None, 2, None, 16), "f32", "k", "present")
+VALUE = replace(KEY, name="v", role="value", read="v")
+BLOCK = AttentionBlock("attention", "ScaledDotProductAttention", "k", "v")
+INVENTORY = Inventory(stateful=True, caches=(KEY, VALUE), attention=(BLOCK,))
+
+
+def test_caches_that_grow_are_edited() -> None:
+    check_editable(INVENTORY)
+    check_editable(replace(INVENTORY, attention=(replace(BLOCK, window=8, window_in="mask"),)))
+
+
+@pytest.mark.parametrize(
+    "inventory",
+    [
+        replace(INVENTORY, attention=(replace(BLOCK, window=8, window_in="state"),)),
+        replace(INVENTORY, caches=(replace(KEY, kind="unknown"),)),
+        replace(INVENTORY, caches=(replace(KEY, shape=(None, 2, 128, 16)),)),
+        replace(INVENTORY, caches=(replace(KEY, axes=Axes(0, 1, None, 3)),)),
+    ],
+)
+def test_others_are_refused(inventory: Inventory) -> None:
+    with pytest.raises(UnsupportedError, match="cannot edit cache k") as caught:
+        check_editable(inventory)
+    assert caught.value.id == "GP370"

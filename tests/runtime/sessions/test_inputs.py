@@ -1,0 +1,109 @@
+"""What each input is fed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphpass.analysis.caches.stepping import Stepping
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.model import Port
+from graphpass.runtime.sessions.inputs import InputPlan, Step
+
+NONE = Inventory(stateful=False, caches=())
+KV = Inventory(
+    stateful=False,
+    caches=(Cache("past", "kv", "key", 0, Axes(0, 1, 2, 3), (None, 2, None, 16), "f32", "past", "present"),),
+)
+CONV = Inventory(
+    stateful=True, caches=(Cache("conv", "linear", "conv", 0, Axes(0), (None, 64, 4), "f32", "read", "write"),)
+)
+IDS = Port("input_ids", (None, None), "i64")
+
+#: Two sequences with three past positions, the second one padded, and two new tokens.
+STEP = Step(
+    input_ids=np.array([[7, 8], [9, 4]]),
+    attention_mask=np.array([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]]),
+    position_ids=np.array([[3, 4], [1, 2]]),
+    past=3,
+)
+
+
+def feed(port: Port, inventory: Inventory = NONE) -> np.ndarray:
+    return InputPlan([IDS, port], inventory).feeds(STEP)[port.name]
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"),
+    [
+        (Port("attention_mask", (None, None), "f32"), STEP.attention_mask.astype(np.float32)),
+        (Port("attention_mask", None, "boolean"), STEP.attention_mask.astype(np.bool_)),
+        (Port("position_ids", ("batch", "length"), "i32"), STEP.position_ids.astype(np.int32)),
+        (Port("token_type_ids", (None, None), "i64"), np.zeros((2, 2), np.int64)),
+        (Port("cache_position", (None,), "i64"), np.array([3, 4])),
+        (Port("beam_idx", (None,), "i32"), np.array([0, 1], np.int32)),
+        (Port("src_idx", (None,), "i32"), np.zeros(0, np.int32)),
+        (Port("dst_idx", (None, 2, None, 16), "i32"), np.zeros((2, 2, 0, 16), np.int32)),
+        (Port("dst_idx.1", (1, "heads", None, 24), "i32"), np.zeros((1, 0, 0, 24), np.int32)),
+        (Port("dst_idx", (None,), "i32"), np.zeros(0, np.int32)),
+    ],
+)
+def test_feeds_what_the_input_declares(port: Port, expected: np.ndarray) -> None:
+    fed = feed(port)
+    assert fed.dtype == expected.dtype
+    np.testing.assert_array_equal(fed, expected)
+
+
+def test_caches_that_are_inputs_are_left_to_the_session() -> None:
+    past = Port("past", (None, 2, None, 16), "f32")
+    assert set(InputPlan([IDS, past], KV).feeds(STEP)) == {"input_ids"}
+
+
+def test_without_growing_caches_the_mask_covers_the_new_tokens_only() -> None:
+    np.testing.assert_array_equal(feed(Port("attention_mask", (None, None), "i64"), CONV), np.ones((2, 2)))
+
+
+def test_a_mask_of_the_new_tokens_beside_a_cache_that_grows() -> None:
+    mask = Port("attention_mask", (None, None), "i64")
+    plan = InputPlan([IDS, mask], KV, Stepping(masks_new_tokens=True))
+    np.testing.assert_array_equal(plan.feeds(STEP)["attention_mask"], np.ones((2, 2)))
+    assert not plan.takes_mask
+    assert InputPlan([IDS, mask], KV).takes_mask
+
+
+def test_convolution_windows_are_told_their_slots() -> None:
+    plan = InputPlan([IDS, Port("cache_position", (None,), "i64")], CONV, Stepping(one_by_one=True))
+    prefill = Step(STEP.input_ids, np.ones((2, 2), np.int64), STEP.position_ids, past=0)
+    np.testing.assert_array_equal(plan.feeds(prefill)["cache_position"], [0, 1, 2, 3])
+    np.testing.assert_array_equal(plan.feeds(STEP)["cache_position"], [3])
+    assert plan.tokens_at_once(past=0, length=5) == 5
+    assert plan.tokens_at_once(past=5, length=2) == 1
+
+
+@pytest.mark.parametrize(
+    ("port", "words"),
+    [
+        (Port("pixel_values", (None, 3, 224, 224), "f32"), "pixel_values [?, 3, 224, 224]"),
+        (Port("position_ids", (3, None, None), "i64"), "position_ids [3, ?, ?]"),
+        (Port("attention_mask", (None, 1, None, None), "f32"), "attention_mask [?, 1, ?, ?]"),
+        (Port("inputs_embeds", None, "f32"), "inputs_embeds [...]"),
+        (Port("attention_mask", (None, None), "bf16"), "attention_mask is of type bf16"),
+    ],
+)
+def test_refuses_what_it_cannot_feed(port: Port, words: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        InputPlan([IDS, port], NONE)
+    assert caught.value.id == "GP320"
+    assert words in caught.value.message
+
+
+def test_refuses_slots_of_a_window_it_does_not_know() -> None:
+    recurrent = Cache("ssm", "linear", "recurrent", 0, Axes(0), (None, 64, 8), "f32", "read", "write")
+    with pytest.raises(UnsupportedError, match="cache_position"):
+        InputPlan([IDS, Port("cache_position", (None,), "i64")], Inventory(True, (recurrent,)))
+
+
+def test_refuses_a_model_without_tokens() -> None:
+    with pytest.raises(UnsupportedError, match="token ids"):
+        InputPlan([Port("attention_mask", (None, None), "i64")], NONE)
