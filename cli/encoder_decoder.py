@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from graphpass.artifacts.encoder_decoder import EncoderDecoder
     from graphpass.engine.manager import PipelineResult
+    from graphpass.engine.target import Target
     from graphpass.ir.model import Model
-    from graphpass.targets.base import Target
 
     from .console import Console
     from .job import Job

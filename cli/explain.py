@@ -9,7 +9,7 @@ import click
 from .console import Console, columns, pass_console, talk_options
 
 if TYPE_CHECKING:
-    from graphpass.engine.manager import Pass
+    from graphpass.engine.passes import Pass
 
 
 @click.command("explain")

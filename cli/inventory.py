@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from graphpass.ir.cache import Axes, Cache, Inventory
-    from graphpass.ir.model import Dimension, Model
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension
     from graphpass.targets.consumers import View
 
 __all__ = ["as_text", "in_short", "runs_with"]
@@ -81,9 +82,9 @@ def _heading(word: str, plain: int, caches: int) -> str:
 
 def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
     """The layout of each cache that grows, by name, where it is told and is not the common one."""
+    from graphpass.analysis.caches.parts import packed_caches, told_layout
     from graphpass.errors import UnsupportedError
     from graphpass.ir.layout import layout_of
-    from graphpass.passes.caches.unpacking import packed_caches, told_layout
 
     packed = set(packed_caches(inventory))
     found: dict[str, str] = {}

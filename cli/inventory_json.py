@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Dimension, Model, Port
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension, Port
     from graphpass.targets.consumers import View
 
 __all__ = ["as_json"]

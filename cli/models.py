@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from graphpass.errors import UsageError
+from graphpass.io import find_model, load, models_in
 from graphpass.ir.declaration import parse_declaration
-from graphpass.ir.model import find_model, load, models_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ def _locate(path: Path) -> Path:
     """The model file that ``path`` means; asks at a terminal where a folder holds several.
 
     Raises:
-        ReadError: As `graphpass.ir.model.find_model`.
+        ReadError: As `graphpass.io.find_model`.
         UsageError: GP201, several models and nobody to ask.
     """
     try:
@@ -56,7 +56,7 @@ def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Mo
         declared: What the user says of caches, as `cache_option` gives it.
 
     Raises:
-        ReadError: As `graphpass.ir.model.load`.
+        ReadError: As `graphpass.io.load`.
         UsageError: As `_locate`; GP218, what is said of a cache does not say what it is.
     """
     said = {declaration.name: declaration for declaration in map(parse_declaration, declared)}

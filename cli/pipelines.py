@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from graphpass.engine.instrumentation import (
-    DumpDir,
-    Instrumentation,
-    PrintChanged,
-    Progress,
-    Statistics,
-    Timing,
-    VerifyEach,
-)
+from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged, Progress, Statistics, Timing
 from graphpass.errors import UnsupportedError, VerificationError
+from graphpass.verify.each import VerifyEach
 
 from .console import Console, columns
 from .paths import PATH
@@ -27,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from graphpass.engine.manager import Pass, PipelineResult
+    from graphpass.engine.manager import PipelineResult
+    from graphpass.engine.passes import Pass
     from graphpass.ir.model import Model
     from graphpass.verify import Comparison
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from graphpass.engine.manager import Pass, PassRecord
+    from graphpass.engine.manager import PassRecord
+    from graphpass.engine.passes import Pass
     from graphpass.io import Written
     from graphpass.ir.model import Model
 

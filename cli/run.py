@@ -14,8 +14,9 @@ from .pipelines import prove, run_pipeline
 from .results import Result, refuse_input
 
 if TYPE_CHECKING:
-    from graphpass.engine.manager import Pass
-    from graphpass.ir.model import Dialect, Model
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dialect
 
 #: What a model file is called in a folder.
 _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}

@@ -13,7 +13,7 @@ from .pipelines import run_pipeline
 from .results import files_told, refuse_input, tell
 
 if TYPE_CHECKING:
-    from graphpass.ir.model import Dialect
+    from graphpass.ir.types import Dialect
 
 
 @click.command("split")

@@ -10,17 +10,8 @@
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.instrumentation import Instrumentation
-from graphpass.engine.manager import (
-    Changed,
-    Condition,
-    Pass,
-    PassManager,
-    PassRecord,
-    PassResult,
-    PipelineResult,
-    Skipped,
-    Unchanged,
-)
+from graphpass.engine.manager import PassManager, PassRecord, PipelineResult
+from graphpass.engine.passes import Changed, Condition, Pass, PassResult, Skipped, Unchanged
 from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
 from graphpass.engine.registry import get_pass, get_target, pass_names, register, target_names
 from graphpass.errors import (
@@ -33,8 +24,10 @@ from graphpass.errors import (
     VerificationError,
     WriteError,
 )
+from graphpass.io import load, save
 from graphpass.ir.cache import AttentionBlock, Axes, Cache, Inventory
-from graphpass.ir.model import Model, Port, load, save
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port
 
 __all__ = [
     "AttentionBlock",

@@ -1,25 +1,167 @@
-"""Writes a model: staged, read back, then moved to its place."""
+"""Find, load and save models: the one module that knows both dialects."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
-from graphpass.errors import GraphpassError, UsageError, WriteError
-from graphpass.ir.model import Dialect, Dimension, Model, Port, load
-from graphpass.passes.lower.lowerings import lowering_hint, lowerings
+from graphpass.dialects.openvino.frontend import lowering_hint, lowerings
+from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dialect, Dimension, Port
 from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["Weights", "Written", "check_destination", "is_same_place", "stage_model", "write_model"]
+__all__ = [
+    "Weights",
+    "Written",
+    "check_destination",
+    "find_model",
+    "is_same_place",
+    "load",
+    "models_in",
+    "save",
+    "stage_model",
+    "write_model",
+]
 
 Weights = Literal["auto", "share", "copy"]
 """How weights get beside a result; see `stage_model`."""
 
+
+#: Models that stand beside a language model and are never meant by the folder they lie in.
+_COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
+
+#: Endings of weights without a graph.
+_CHECKPOINTS = frozenset({".safetensors", ".gguf", ".pt", ".pth"})
+
+_EXPORT = "export the checkpoint first: optimum-cli export onnx, or optimum-cli export openvino"
+
 _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
+
+
+def find_model(path: str | Path) -> Path:
+    """The model file that ``path`` means.
+
+    Args:
+        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+
+    Returns:
+        The file.
+
+    Raises:
+        ReadError: GP101 nothing there; GP102 neither ``.onnx`` nor ``.xml``; GP103 a folder without a model.
+        UsageError: GP201 a folder with several models.
+    """
+    path = Path(path)
+    try:
+        return _found(path)
+    except FileNotFoundError as error:
+        raise ReadError("GP101", f"{path} does not exist", _did_you_mean(path)) from error
+    except OSError as error:
+        hint = "let this user read it, and the folders in which it lies"
+        raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}", hint) from error
+
+
+def _found(path: Path) -> Path:
+    path.stat()
+    if path.is_file():
+        if not _is_graph(path):
+            raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", _instead_of_file(path))
+        return path
+    if not path.is_dir():
+        raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
+    found = models_in(path)
+    if not found:
+        raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        raise UsageError(
+            "GP201", f"{path} holds several models: {names}", "name one of them, for example " + str(found[0])
+        )
+    return found[0]
+
+
+def models_in(folder: Path) -> list[Path]:
+    """The model files directly in ``folder``, sorted by name; tokenizer models do not count."""
+    return sorted(
+        file for file in folder.iterdir() if _is_graph(file) and file.name not in _COMPANION_MODELS and file.is_file()
+    )
+
+
+def _is_graph(file: Path) -> bool:
+    return file.suffix.lower() in {".onnx", ".xml"}
+
+
+def _did_you_mean(path: Path) -> str:
+    """What to do where there is no ``path``."""
+    near: list[str] = []
+    with contextlib.suppress(OSError):
+        near = difflib.get_close_matches(path.name, sorted(file.name for file in path.parent.iterdir()), n=1)
+    return (
+        f"did you mean {path.parent / near[0]}?" if near else "name an .onnx or .xml file, or a folder that holds one"
+    )
+
+
+def _instead_of_file(file: Path) -> str:
+    """What to do with a file that is no graph: to name the graph whose weights it holds, or to export a checkpoint."""
+    graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
+    if graph is not None and _is_graph(graph):
+        return f"name the graph that reads it: {graph}"
+    return _EXPORT if file.suffix.lower() in _CHECKPOINTS else "name the model file itself"
+
+
+def _instead_of_folder(folder: Path) -> str:
+    """What to do with a folder that holds no model: to name one below it, or to export a checkpoint."""
+    below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
+    if below:
+        return f"name one of the folders in it that do: {', '.join(map(str, below))}"
+    if any(file.suffix.lower() in _CHECKPOINTS for file in folder.iterdir()):
+        return _EXPORT
+    return "name the model file, or the folder in which it lies"
+
+
+def load(path: str | Path) -> Model:
+    """Read a model.
+
+    Args:
+        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+
+    Returns:
+        An `OnnxModel` or an `OpenVINOModel`. Weights are not read until something asks for their values.
+
+    Raises:
+        ReadError: The file is missing, damaged, or of no known format (GP101 to GP107).
+        UsageError: GP201, a folder with several models.
+    """
+    file = find_model(path)
+    if file.suffix.lower() == ".onnx":
+        from graphpass.dialects.onnx.model import OnnxModel
+
+        return OnnxModel.load(file)
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    return OpenVINOModel.load(file)
+
+
+def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
+    """Write a model, weights untouched, all files or none.
+
+    Args:
+        model: What to write.
+        path: The ``.onnx`` or ``.xml`` file to write; weights go beside it.
+        weights: How they get there; see `stage_model`.
+
+    Raises:
+        ReadError: GP110, the weights changed since the model was read.
+        UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input; GP230
+            the weights cannot be shared.
+        WriteError: GP501, the file system's words; GP504, another process writes there.
+    """
+    write_model(model, Path(path), weights=weights)
 
 
 @dataclass(frozen=True, slots=True)

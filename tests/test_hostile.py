@@ -19,7 +19,7 @@ from graphpass.analysis.shapes.estimated import infer_sizes
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.ir.model import load, save
+from graphpass.io import load, save
 from graphpass.reports.diff import diff_models
 
 

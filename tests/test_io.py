@@ -6,7 +6,7 @@ from support.models import export
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.errors import ReadError, UsageError
-from graphpass.ir.model import find_model, load, save
+from graphpass.io import find_model, load, save
 
 
 def test_load_picks_the_dialect():

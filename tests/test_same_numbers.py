@@ -14,8 +14,7 @@ from support.models import export, reference
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
-from graphpass.io import write_model
-from graphpass.ir.model import load
+from graphpass.io import load, write_model
 from graphpass.runtime import open_session
 
 STATEFUL = "fuse-attention,make-stateful"

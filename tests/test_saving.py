@@ -18,8 +18,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import external_files, is_external, tensors
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.errors import UsageError, WriteError
-from graphpass.io import check_destination, stage_model, write_model
-from graphpass.ir.model import load
+from graphpass.io import check_destination, load, stage_model, write_model
 from graphpass.storage.staging import staging
 
 ONNX = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.onnx"))

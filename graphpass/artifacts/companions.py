@@ -10,7 +10,7 @@ from graphpass.errors import ReadError
 from graphpass.storage.weight_file import lies_with
 
 if TYPE_CHECKING:
-    from graphpass.ir.model import Dialect
+    from graphpass.ir.types import Dialect
 
 __all__ = ["companions", "copy_companions"]
 

@@ -48,7 +48,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     """
     try:
         names = {file.name for file in path.iterdir()}
-    except OSError:  # `graphpass.ir.model.find_model` says why
+    except OSError:  # `graphpass.io.find_model` says why
         return None
     found = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
     if names.issuperset(_BUILDER):
@@ -96,6 +96,6 @@ _FORMS = (("", ".onnx"), ("openvino_", ".xml"))
 
 
 def _is_stateful(decoder: Path) -> bool:
-    from graphpass.ir.model import load
+    from graphpass.io import load
 
     return any(True for _ in load(decoder).graph.of_op("ReadValue"))

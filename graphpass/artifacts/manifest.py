@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from graphpass.artifacts.companions import companions
-from graphpass.engine.manager import Changed, Skipped
+from graphpass.engine.passes import Changed, Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from graphpass.engine.manager import Pass, PassRecord
+    from graphpass.engine.manager import PassRecord
+    from graphpass.engine.passes import Pass
     from graphpass.ir.model import Model
 
 __all__ = ["describe", "graphs_of", "manifest_of", "stale", "write_manifest"]

@@ -11,9 +11,10 @@ from graphpass.ir.positions import check_positions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from graphpass.engine.manager import Pass
+    from graphpass.engine.passes import Pass
     from graphpass.io import Weights, Written
-    from graphpass.ir.model import Dialect, Model
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dialect
 
 __all__ = ["Split", "stage_split", "verify_split"]
 
@@ -109,8 +110,7 @@ def stage_split(
         WriteError: As `stage_model`.
     """
     from graphpass.engine.manager import PassManager
-    from graphpass.io import Written, stage_model
-    from graphpass.ir.model import load
+    from graphpass.io import Written, load, stage_model
 
     suffix = ".onnx" if prepared.dialect == "onnx" else ".xml"
     base = folder / f"{_BASE}{suffix}"

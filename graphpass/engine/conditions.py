@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import is_stateful
-from graphpass.engine.manager import Condition
+from graphpass.engine.passes import Condition
 from graphpass.ir.bodies import inlined
 from graphpass.ir.model import Model
 

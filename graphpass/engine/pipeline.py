@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from graphpass.engine.manager import Pass
+    from graphpass.engine.passes import Pass
+    from graphpass.engine.target import Target
     from graphpass.ir.model import Model
-    from graphpass.targets.base import Target
 
 Made = TypeVar("Made")
 

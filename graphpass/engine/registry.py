@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib import metadata
 
-    from graphpass.engine.manager import Pass
-    from graphpass.targets.base import Target
+    from graphpass.engine.passes import Pass
+    from graphpass.engine.target import Target
 
 __all__ = ["distributions", "get_pass", "get_target", "pass_names", "register", "target_class", "target_names"]
 
@@ -96,13 +96,13 @@ class _Kind(Generic[Class]):
 
 
 def _pass_base() -> type:
-    from graphpass.engine.manager import Pass
+    from graphpass.engine.passes import Pass
 
     return Pass
 
 
 def _target_base() -> type:
-    from graphpass.targets.base import Target
+    from graphpass.engine.target import Target
 
     return Target
 

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from graphpass.ir.model import Model, Port
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph
@@ -76,16 +77,11 @@ class _Inlined(Model):
     def validate(self) -> None:
         self._model.validate()
 
-    def build_graph(self) -> Graph:
-        from graphpass.dialects.onnx import graph as onnx_graph
-        from graphpass.dialects.onnx.model import OnnxModel
-        from graphpass.dialects.openvino import graph as openvino_graph
-        from graphpass.dialects.openvino.model import OpenVINOModel
+    def build_graph(self, *, inline: bool = True) -> Graph:  # noqa: ARG002 - bodies stand beside the rest, always
+        return self._model.build_graph(inline=True)
 
-        if isinstance(self._model, OnnxModel):
-            return onnx_graph.build(self._model, inline=True)
-        assert isinstance(self._model, OpenVINOModel)
-        return openvino_graph.build(self._model, inline=True)
+    def rewriter(self) -> NoReturn:
+        self._refuse()
 
     def read_note(self, key: str) -> str | None:
         return self._model.read_note(key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from graphpass.ir.model import Dimension
+    from graphpass.ir.types import Dimension
 
 __all__ = [
     "AttentionBlock",

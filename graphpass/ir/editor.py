@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from graphpass.ir.graph import Node, Value
-    from graphpass.ir.model import Model
 
-__all__ = ["Editor", "Handle", "editor_of"]
+__all__ = ["Editor", "Handle"]
 
 Handle: TypeAlias = Any
 """A tensor of the native graph: an `openvino.Output`, or a name."""
@@ -118,18 +117,3 @@ class Editor(ABC):
     @abstractmethod
     def count(self, op: str) -> int:
         """How many nodes of this ONNX or OpenVINO operator the graph has, bodies aside."""
-
-
-def editor_of(model: Model) -> Editor:
-    """An editor of ``model``, whose `Model.graph` stays as it is until the model is marked as edited."""
-    if model.dialect == "onnx":
-        from graphpass.dialects.onnx.editor import OnnxEditor
-        from graphpass.dialects.onnx.model import OnnxModel
-
-        assert isinstance(model, OnnxModel)
-        return OnnxEditor(model)
-    from graphpass.dialects.openvino.editor import OpenVINOEditor
-    from graphpass.dialects.openvino.model import OpenVINOModel
-
-    assert isinstance(model, OpenVINOModel)
-    return OpenVINOEditor(model)

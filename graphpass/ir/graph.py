@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from graphpass.ir.model import Dimension
+from graphpass.ir.types import Dimension
 
 if TYPE_CHECKING:
     import networkx
@@ -68,6 +68,12 @@ class Node:
     outputs: tuple[Value, ...]
     attributes: Mapping[str, Any] = field(compare=False)
     native: Any = field(compare=False, repr=False)
+
+    def source(self, port: int = 0) -> Value:
+        """Return input ``port``, which is not omitted."""
+        value = self.inputs[port]
+        assert value is not None
+        return value
 
     @property
     def called(self) -> str:

@@ -1,57 +1,28 @@
-"""`Model`: one interface over ONNX and OpenVINO models, and the functions that read and write them."""
+"""`Model`: one interface over ONNX and OpenVINO models."""
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from graphpass.errors import GraphpassError, ReadError, UsageError
+from graphpass.errors import GraphpassError
 from graphpass.ir.declaration import declarations_from, note_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
     from typing_extensions import Self
 
-    from graphpass.io import Weights
     from graphpass.ir.declaration import Declaration
+    from graphpass.ir.editor import Editor
     from graphpass.ir.graph import Graph
+    from graphpass.ir.types import Dialect, Port
     from graphpass.storage.weight_file import WeightFile
 
-__all__ = ["Dialect", "Dimension", "Model", "Port", "find_model", "load", "save"]
-
-Dialect = Literal["onnx", "openvino"]
-
-Dimension = int | str | None
-"""One dimension: its size, the name of a symbol, or ``None`` where nothing is known."""
+__all__ = ["Model"]
 
 Analysis = TypeVar("Analysis")
-
-#: Models that stand beside a language model and are never meant by the folder they lie in.
-_COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
-
-#: Endings of weights without a graph.
-_CHECKPOINTS = frozenset({".safetensors", ".gguf", ".pt", ".pth"})
-
-_EXPORT = "export the checkpoint first: optimum-cli export onnx, or optimum-cli export openvino"
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One input or output of a model.
-
-    Attributes:
-        name: The name by which a runtime addresses it.
-        shape: One entry a dimension; ``None`` where the rank is unknown.
-        element_type: OpenVINO's short name: ``"f32"``, ``"i64"``, ``"boolean"`` ...
-    """
-
-    name: str
-    shape: tuple[Dimension, ...] | None
-    element_type: str
 
 
 class Model(ABC):
@@ -128,8 +99,17 @@ class Model(ABC):
         self.mark_edited()
 
     @abstractmethod
-    def build_graph(self) -> Graph:
-        """A new dialect-neutral view of the native graph; see `Model.graph` for the cached one."""
+    def build_graph(self, *, inline: bool = False) -> Graph:
+        """Build a dialect-neutral view of the native graph; `Model.graph` is the cached one.
+
+        Args:
+            inline: Whether the nodes in bodies stand beside the others, as `graphpass.ir.bodies` describes; otherwise a
+                node with bodies is one node.
+        """
+
+    @abstractmethod
+    def rewriter(self) -> Editor:
+        """Start to edit the model; `Model.graph` stays as it is until the model is marked as edited."""
 
     @property
     def graph(self) -> Graph:
@@ -161,126 +141,3 @@ class Model(ABC):
 
 def _graph_of(model: Model) -> Graph:
     return model.build_graph()
-
-
-def find_model(path: str | Path) -> Path:
-    """The model file that ``path`` means.
-
-    Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
-
-    Returns:
-        The file.
-
-    Raises:
-        ReadError: GP101 nothing there; GP102 neither ``.onnx`` nor ``.xml``; GP103 a folder without a model.
-        UsageError: GP201 a folder with several models.
-    """
-    path = Path(path)
-    try:
-        return _found(path)
-    except FileNotFoundError as error:
-        raise ReadError("GP101", f"{path} does not exist", _did_you_mean(path)) from error
-    except OSError as error:
-        hint = "let this user read it, and the folders in which it lies"
-        raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}", hint) from error
-
-
-def _found(path: Path) -> Path:
-    path.stat()
-    if path.is_file():
-        if not _is_graph(path):
-            raise ReadError("GP102", f"{path} is neither an .onnx nor an .xml file", _instead_of_file(path))
-        return path
-    if not path.is_dir():
-        raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
-    found = models_in(path)
-    if not found:
-        raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found)
-        raise UsageError(
-            "GP201", f"{path} holds several models: {names}", "name one of them, for example " + str(found[0])
-        )
-    return found[0]
-
-
-def models_in(folder: Path) -> list[Path]:
-    """The model files directly in ``folder``, sorted by name; tokenizer models do not count."""
-    return sorted(
-        file for file in folder.iterdir() if _is_graph(file) and file.name not in _COMPANION_MODELS and file.is_file()
-    )
-
-
-def _is_graph(file: Path) -> bool:
-    return file.suffix.lower() in {".onnx", ".xml"}
-
-
-def _did_you_mean(path: Path) -> str:
-    """What to do where there is no ``path``."""
-    near: list[str] = []
-    with contextlib.suppress(OSError):
-        near = difflib.get_close_matches(path.name, sorted(file.name for file in path.parent.iterdir()), n=1)
-    return (
-        f"did you mean {path.parent / near[0]}?" if near else "name an .onnx or .xml file, or a folder that holds one"
-    )
-
-
-def _instead_of_file(file: Path) -> str:
-    """What to do with a file that is no graph: to name the graph whose weights it holds, or to export a checkpoint."""
-    graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
-    if graph is not None and _is_graph(graph):
-        return f"name the graph that reads it: {graph}"
-    return _EXPORT if file.suffix.lower() in _CHECKPOINTS else "name the model file itself"
-
-
-def _instead_of_folder(folder: Path) -> str:
-    """What to do with a folder that holds no model: to name one below it, or to export a checkpoint."""
-    below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
-    if below:
-        return f"name one of the folders in it that do: {', '.join(map(str, below))}"
-    if any(file.suffix.lower() in _CHECKPOINTS for file in folder.iterdir()):
-        return _EXPORT
-    return "name the model file, or the folder in which it lies"
-
-
-def load(path: str | Path) -> Model:
-    """Read a model.
-
-    Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
-
-    Returns:
-        An `OnnxModel` or an `OpenVINOModel`. Weights are not read until something asks for their values.
-
-    Raises:
-        ReadError: The file is missing, damaged, or of no known format (GP101 to GP107).
-        UsageError: GP201, a folder with several models.
-    """
-    file = find_model(path)
-    if file.suffix.lower() == ".onnx":
-        from graphpass.dialects.onnx.model import OnnxModel
-
-        return OnnxModel.load(file)
-    from graphpass.dialects.openvino.model import OpenVINOModel
-
-    return OpenVINOModel.load(file)
-
-
-def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
-    """Write a model, weights untouched, all files or none.
-
-    Args:
-        model: What to write.
-        path: The ``.onnx`` or ``.xml`` file to write; weights go beside it.
-        weights: How they get there; see `graphpass.io.stage_model`.
-
-    Raises:
-        ReadError: GP110, the weights changed since the model was read.
-        UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input; GP230
-            the weights cannot be shared.
-        WriteError: GP501, the file system's words; GP504, another process writes there.
-    """
-    from graphpass.io import write_model
-
-    write_model(model, Path(path), weights=weights)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from graphpass.dialects.openvino.frontend import lowerings
 from graphpass.engine.conditions import ONNX, OPENVINO, STATEFUL
-from graphpass.errors import PassFailedError, UnsupportedError, UsageError
-from graphpass.passes.lower.lowerings import lowerings
+from graphpass.engine.target import Target
+from graphpass.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from graphpass.engine.manager import Condition, Pass
+    from graphpass.engine.passes import Condition, Pass
     from graphpass.ir.model import Model
 
-__all__ = ["CPU", "GPU", "NPU", "ORT", "Paged", "Target"]
-
-_SEQ2SEQ_HINT = "targets cpu and gpu take them"
+__all__ = ["CPU", "GPU", "NPU", "ORT", "Paged"]
 
 #: The input that decides between a decoder for the first step and one for all others, in files that hold both.
 _SWITCH = "use_cache_branch"
@@ -32,74 +30,6 @@ START_AGAIN = "to go back, start again: NPUW keeps no earlier states"
 
 #: Inputs by which passes let a caller edit caches, and see or take back steps.
 EDITING_INPUTS = frozenset({"src_idx", "dst_idx", "past_len", "tree_mask", "steps_back"})
-
-
-@dataclass(frozen=True)
-class Target(ABC):
-    """A runtime and device that models are made for. Registered under entry point group ``graphpass.targets``.
-
-    Subclasses are frozen dataclasses; their fields are the target's options, as those of a pass are:
-    ``--target gpu{cache=reorder}``.
-
-    Attributes:
-        name: What ``--target`` calls it.
-        description: One line for people.
-        output_file: What its model file is called.
-        contract: What holds for every model made for it.
-    """
-
-    name: ClassVar[str]
-    description: ClassVar[str]
-    output_file: ClassVar[str]
-    contract: ClassVar[tuple[Condition, ...]] = ()
-
-    @abstractmethod
-    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """The passes that make ``model`` fit.
-
-        Args:
-            model: What is to be converted; it is only looked at.
-
-        Returns:
-            The passes. They refuse a model that they cannot take, when they run.
-        """
-
-    @property
-    def gives_up_fusion(self) -> bool:
-        """Whether what was asked for costs what runtimes fuse, so that the result need not be fused."""
-        return False
-
-    def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:  # noqa: ARG002
-        """The passes that make the encoder beside a decoder fit; see `pipeline`.
-
-        Raises:
-            UsageError: GP226, models of an encoder and a decoder are not made for this target.
-        """
-        raise UsageError("GP226", f"target {self.name} takes no models of an encoder and a decoder", _SEQ2SEQ_HINT)
-
-    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
-        """The passes that make a decoder beside an encoder fit; see `pipeline`.
-
-        Args:
-            model: The decoder for all steps but the first, or for all.
-            first: The file of the decoder for the first step, where there is another.
-
-        Raises:
-            UsageError: GP226, models of an encoder and a decoder are not made for this target.
-        """
-        raise UsageError("GP226", f"target {self.name} takes no models of an encoder and a decoder", _SEQ2SEQ_HINT)
-
-    def check(self, model: Model) -> None:
-        """Check the contract.
-
-        Raises:
-            PassFailedError: GP405, with the part of the contract that does not hold.
-        """
-        for condition in self.contract:
-            if missing := condition.missing(model):
-                raise PassFailedError(
-                    "GP405", f"target {self.name} needs {condition.name!r}, but {missing}", condition.hint
-                )
 
 
 @dataclass(frozen=True)
@@ -147,10 +77,10 @@ class _StatefulIR(Target):
         from graphpass.analysis.caches.inventory import analyze_caches
         from graphpass.analysis.caches.packed import flat_caches
         from graphpass.analysis.caches.padding import absorbs_padding
+        from graphpass.analysis.caches.parts import packed_caches
         from graphpass.analysis.caches.stepping import find_stepping
         from graphpass.dialects.openvino.model import check_trim
         from graphpass.engine.pipeline import parse
-        from graphpass.passes.caches.unpacking import packed_caches
 
         if not self.takes_begin_one:
             check_trim(model, f"target {self.name}")

@@ -16,7 +16,8 @@ from graphpass.verify.prompts import Vocabulary
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.ir.model import Model, Port
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Port
 
 __all__ = ["compare_encoder_decoders"]
 

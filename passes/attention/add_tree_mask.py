@@ -24,7 +24,7 @@ from graphpass.dialects.openvino.rewrite import (
     scalar,
 )
 from graphpass.engine.conditions import HAS_CACHES
-from graphpass.engine.manager import Changed, Pass, PassResult
+from graphpass.engine.passes import Changed, Pass, PassResult
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.openvino.model import OpenVINOModel, port_name
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.ports import port_name
 from graphpass.dialects.openvino.rewrite import find_input, find_output, has_input
-from graphpass.engine.manager import Changed, Pass, PassManager, PassResult, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import PreconditionError
-from graphpass.ir.model import Dialect, load
+from graphpass.io import load
+from graphpass.ir.types import Dialect
 from graphpass.passes.convert.take_branch import TakeBranch
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 

@@ -19,9 +19,9 @@ from graphpass.analysis.masks.facts import (
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, integers, named, output_of, scalar
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.ports import MASKED, MASKED_BELOW
+from graphpass.ir.types import Dialect
 from graphpass.ir.values import keeps_elements, one_number
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import same_tensor
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.model import Dialect, Model
+from graphpass.ir.model import Model
 from graphpass.ir.slices import NO_END
+from graphpass.ir.types import Dialect
 from graphpass.ir.values import one_number
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import numpy
 from graphpass.analysis.attention.find import Attention, Mask, Scale, find_attention
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import fold, integers, named, output_of, scalar
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.model import Dialect
 from graphpass.ir.ports import MASKED
+from graphpass.ir.types import Dialect
 from graphpass.ir.values import REALS, is_wider
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import ClassVar
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, has_input
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.ir.types import Dialect
 
 __all__ = ["InsertPositionIds"]
 

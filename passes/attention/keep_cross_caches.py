@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.dialects.openvino.model import OpenVINOModel, port_name
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.ports import port_name
 from graphpass.dialects.openvino.rewrite import named
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

@@ -12,7 +12,7 @@ from graphpass.dialects.openvino.model import TRIM_NOTE, OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, beam_gather, drop_unread_input, has_input, integers, named
 from graphpass.dialects.openvino.variables import conversions
 from graphpass.engine.conditions import STATEFUL, STATELESS
-from graphpass.engine.manager import Changed, Condition, Pass, PassResult, Skipped
+from graphpass.engine.passes import Changed, Condition, Pass, PassResult, Skipped
 from graphpass.errors import PreconditionError
 from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model

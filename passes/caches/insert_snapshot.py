@@ -9,9 +9,9 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, find_input, has_input, integers, named
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 from graphpass.passes.caches.slots import reads_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import TRIM_NOTE, OpenVINOModel
 from graphpass.engine.conditions import HAS_CACHES, STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import PreconditionError
 from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model

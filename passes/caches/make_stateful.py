@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import find_pairs
 from graphpass.analysis.caches.updates import find_updates
-from graphpass.dialects.openvino.model import OpenVINOModel, port_name
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.ports import port_name
 from graphpass.dialects.openvino.rewrite import (
     add_input,
     find_input,
@@ -22,10 +23,10 @@ from graphpass.dialects.openvino.rewrite import (
 )
 from graphpass.dialects.openvino.variables import conversions, remember_names
 from graphpass.engine.conditions import HAS_CACHES, STATEFUL, STATELESS
-from graphpass.engine.manager import Changed, Pass, PassResult
+from graphpass.engine.passes import Changed, Pass, PassResult
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

@@ -10,9 +10,9 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import beam_gather, drop_unread_input, named
 from graphpass.dialects.openvino.variables import conversions, forget_names, split_id
 from graphpass.engine.conditions import STATEFUL, STATELESS
-from graphpass.engine.manager import Changed, Pass, PassResult
+from graphpass.engine.passes import Changed, Pass, PassResult
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

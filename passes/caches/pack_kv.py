@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
+from graphpass.analysis.caches.parts import carriers, size_of
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.editor import Editor, Handle, editor_of
-from graphpass.passes.caches.packing import carriers, finish, input_of, name_of_both, resized_start, size_of
+from graphpass.ir.editor import Editor, Handle
+from graphpass.passes.caches.packing import finish, name_of_both, resized_start
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Use
@@ -48,7 +49,7 @@ class PackKV(Pass["Model"]):
         pairs = _pairs(analyze_caches(model))
         if not pairs:
             return Skipped("no layer has a key cache and a value cache")
-        graph, editor = model.graph, editor_of(model)
+        graph, editor = model.graph, model.rewriter()
         reads, writes = carriers(graph)
         for pair in pairs:
             key, value = (_Chain(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in pair)
@@ -111,16 +112,16 @@ class _Chain:
         if concat.attributes["axis"] != cache.axes.sequence or len(concat.inputs) != 2:
             raise self._refused(f"Concat {concat.name} does not append positions to it")
         self.after: list[Node] = []
-        present = graph.producer(input_of(write))
+        present = graph.producer(write.source())
         while present.op == "Convert":
-            if input_of(present).element_type != present.outputs[0].element_type:
+            if present.source().element_type != present.outputs[0].element_type:
                 self.after.insert(0, present)
                 if len(graph.uses(present.outputs[0])) > 1:
                     raise self._refused(f"{present.called} converts it for more than what is written back")
-            present = graph.producer(input_of(present))
+            present = graph.producer(present.source())
         if present != concat:
             raise self._refused("what is written back is not the cache with the new positions behind it")
-        self.new = input_of(concat, 1)
+        self.new = concat.source(1)
         axis = cache.axes.head_dim
         size = size_of(read.outputs[0], axis) if axis is not None else None
         if axis is None or size is None:
@@ -153,7 +154,7 @@ def _pack(graph: Graph, editor: Editor, key: _Chain, value: _Chain, names: tuple
         handle = editor.again(one, sources, f"{past}/{one.op.lower()}")
         made |= {(one.index, 0): handle, (other.index, 0): handle}
     for use in (*key.others, *value.others):
-        _read_shape(graph, editor, use, made[input_of(use.node).node, input_of(use.node).port], axis)
+        _read_shape(graph, editor, use, made[use.node.source().node, use.node.source().port], axis)
     for chain, part in zip(
         (key, value), editor.split(handle, axis, [key.size, value.size], f"{past}/parts"), strict=True
     ):
@@ -171,7 +172,7 @@ def _start(
 ) -> Handle | None:
     if not key.read.inputs or not value.read.inputs:
         return None
-    starts = [input_of(chain.read) for chain in (key, value)]
+    starts = [chain.read.source() for chain in (key, value)]
     made = resized_start(graph, editor, starts[0], sizes, name)
     return made or editor.join([editor.handle(start) for start in starts], key.axis, name)
 

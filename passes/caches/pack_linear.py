@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import beam_gather
 from graphpass.analysis.caches.pairs import find_pairs, history_of
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
+from graphpass.analysis.caches.parts import carriers
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.editor import Editor, Handle, editor_of
-from graphpass.passes.caches.packing import carriers, finish, input_of, name_of_all, resized_start
+from graphpass.ir.editor import Editor, Handle
+from graphpass.passes.caches.packing import finish, name_of_all, resized_start
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
@@ -58,7 +59,7 @@ class PackLinear(Pass["Model"]):
             states = [_State(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in caches]
             _check(states, kept)
             packed.append((states, name_of_all(model, caches)))
-        editor = editor_of(model)
+        editor = model.rewriter()
         made: dict[Value, Handle] = {}
         for states, (past, _) in packed:
             made |= _take_apart(graph, editor, states, past)
@@ -141,7 +142,7 @@ def _take_apart(graph: Graph, editor: Editor, states: list[_State], past: str) -
 def _put_together(editor: Editor, states: list[_State], present: str, made: dict[Value, Handle]) -> None:
     presents = []
     for place, state in enumerate(states):
-        new = input_of(state.write)
+        new = state.write.source()
         # A state may be written as another one was.
         handle = made[new] if new in made else editor.handle(new)
         presents.append(editor.reshape(handle, (0, 1, state.count), f"{present}/state_{place}"))
@@ -155,7 +156,7 @@ def _start(
 ) -> Handle | None:
     if not all(state.read.inputs for state in states):
         return None
-    starts = [input_of(state.read) for state in states]
+    starts = [state.read.source() for state in states]
     numbers = [graph.constant(graph.producer(start).inputs[0]) for start in starts if graph.producer(start).inputs]
     if len(numbers) == len(starts) and all(number is not None and number == numbers[0] for number in numbers):
         made = resized_start(graph, editor, starts[0], shape, name)

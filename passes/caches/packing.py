@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from itertools import accumulate, pairwise, starmap
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.pairs import is_stateful
@@ -18,14 +16,11 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache
     from graphpass.ir.declaration import Declaration
     from graphpass.ir.editor import Editor, Handle
-    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.graph import Graph, Value
     from graphpass.ir.model import Model
 
 __all__ = [
-    "Range",
-    "carriers",
     "finish",
-    "input_of",
     "joined_name",
     "name_of_all",
     "name_of_both",
@@ -34,9 +29,7 @@ __all__ = [
     "packed_name",
     "part_names",
     "resized_start",
-    "size_of",
     "split_name",
-    "taken",
 ]
 
 #: Words that `joined_name` put together.
@@ -150,48 +143,6 @@ def _native(model: Model) -> openvino.Model:
     return model.ov_model
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A part of a tensor along one axis.
-
-    Attributes:
-        start: Its first entry.
-        stop: The entry behind its last.
-        keeps_axis: Whether whoever takes it keeps the axis.
-    """
-
-    start: int
-    stop: int
-    keeps_axis: bool = True
-
-
-def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
-    """Which parts of its first input along ``axis`` the outputs of ``node`` are; empty where that is not to be told."""
-    size = size_of(node.inputs[0], axis)
-    if size is None:
-        return ()
-    if node.op in {"Split", "VariadicSplit"} and node.attributes.get("axis") == axis:
-        sizes = [size_of(output, axis) for output in node.outputs]
-        starts = list(accumulate((part or 0 for part in sizes), initial=0))
-        return tuple(starmap(Range, pairwise(starts))) if None not in sizes and starts[-1] == size else ()
-    if node.op == "Slice" and node.attributes.get("axes") == (axis,):
-        start, stop = (graph.constant(value) for value in node.inputs[1:3])
-        if start is not None and stop is not None:
-            found = Range(*slice(int(start.item()), int(stop.item())).indices(size)[:2])
-            return (found,) if size_of(node.outputs[0], axis) == found.stop - found.start else ()
-    if node.op == "Gather" and node.attributes.get("axis") == axis:
-        place = graph.constant(node.inputs[1])
-        if place is not None and place.ndim == 0:
-            return (Range(int(place) % size, int(place) % size + 1, keeps_axis=False),)
-    return ()
-
-
-def size_of(value: Value | None, axis: int) -> int | None:
-    """How many entries ``value`` has along ``axis``, where that is known."""
-    size = value.shape[axis] if value is not None and value.shape is not None else None
-    return size if isinstance(size, int) else None
-
-
 def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[int | None], name: str) -> Handle | None:
     """What a variable starts with that is as ``start``, but of other sizes, as `Editor.add_past` takes them.
 
@@ -199,9 +150,9 @@ def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[in
         The tensor; ``None`` where ``start`` is no Broadcast of a number to a shape of parts.
     """
     node = graph.producer(start)
-    if node.op != "Broadcast" or len(node.inputs) != 2 or not is_scalar(input_of(node)):
+    if node.op != "Broadcast" or len(node.inputs) != 2 or not is_scalar(node.source()):
         return None
-    shape = input_of(node, 1)
+    shape = node.source(1)
     known, maker = graph.constant(shape), graph.producer(shape)
     kept = [(place, size) for place, size in enumerate(sizes) if size != -1]
     if known is not None:
@@ -210,16 +161,10 @@ def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[in
     if maker.op != "Concat" or any(value is None or value.shape != (1,) for value in maker.inputs):
         return None
     parts = [
-        editor.handle(input_of(maker, place)) if size is None else editor.integers([size], f"{name}/size_{place}")
+        editor.handle(maker.source(place)) if size is None else editor.integers([size], f"{name}/size_{place}")
         for place, size in kept
     ]
     return editor.again(node, {1: editor.join(parts, 0, f"{name}/shape")}, name)
-
-
-def carriers(graph: Graph) -> tuple[dict[str, Node], dict[str, Node]]:
-    """What caches are read by, Parameters or ReadValues, and what writes them, Results or Assigns; by name."""
-    reads = {node.name: node for node in graph.of_op("Parameter", "ReadValue")}
-    return reads, {node.name: node for node in graph.of_op("Result", "Assign")}
 
 
 def finish(model: Model, editor: Editor, made: Mapping[str, Sequence[Declaration]]) -> None:
@@ -234,10 +179,3 @@ def finish(model: Model, editor: Editor, made: Mapping[str, Sequence[Declaration
     editor.finish()
     if any(one.name in made for one in said):
         model.declare([new for one in said for new in made.get(one.name, [one])])
-
-
-def input_of(node: Node, port: int = 0) -> Value:
-    """Input ``port`` of ``node``, which is there."""
-    value = node.inputs[port]
-    assert value is not None
-    return value

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.ir.values import is_scalar
-from graphpass.passes.caches.packing import input_of
 
 if TYPE_CHECKING:
     from graphpass.ir.editor import Editor, Handle
@@ -95,23 +94,23 @@ class _Relayout:
             if node.index in reads:
                 self._read(node, reads[node.index])
             elif node.index in writes:
-                self._editor.redirect(node, 0, self._viewed(input_of(node), writes[node.index]))
+                self._editor.redirect(node, 0, self._viewed(node.source(), writes[node.index]))
                 self._editor.transpose_port(node, writes[node.index])
             elif any(value is not None and _key(value) in self._moved for value in node.inputs):
                 self._follow(node)
 
     def _read(self, node: Node, order: Order) -> None:
         if node.inputs:
-            self._editor.redirect(node, 0, self._initial(input_of(node), order))
+            self._editor.redirect(node, 0, self._initial(node.source(), order))
         self._editor.transpose_port(node, order)
         self._moved[node.index, 0] = _Moved(order)
 
     def _initial(self, value: Value, order: Order) -> Handle:
         """What a variable starts with: a Broadcast of one number to another shape, or a Transpose of it."""
         node = self._graph.producer(value)
-        if node.op != "Broadcast" or not is_scalar(input_of(node)) or len(self._graph.uses(value)) > 1:
+        if node.op != "Broadcast" or not is_scalar(node.source()) or len(self._graph.uses(value)) > 1:
             return self._viewed(value, order)
-        self._editor.redirect(node, 1, self._vector(input_of(node, 1), order))
+        self._editor.redirect(node, 1, self._vector(node.source(1), order))
         return self._editor.handle(value)
 
     def _follow(self, node: Node) -> None:
@@ -134,7 +133,7 @@ class _Relayout:
 
     def _read_in_place(self, node: Node, port: int) -> None:
         """Let input ``port`` have its old order."""
-        value = input_of(node, port)
+        value = node.source(port)
         assert value.rank is not None
         self._editor.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
 
@@ -145,7 +144,7 @@ class _Relayout:
         source, wanted = value, order
         node = self._graph.producer(value)
         if node.op == "Transpose" and "order" in node.attributes and _key(value) not in self._moved:
-            source, wanted = input_of(node), tuple(node.attributes["order"][axis] for axis in order)
+            source, wanted = node.source(), tuple(node.attributes["order"][axis] for axis in order)
         if _key(source) in self._moved:
             back = inverse(self._moved[_key(source)].order)
             wanted = tuple(back[axis] for axis in wanted)
@@ -169,7 +168,7 @@ class _Relayout:
         back = inverse(moved.order)
         order = tuple(back[axis] for axis in node.attributes["order"])
         if order == tuple(range(len(order))):
-            self._replaced[node.index, 0] = self._handle(input_of(node))
+            self._replaced[node.index, 0] = self._handle(node.source())
             self._editor.bypass(node, self._replaced[node.index, 0])
         self._editor.set_axes(node, order)
 

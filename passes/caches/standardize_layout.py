@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
-from graphpass.ir.editor import editor_of
 from graphpass.ir.layout import KVLayout, layout_of
 from graphpass.ir.operators import inner_state
 from graphpass.passes.caches.relayout import Order, inverse, move_axes
@@ -68,7 +67,7 @@ class StandardizeLayout(Pass["Model"]):
             raise UnsupportedError(
                 "GP384", f"input {slots[0]} moves slots of caches by their layout", "run it before insert-reorder"
             )
-        editor = editor_of(model)
+        editor = model.rewriter()
         before = editor.count("Transpose")
         reads = {(node.op in _READS, node.name): node.index for node in model.graph.of_op(*_READS, *_WRITES)}
         move_axes(

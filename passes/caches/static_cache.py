@@ -9,10 +9,10 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewrite import attributes, input_at, node_name
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect
 from graphpass.ir.positions import check_positions
+from graphpass.ir.types import Dialect
 from graphpass.passes.caches.onnx_capacity import CapacityRewrite, Names
 from graphpass.passes.caches.onnx_capacity_attention import CapacityAttention
 from graphpass.passes.caches.onnx_capacity_shapes import CapacityShapes

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.analysis.caches.parts import Parts, carriers, find_parts, packed_caches
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
-from graphpass.ir.editor import editor_of
-from graphpass.passes.caches.packing import carriers, finish, names_of_parts
-from graphpass.passes.caches.unpacking import Parts, find_parts, packed_caches, unpack
+from graphpass.passes.caches.packing import finish, names_of_parts
+from graphpass.passes.caches.unpacking import unpack
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Value
@@ -51,7 +51,7 @@ class UnpackKV(Pass["Model"]):
         caches = packed_caches(analyze_caches(model))
         if not caches:
             return Skipped("no cache holds key and value")
-        graph, editor = model.graph, editor_of(model)
+        graph, editor = model.graph, model.rewriter()
         reads, writes = carriers(graph)
         made: dict[str, list[Declaration]] = {}
         notes = []

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import Flat, flat_caches
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
-from graphpass.ir.editor import Editor, Handle, editor_of
-from graphpass.passes.caches.packing import carriers, finish, input_of, names_of_states, resized_start, size_of
+from graphpass.analysis.caches.parts import carriers, size_of
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.ir.editor import Editor, Handle
+from graphpass.passes.caches.packing import finish, names_of_states, resized_start
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
@@ -47,7 +48,7 @@ class UnpackLinear(Pass["Model"]):
         packed = flat_caches(model, analyze_caches(model))
         if not packed:
             return Skipped("no flat tensor holds several states")
-        editor = editor_of(model)
+        editor = model.rewriter()
         names = {cache: names_of_states(model, cache, len(flat.states)) for cache, flat in packed.items()}
         made: dict[Value, Handle] = {}
         for cache, flat in packed.items():
@@ -81,7 +82,7 @@ def _write_apart(
     graph: Graph, editor: Editor, write: Node, flat: Flat, names: list[tuple[str, str]], made: dict[Value, Handle]
 ) -> None:
     for state, (_, present) in zip(flat.states, names, strict=True):
-        new = input_of(graph.producer(state.flattened))
+        new = graph.producer(state.flattened).source()
         if new.shape is not None and new.shape[1:] == state.sizes:
             # It may be written as another one was.
             handle = made[new] if new in made else editor.handle(new)
@@ -94,7 +95,7 @@ def _starts(graph: Graph, editor: Editor, read: Node, flat: Flat, names: list[st
     """What each state starts with; nothing where the past is an input."""
     if not read.inputs:
         return [None] * len(names)
-    whole = input_of(read)
+    whole = read.source()
     sizes = [state.sizes for state in flat.states]
     made = [resized_start(graph, editor, whole, (None, *own), name) for own, name in zip(sizes, names, strict=True)]
     if None not in made:

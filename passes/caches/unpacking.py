@@ -11,109 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.ir.layout import AxisName, KVLayout, layout_of
-from graphpass.passes.caches.packing import Range, input_of, resized_start, size_of, taken
+from graphpass.analysis.caches.parts import Parts, Range, follow, size_of, taken
+from graphpass.passes.caches.packing import resized_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.editor import Editor, Handle
     from graphpass.ir.graph import Graph, Node, Use, Value
-    from graphpass.ir.model import Model
 
-__all__ = ["Parts", "find_parts", "packed_caches", "told_layout", "unpack"]
+__all__ = ["unpack"]
 
 #: Operators on each element by itself.
 _SAME = frozenset({"Convert", "Identity"})
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """How a tensor is taken apart.
-
-    Attributes:
-        axis: Along which of its axes.
-        ranges: The parts, in order.
-        takers: What takes them: each output of these nodes, and which part it is.
-    """
-
-    axis: int
-    ranges: tuple[Range, ...]
-    takers: tuple[tuple[Value, Range], ...]
-
-    def places(self, index: int) -> list[Value]:
-        """The tensors that hold part ``index``."""
-        wanted = (self.ranges[index].start, self.ranges[index].stop)
-        return [value for value, part in self.takers if (part.start, part.stop) == wanted]
-
-
-def find_parts(graph: Graph, past: Value) -> Parts | None:
-    """How what is made of ``past`` is taken apart into two; ``None`` where it is not, or not in one way."""
-    found: dict[int, list[tuple[Value, Range]]] = {}
-    appended: set[int] = set()
-    pending = [(past, tuple(range(past.rank or 0)))]
-    while pending:
-        value, axes = pending.pop()
-        for use in graph.uses(value) if value.rank is not None else ():
-            node = use.node
-            for place, axis in enumerate(axes):
-                ranges = taken(graph, node, place) if use.port == 0 else ()
-                found.setdefault(axis, []).extend(zip(node.outputs, ranges, strict=bool(ranges)))
-            follows = _follow(use, axes)
-            if follows is not None:
-                appended |= {axes[node.attributes["axis"]]} if node.op == "Concat" else set()
-                pending.append((node.outputs[0], follows))
-    fitting = []
-    for axis, takers in found.items():
-        bounds = sorted({(part.start, part.stop) for _, part in takers})
-        size = size_of(past, axis)
-        if axis not in appended and len(bounds) == 2 and bounds[0] == (0, bounds[1][0]) and bounds[1][1] == size:
-            fitting.append(Parts(axis, tuple(Range(*bound) for bound in bounds), tuple(takers)))
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def packed_caches(inventory: Inventory) -> tuple[Cache, ...]:
-    """The caches that grow and that attention reads as key and as value."""
-    shared = {block.key for block in inventory.attention if block.key is not None and block.key == block.value}
-    return tuple(cache for cache in inventory.of_kind("kv") if cache.name in shared)
-
-
-def told_layout(model: Model, cache: Cache) -> KVLayout:
-    """The layout of ``cache``, one of `packed_caches`, by how the graph takes it apart; else as `layout_of` tells it.
-
-    Raises:
-        UnsupportedError: GP381, it cannot be told.
-    """
-    reads = (node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == cache.read)
-    parts = next((find_parts(model.graph, node.outputs[0]) for node in reads), None)
-    if parts is None:
-        return layout_of(cache)
-    if parts.axis == cache.axes.head_dim:
-        return KVLayout(layout_of(cache).order, "content")
-    names: dict[int | None, AxisName] = {
-        cache.axes.batch: "batch",
-        cache.axes.heads: "heads",
-        cache.axes.sequence: "sequence",
-        cache.axes.head_dim: "content",
-        parts.axis: "pair",
-    }
-    order = [names.get(axis) for axis in range(len(cache.shape or ()))]
-    if None in order or len(set(order)) < len(order):
-        return layout_of(cache)
-    return KVLayout(tuple(axis for axis in order if axis is not None), "axis")
-
-
-def _follow(use: Use, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Which axis is which behind an operator that works on the whole tensor; ``None`` behind all others."""
-    node = use.node
-    if node.op in _SAME or node.op == "Concat":
-        return axes
-    if node.op == "Gather" and use.port == 0 and "axis" in node.attributes and input_of(node, 1).rank == 1:
-        return axes
-    if node.op == "Transpose" and "order" in node.attributes:
-        return tuple(axes[axis] for axis in node.attributes["order"])
-    return None
 
 
 def unpack(
@@ -170,7 +80,7 @@ class _Unpack:
         for node in self._graph.nodes:
             values = [value for value in node.inputs if value is not None]
             if node == write:
-                presents = self._parts(input_of(write), self._axis)
+                presents = self._parts(write.source(), self._axis)
                 for part, (_, present), handle in zip(self._ranges, names, presents, strict=True):
                     self._editor.add_present(write, present, self._sizes(read.outputs[0], part), handle)
             elif node.op == "Squeeze" and any(_key(value) in self._bare for value in values[:1]):
@@ -188,8 +98,8 @@ class _Unpack:
         if not read.inputs:
             return None
         sizes = self._sizes(read.outputs[0], self._ranges[place])
-        made = resized_start(self._graph, self._editor, input_of(read), sizes, f"{name}/initial")
-        return self._parts(input_of(read), self._axis)[place] if made is None else made
+        made = resized_start(self._graph, self._editor, read.source(), sizes, f"{name}/initial")
+        return self._parts(read.source(), self._axis)[place] if made is None else made
 
     def _handle(self, value: Value) -> Handle:
         return self._replaced[_key(value)] if _key(value) in self._replaced else self._editor.handle(value)
@@ -222,7 +132,7 @@ class _Unpack:
     def _along(self, node: Node, apart: _Apart) -> int | None:
         """The axis along which the result of ``node``, which works on the whole, is apart."""
         axes = tuple(range(node.outputs[0].rank or 0))
-        follows = _follow(next(use for use in self._graph.uses(input_of(node)) if use.node == node), axes)
+        follows = follow(next(use for use in self._graph.uses(node.source()) if use.node == node), axes)
         return follows.index(apart.axis) if follows is not None and node.op != "Concat" else None
 
     def _each(self, node: Node, sources: Sequence[Sequence[Handle]], axis: int) -> _Apart:
@@ -265,7 +175,7 @@ class _Unpack:
         if not self._drops:
             return self._handle(value)
         if node.op == "Unsqueeze" and node.attributes.get("axes") == (axis,):
-            return self._handle(input_of(node))
+            return self._handle(node.source())
         return self._editor.remove_axis(self._handle(value), axis, f"{value.name}/bare")
 
     def _whole(self, value: Value) -> Handle:
@@ -285,7 +195,7 @@ class _Unpack:
         for value, part in zip(node.outputs, found, strict=True):
             bounds = [(one.start, one.stop) for one in self._ranges]
             if (part.start, part.stop) not in bounds:
-                self._editor.redirect(node, 0, self._whole(input_of(node)))
+                self._editor.redirect(node, 0, self._whole(node.source()))
                 return
             handle = apart.handles[bounds.index((part.start, part.stop))]
             if self._drops and part.keeps_axis:

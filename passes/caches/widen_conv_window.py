@@ -9,9 +9,9 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import beam_gather, fold, integers, named, scalar
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.slices import NO_END
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

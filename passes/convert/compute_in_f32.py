@@ -11,9 +11,9 @@ import numpy
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.names import bodies
 from graphpass.dialects.openvino.rewrite import named
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged, at_node
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged, at_node
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

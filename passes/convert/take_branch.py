@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import bodies, captured
-from graphpass.engine.manager import Changed, Pass, PassResult
+from graphpass.engine.passes import Changed, Pass, PassResult
 from graphpass.errors import PreconditionError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.opset import ONNX_DOMAINS
+from graphpass.dialects.openvino.frontend import lowering_hint
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.names import all_ops, stabilise_names
 from graphpass.engine.conditions import OPENVINO
-from graphpass.engine.manager import Changed, Pass, PassResult
+from graphpass.engine.passes import Changed, Pass, PassResult
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 from graphpass.passes.convert.openvino_reductions import keep_reduced_axes
-from graphpass.passes.lower.lowerings import lowering_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 from graphpass.targets.gpu.gpu_gathers import boolean_gathers
 
 __all__ = ["LowerBooleanGathers"]

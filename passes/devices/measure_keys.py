@@ -10,8 +10,8 @@ from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named, output_of
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 from graphpass.targets.npu.npu_values import asked_axes, length_reads, past_of
 
 if TYPE_CHECKING:

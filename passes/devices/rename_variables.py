@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches
+from graphpass.analysis.caches.parts import packed_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.variables import remember_names, split_id
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect
-from graphpass.passes.caches.unpacking import packed_caches
+from graphpass.ir.types import Dialect
 from graphpass.targets.consumers.npuw import named_kind
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from graphpass.dialects.openvino.runtime_options import (
     set_runtime_option,
 )
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.ir.types import Dialect
 
 __all__ = ["SetRuntimeOptions"]
 

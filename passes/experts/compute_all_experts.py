@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import integers, named, redirect, scalar
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 from graphpass.ir.values import one_number
 
 if TYPE_CHECKING:

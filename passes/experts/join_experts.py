@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import integers, named, redirect, scalar
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 from graphpass.passes.experts.expert_layers import stored_weight
 from graphpass.passes.experts.separate_experts import find_experts
 from graphpass.passes.experts.sorted_experts import find_sorted_experts

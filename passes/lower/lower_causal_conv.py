@@ -9,9 +9,9 @@ from graphpass.analysis.masks.padding_mask import only_summed_mask
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewrite import NodeWriter, attributes, input_at, node_name, rewrite_nodes
 from graphpass.dialects.onnx.tensors import element_code
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect, Dimension
+from graphpass.ir.types import Dialect, Dimension
 
 if TYPE_CHECKING:
     import onnx

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewrite import NodeWriter, attributes, input_at, node_name, rewrite_nodes
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import onnx

@@ -9,8 +9,8 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.opset import ONNX_DOMAINS
 from graphpass.dialects.onnx.rewrite import NodeWriter, attributes, input_at, rewrite_nodes
 from graphpass.dialects.onnx.tensors import graphs
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import onnx

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewrite import drop_unread
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

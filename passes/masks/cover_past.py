@@ -10,9 +10,9 @@ from graphpass.analysis.caches.stepping import weighs_new_tokens
 from graphpass.analysis.masks.facts import mask_facts
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, input_length, integers, named, scalar, token_input
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
 from graphpass.ir.ports import MASKED
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

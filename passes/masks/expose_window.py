@@ -14,8 +14,8 @@ from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.analysis.masks.window import WindowMask, read_mask, write_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named, output_of, redirect
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_places import count_places, write_places
 
 if TYPE_CHECKING:

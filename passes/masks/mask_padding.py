@@ -11,8 +11,8 @@ import numpy
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, integers, named, token_input
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

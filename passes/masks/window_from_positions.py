@@ -9,9 +9,9 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.masks.window import WindowMask, read_mask, write_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, input_length, integers, named
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

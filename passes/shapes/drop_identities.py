@@ -10,9 +10,9 @@ import numpy
 from graphpass.analysis.lengths.proven import Lengths, find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import fold, redirect
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.slices import SLICES
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

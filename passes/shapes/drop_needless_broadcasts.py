@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.lengths.proven import Lengths, find_lengths
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 from graphpass.passes.shapes.drop_identities import mask_ends
 
 if TYPE_CHECKING:

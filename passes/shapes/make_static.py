@@ -9,11 +9,12 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
-from graphpass.engine.manager import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Dialect, Model
+from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.ir.positions import check_positions
+from graphpass.ir.types import Dialect
 from graphpass.passes.masks.mask_padding import MaskPadding
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import openvino
 from openvino import opset13
 
-from graphpass.dialects.openvino.model import port_name
+from graphpass.dialects.openvino.ports import port_name
 from graphpass.dialects.openvino.rewrite import find_output, integers, named
 from graphpass.errors import UnsupportedError
 

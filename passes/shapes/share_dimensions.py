@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import redirect
-from graphpass.engine.manager import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import openvino

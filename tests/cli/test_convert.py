@@ -8,7 +8,7 @@ from support.folders import contents
 from support.models import export
 from support.plugins import sample_paths
 
-from graphpass.ir.model import load
+from graphpass.io import load
 
 COMPANIONS = {
     "config.json",

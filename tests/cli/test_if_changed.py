@@ -11,7 +11,7 @@ from support.folders import contents
 from support.models import export, reference
 
 from graphpass.engine.manager import PassManager
-from graphpass.ir.model import find_model
+from graphpass.io import find_model
 
 
 @pytest.fixture(autouse=True)

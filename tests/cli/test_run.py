@@ -5,7 +5,7 @@ from support.commands import in_process
 from support.folders import contents
 from support.models import export
 
-from graphpass.ir.model import load
+from graphpass.io import load
 
 
 def test_run_into_a_file(capfd, tmp_path):

@@ -10,7 +10,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
 from graphpass.targets.base import ORT

@@ -12,11 +12,14 @@ from support.loaded import onnx_model, openvino_model
 from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing, VerifyEach
-from graphpass.engine.manager import Changed, Pass, PassManager, Skipped, Unchanged
+from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Pass, Skipped, Unchanged
 from graphpass.engine.pipeline import parse
 from graphpass.errors import GraphpassError, PassFailedError
-from graphpass.ir.model import Model, load
+from graphpass.io import load
+from graphpass.ir.model import Model
+from graphpass.verify.each import VerifyEach
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ import pytest
 from support.loaded import openvino_model
 
 from graphpass.engine.instrumentation import Instrumentation
-from graphpass.engine.manager import Changed, Condition, Pass, PassManager, Skipped, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Condition, Pass, Skipped, Unchanged
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError
-from graphpass.ir.model import Dialect, Model
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dialect
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpass.engine import registry
-from graphpass.engine.manager import Pass, Unchanged
 from graphpass.engine.options import options_of
+from graphpass.engine.passes import Pass, Unchanged
 from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.model import Model

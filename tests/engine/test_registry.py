@@ -10,7 +10,7 @@ from support.plugins import distribution, sample_paths
 
 import graphpass
 from graphpass.engine import registry
-from graphpass.engine.manager import Pass, Unchanged
+from graphpass.engine.passes import Pass, Unchanged
 from graphpass.errors import UsageError
 from graphpass.ir.model import Model
 from graphpass.targets.base import CPU
@@ -116,7 +116,7 @@ def test_a_plugin_that_raises_while_it_is_imported(install, tmp_path):
     [
         ("graphpass.passes.caches.make_stateful:MakeStateful", "its name is 'make-stateful'"),
         ("graphpass.ir.model:Model", "is no Pass"),
-        ("graphpass.ir.model:load", "is no Pass"),
+        ("graphpass.io:load", "is no Pass"),
     ],
 )
 def test_an_entry_point_that_does_not_fit(install, value, words):

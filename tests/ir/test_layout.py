@@ -14,9 +14,9 @@ from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import GraphpassError, UnsupportedError, UsageError
+from graphpass.io import load
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.layout import KVLayout, KVSizes, layout_of
-from graphpass.ir.model import load
 
 #: vLLM's table: for each physical axis the logical one, of [layer, block, heads, position, content].
 VLLM = {

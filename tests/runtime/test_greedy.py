@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.models import export, reference
 
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
 
 ONNX = [

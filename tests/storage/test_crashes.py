@@ -13,8 +13,7 @@ from support.folders import contents
 from support.models import export
 
 from graphpass.errors import ReadError, WriteError
-from graphpass.io import write_model
-from graphpass.ir.model import load, save
+from graphpass.io import load, save, write_model
 from graphpass.storage.staging import staging
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux is asked for")

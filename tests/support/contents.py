@@ -9,7 +9,7 @@ import openvino
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.passes.caches.make_stateless import MakeStateless
 from support.decode import EXACT, Decoder
 from support.models import export, fixtures

@@ -19,8 +19,7 @@ import traceback
 from pathlib import Path
 
 from graphpass.errors import GraphpassError
-from graphpass.io import write_model
-from graphpass.ir.model import load
+from graphpass.io import load, write_model
 from graphpass.storage.staging import staging
 
 _EVENTS = {

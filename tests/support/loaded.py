@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.ir.model import load
+from graphpass.io import load
 from support.models import export
 
 

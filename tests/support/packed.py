@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.manager import Skipped
+from graphpass.engine.passes import Skipped
 from support.piped import piped
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphpass.engine.manager import Pass, PassManager, PassResult
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Pass, PassResult
 from graphpass.engine.pipeline import parse
 from graphpass.ir.model import Model
 

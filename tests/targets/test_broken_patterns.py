@@ -10,7 +10,7 @@ from support.loaded import onnx_model, openvino_model
 from support.piped import piped
 
 import graphpass
-from graphpass.engine.manager import Changed
+from graphpass.engine.passes import Changed
 from graphpass.errors import UsageError
 from graphpass.ir.ports import MASKED
 from graphpass.passes.masks.expose_window import ExposeWindow

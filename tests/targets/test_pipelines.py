@@ -4,7 +4,7 @@ from support.models import export
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes, format_target, parse, parse_target
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError, UsageError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.targets.base import CPU, GPU, NPU, ORT, Paged
 
 

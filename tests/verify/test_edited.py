@@ -12,7 +12,8 @@ from support.models import export
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import UsageError
-from graphpass.ir.model import Model, load
+from graphpass.io import load
+from graphpass.ir.model import Model
 from graphpass.verify import compare
 
 

@@ -12,7 +12,8 @@ from support.models import export
 
 import graphpass
 from graphpass.engine.manager import PassManager
-from graphpass.ir.model import Model, load
+from graphpass.io import load
+from graphpass.ir.model import Model
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.verify import compare
 from graphpass.verify.rows import misreads_left_padding

@@ -12,7 +12,7 @@ from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export, reference
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.verify import Comparison, compare
 from graphpass.verify.difference import Tolerance
 

@@ -10,15 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.regroup import regroup
+from graphpass.analysis.attention.regroup import Label, Labels, regroup
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.slices import SLICES
 from graphpass.ir.values import is_computed, is_scalar
 
-__all__ = ["PART", "Label", "Labels", "Step", "Via", "before"]
-
-Label = str | int | None | tuple[str | int | None, ...]
-Labels = tuple[Label, ...]
+__all__ = ["PART", "Step", "Via", "before"]
 
 #: The label of an axis of which one entry was taken.
 PART = "part"

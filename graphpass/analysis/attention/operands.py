@@ -6,14 +6,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import Labels, before
+from graphpass.analysis.attention.axis_trace import before
 from graphpass.analysis.attention.find import Attention, find_attention, is_computed, is_scalar
-from graphpass.analysis.attention.regroup import copies_merged
+from graphpass.analysis.attention.regroup import Labels, copies_merged
 from graphpass.analysis.attention.sinks import COLUMN_DROPS
 from graphpass.analysis.attention.softmax import broadcast_to_itself
-from graphpass.analysis.caches.pairs import INNER_CACHES
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
+from graphpass.ir.operators import INNER_CACHES
 
 __all__ = ["Operand", "attention_operands", "scores_product", "weighted_value"]
 

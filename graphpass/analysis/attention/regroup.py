@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.ir.model import Dimension
+from graphpass.ir.types import Dimension
 
 if TYPE_CHECKING:
-    from graphpass.analysis.attention.axis_trace import Label, Labels
     from graphpass.ir.graph import Value
 
-__all__ = ["copies_merged", "regroup"]
+__all__ = ["Label", "Labels", "copies_merged", "regroup"]
+
+
+Label = str | int | None | tuple[str | int | None, ...]
+Labels = tuple[Label, ...]
 
 
 def regroup(source: Value, result: Value, labels: Labels) -> Labels | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
+from graphpass.analysis.attention.regroup import Labels
 from graphpass.analysis.caches.adapters import adapter, counter
 from graphpass.analysis.caches.conv_windows import shifted_in
 from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
@@ -17,7 +17,8 @@ from graphpass.analysis.caches.pairs import Pair, appended, same_tensor
 from graphpass.analysis.caches.updates import Update, find_updates
 from graphpass.ir.cache import Axes, Cache, CacheKind, CacheRole
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.model import Dimension, Model
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dimension
 
 __all__ = ["Found", "classify", "read_only"]
 

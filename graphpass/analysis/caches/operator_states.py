@@ -8,8 +8,8 @@ from typing import TypeAlias
 from graphpass.analysis.caches.pairs import Pair, same_tensor
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.model import Dimension
 from graphpass.ir.operators import STATE_OPERATORS, InnerState, inner_state
+from graphpass.ir.types import Dimension
 
 __all__ = ["entered_state", "inside_operator"]
 

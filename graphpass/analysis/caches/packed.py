@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from graphpass.analysis.caches.parts import Range, carriers, size_of, taken
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.passes.caches.packing import Range, carriers, input_of, size_of, taken
 
 __all__ = ["Flat", "FlatState", "beam_gather", "find_flat", "flat_caches"]
 
@@ -52,7 +52,7 @@ def beam_gather(graph: Graph, read: Node) -> Node | None:
     readers = [use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"]
     if len(readers) != 1 or readers[0].op != "Gather" or readers[0].attributes.get("axis") != 0:
         return None
-    index = input_of(readers[0], 1)
+    index = readers[0].source(1)
     return readers[0] if index.rank == 1 and graph.constant(index) is None else None
 
 
@@ -62,7 +62,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
     A Split, or Slices that leave nothing out, take it apart; each part is reshaped to its state, which keeps the batch;
     a Concat puts the new states together, each flattened by a Reshape. Nothing else reads it.
     """
-    joined = graph.producer(input_of(write))
+    joined = graph.producer(write.source())
     if joined.op != "Concat" or read.outputs[0].rank is None:
         return None
     axis: int = joined.attributes["axis"]

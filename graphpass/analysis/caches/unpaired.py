@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graphpass.analysis.caches.pairs import INNER_CACHES, Pair, may_be_past
+from graphpass.analysis.caches.pairs import Pair, may_be_past
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import INNER_CACHES
 
 __all__ = ["unpaired_inputs", "unpaired_outputs"]
 

@@ -18,7 +18,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.length_shapes import equations, infer_shape
 from graphpass.analysis.lengths.length_values import evaluate
 from graphpass.analysis.shapes.linear_size import Size, Vector
-from graphpass.dialects.openvino.model import port_name
+from graphpass.dialects.openvino.ports import port_name
 
 if TYPE_CHECKING:
     from graphpass.dialects.openvino.model import OpenVINOModel

@@ -14,8 +14,9 @@ from functools import reduce
 from graphpass.analysis.shapes.linear_size import Classes, Size, Vector, multiply
 from graphpass.ir.elementwise import ELEMENTWISE
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.model import Dimension, Model
+from graphpass.ir.model import Model
 from graphpass.ir.slices import NO_END
+from graphpass.ir.types import Dimension
 from graphpass.ir.values import KEEPS_ORDER
 
 __all__ = ["Sizes", "infer_sizes"]

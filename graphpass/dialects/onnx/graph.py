@@ -13,16 +13,15 @@ import onnx
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.opset import ONNX_DOMAINS
-from graphpass.dialects.onnx.tensors import embedded
+from graphpass.dialects.onnx.tensors import element_type, embedded
 from graphpass.dialects.onnx.walk import bodies, captured, in_order, inferred
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
-from graphpass.ir.model import Dimension
+from graphpass.ir.types import Dimension
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from graphpass.dialects.onnx.model import OnnxModel
 
 __all__ = ["build"]
 
@@ -132,7 +131,7 @@ class _Builder:
     def value(self, node: int, port: int, name: str) -> Value:
         if name not in self.types:
             return Value(node, port, name, None, "dynamic")
-        return Value(node, port, name, _shape(self.types[name]), _element_type(self.types[name].elem_type))
+        return Value(node, port, name, _shape(self.types[name]), element_type(self.types[name].elem_type))
 
     def attributes(
         self, op: str, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], native: Any
@@ -170,17 +169,18 @@ class _Builder:
         return None if held is None else [int(axis) for axis in held.reshape(-1)]
 
 
-def build(model: OnnxModel, *, inline: bool = False) -> Graph:
-    """A view of ``model``: its inputs, constants and nodes in topological order, and a ``Result`` for each output.
+def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
+    """Build a view of a model: inputs, constants and nodes in topological order, and a ``Result`` for each output.
 
     Args:
-        model: What to look at.
+        proto: The model.
+        path: The file beside which its external data lies.
         inline: Whether the nodes in bodies stand beside the others, as `graphpass.ir.bodies` describes.
             Otherwise a node with bodies is one node that also reads what its bodies capture from outside.
     """
-    scope = _Scope(inferred(model.proto).graph)
-    builder = _Builder(scope, model.path)
-    graph = model.proto.graph
+    scope = _Scope(inferred(proto).graph)
+    builder = _Builder(scope, path)
+    graph = proto.graph
     _add_constants(builder, graph)
     for info in graph.input:
         if info.name not in builder.values:
@@ -190,7 +190,7 @@ def build(model: OnnxModel, *, inline: bool = False) -> Graph:
     for info in graph.output:
         if info.name in builder.values:
             builder.add(info.name, "Result", (builder.values[info.name],), [], info)
-    return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=model.path))
+    return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=path))
 
 
 def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
@@ -350,12 +350,6 @@ def _shape(tensor_type: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
         dimension.dim_value if dimension.HasField("dim_value") else (dimension.dim_param or None)
         for dimension in tensor_type.shape.dim
     )
-
-
-def _element_type(code: int) -> str:
-    from graphpass.dialects.onnx.model import element_type
-
-    return element_type(code)
 
 
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:

@@ -27,12 +27,14 @@ from graphpass.dialects.onnx.tensors import (
     tensors,
 )
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.ir.model import Dimension, Model, Port
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dimension, Port
 from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from graphpass.dialects.onnx.editor import OnnxEditor
     from graphpass.ir.graph import Graph
 
 __all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
@@ -147,11 +149,17 @@ class OnnxModel(Model):
         note = notes[0] if notes else self.proto.metadata_props.add(key=f"graphpass.{key}")
         note.value = text
 
-    def build_graph(self) -> Graph:
-        """A new dialect-neutral view."""
+    def build_graph(self, *, inline: bool = False) -> Graph:
+        """See `Model.build_graph`."""
         from graphpass.dialects.onnx.graph import build
 
-        return build(self)
+        return build(self.proto, self.path, inline=inline)
+
+    def rewriter(self) -> OnnxEditor:
+        """See `Model.rewriter`."""
+        from graphpass.dialects.onnx.editor import OnnxEditor
+
+        return OnnxEditor(self)
 
     @contextlib.contextmanager
     def on_disk(self) -> Iterator[Path]:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from graphpass.dialects.openvino.model import port_name, shape_of
+from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 
 if TYPE_CHECKING:
     import openvino
 
-    from graphpass.dialects.openvino.model import OpenVINOModel
 
 __all__ = ["build"]
 
@@ -42,17 +41,17 @@ _PLAIN_ATTRIBUTES = {
 }
 
 
-def build(model: OpenVINOModel, *, inline: bool = False) -> Graph:
-    """A view of ``model``; nodes are its operators in topological order.
+def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
+    """Build a view of a model; nodes are its operators in topological order.
 
     Args:
-        model: What to look at.
+        ov_model: What to look at.
         inline: Whether the operators in bodies stand beside the others, as `graphpass.ir.bodies` describes;
             else an operator with bodies is one node.
     """
     values: _Values = {}
     nodes: list[Node] = []
-    stack = [_Frame(iter(model.ov_model.get_ordered_ops()))]
+    stack = [_Frame(iter(ov_model.get_ordered_ops()))]
     while stack:
         frame = stack[-1]
         op = next(frame.ops, None)

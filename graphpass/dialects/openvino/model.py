@@ -10,18 +10,21 @@ import openvino
 from graphpass.dialects.openvino import names as openvino_names
 from graphpass.dialects.openvino.digest import digest
 from graphpass.dialects.openvino.names import all_ops, stabilise_names
+from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.xml import check_ir, openvino_words
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.ir.model import Dimension, Model, Port
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from graphpass.dialects.openvino.editor import OpenVINOEditor
     from graphpass.ir.graph import Graph
 
-__all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "port_name", "shape_of", "stabilise_names"]
+__all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "stabilise_names"]
 
 #: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
 TRIM_NOTE = "trim"
@@ -161,40 +164,22 @@ class OpenVINOModel(Model):
         """Note ``text`` in the rt_info."""
         self.ov_model.set_rt_info(text, ["graphpass", key])
 
-    def build_graph(self) -> Graph:
-        """A new dialect-neutral view."""
+    def build_graph(self, *, inline: bool = False) -> Graph:
+        """See `Model.build_graph`."""
         from graphpass.dialects.openvino.graph import build
 
-        return build(self)
+        return build(self.ov_model, inline=inline)
 
+    def rewriter(self) -> OpenVINOEditor:
+        """See `Model.rewriter`."""
+        from graphpass.dialects.openvino.editor import OpenVINOEditor
 
-def port_name(port: openvino.Output) -> str:
-    """The name by which a port is called: a tensor name, always the same one, else its node's name.
-
-    Of several tensor names the one that is the node's name, too, else the first in alphabetical order.
-    """
-    names = port.get_names()
-    own: str = port.get_node().get_friendly_name()
-    return own if not names or own in names else min(names)
+        return OpenVINOEditor(self)
 
 
 def _port(port: openvino.Output) -> Port:
     shape = port.get_partial_shape()
     return Port(port_name(port), shape_of(shape), port.get_element_type().to_string())
-
-
-def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
-    """A partial shape as plain data; ``None`` for an unknown rank."""
-    # Its words are one call into OpenVINO, each dimension would be two.
-    return _dimensions(shape.to_string())
-
-
-@functools.lru_cache(maxsize=4096)
-def _dimensions(words: str) -> tuple[Dimension, ...] | None:
-    """What the words of a shape mean: ``"[?,2,1..8]"``, or ``"[...]"`` where nothing is known."""
-    if words == "[...]":
-        return None
-    return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import numpy
 import openvino
 from openvino import opset13
 
-from graphpass.dialects.openvino.model import port_name
+from graphpass.dialects.openvino.ports import port_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphpass.ir.model import Dialect
+from graphpass.ir.types import Dialect
 
 __all__ = ["Change", "Difference", "Facets", "WeightChanges", "changes_between"]
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from graphpass.ir.cache import Cache
-    from graphpass.ir.model import Model, Port
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Port
 
 __all__ = ["diff_models"]
 

@@ -15,7 +15,8 @@ from graphpass.reports.diff.changes import Change, Facets, changes_between
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Dimension, Model
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension
 
 __all__ = ["compare_operators", "operators_of", "plain_attribute", "shape_in_words"]
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from graphpass.ir.cache import Cache
-    from graphpass.ir.model import Model, Port
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Port
 
 __all__ = ["EncoderDecoderModels", "EncoderDecoderSession"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Port
+    from graphpass.ir.types import Port
 
 __all__ = ["Array", "InputPlan", "Step", "numpy_type", "shape_text"]
 

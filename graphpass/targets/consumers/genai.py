@@ -23,7 +23,8 @@ from graphpass.targets.consumers.view import (
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Dimension, Model
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension
 
 __all__ = ["cache_type", "kv_axes", "view"]
 
@@ -78,7 +79,8 @@ def kv_axes(shapes: list[Shape]) -> tuple[int, int]:
 
 def _initializers(model: Model) -> dict[str, Shape]:
     """The shape of each variable's initializer, in the order of ``get_ops``, on which a rule depends."""
-    from graphpass.dialects.openvino.model import OpenVINOModel, shape_of
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.dialects.openvino.ports import shape_of
 
     assert isinstance(model, OpenVINOModel)
     reads = [op for op in model.ov_model.get_ops() if op.get_type_name() == "ReadValue"]

@@ -16,7 +16,8 @@ from graphpass.targets.consumers.view import Sees, View, judged, listed, names_o
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model, Port
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Port
 
 __all__ = ["view"]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Dimension, Model, Port
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension, Port
 
 __all__ = [
     "CacheView",
@@ -142,7 +143,8 @@ def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozens
     if model.dialect == "onnx":
         return tuple((port, frozenset({port.name})) for port in ports)
 
-    from graphpass.dialects.openvino.model import OpenVINOModel, port_name
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.dialects.openvino.ports import port_name
 
     assert isinstance(model, OpenVINOModel)
     aliases = {port_name(port): port.get_names() for port in (*model.ov_model.inputs, *model.ov_model.outputs)}

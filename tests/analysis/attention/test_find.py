@@ -13,7 +13,7 @@ from support.attention_graphs import integers
 from support.models import export
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.ir.model import load
+from graphpass.io import load
 
 
 class SoftCap(Attending):

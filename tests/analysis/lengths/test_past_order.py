@@ -10,7 +10,7 @@ from support.models import export
 
 import graphpass
 from graphpass.analysis.lengths.past_order import PastOrder, past_order
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessSession
 

@@ -13,7 +13,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import Lengths, find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 

@@ -14,8 +14,8 @@ from support.models import export, fixtures
 from graphpass.dialects.onnx.model import OnnxModel, element_type
 from graphpass.dialects.onnx.tensors import is_external, tensors
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.io import write_model
-from graphpass.ir.model import Port, find_model
+from graphpass.io import find_model, write_model
+from graphpass.ir.types import Port
 
 EXPORTS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.onnx"))
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from support.models import export
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.ir.model import load
+from graphpass.io import load
 
 MS = "com.microsoft"
 

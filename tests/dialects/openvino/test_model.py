@@ -6,10 +6,11 @@ import openvino.opset13 as ops
 import pytest
 from support.models import export, fixtures
 
-from graphpass.dialects.openvino.model import OpenVINOModel, port_name, stabilise_names
+from graphpass.dialects.openvino.model import OpenVINOModel, stabilise_names
 from graphpass.dialects.openvino.names import all_ops, bodies
+from graphpass.dialects.openvino.ports import port_name
 from graphpass.errors import ReadError, UnsupportedError
-from graphpass.ir.model import Port
+from graphpass.ir.types import Port
 
 EXPORTS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.xml") if "tokenizer" not in path.name)
 

@@ -19,7 +19,8 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.model import Model, load
+from graphpass.io import load
+from graphpass.ir.model import Model
 from graphpass.passes.attention.add_tree_mask import AddTreeMask
 from graphpass.runtime import open_session
 

@@ -7,7 +7,8 @@ from support.models import export
 
 from graphpass import analyze_caches, load
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Unchanged
 from graphpass.errors import PreconditionError
 from graphpass.passes.attention.compute_cross_caches import ComputeCrossCaches
 from graphpass.passes.attention.keep_cross_caches import KeepCrossCaches

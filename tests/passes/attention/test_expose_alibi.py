@@ -14,7 +14,8 @@ from support.piped import piped
 import graphpass
 from graphpass.analysis.masks.facts import alibi_operands, is_exposed_alibi
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.attention.expose_alibi import ExposeAlibi
 from graphpass.targets.check import check_model
 from graphpass.verify import compare

@@ -15,8 +15,9 @@ from support.piped import piped
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Skipped, Unchanged
-from graphpass.ir.model import load
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Skipped, Unchanged
+from graphpass.io import load
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO

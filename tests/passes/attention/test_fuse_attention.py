@@ -29,8 +29,9 @@ from support.fed import inputs_of
 from support.models import export
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import PassManager, Unchanged
-from graphpass.ir.model import load
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Unchanged
+from graphpass.io import load
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 

@@ -9,7 +9,8 @@ from openvino import opset13 as ops
 from support.decode import EXACT
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.attention.fuse_attention import FuseAttention
 
 HEADS, SIZE = 4, 8

@@ -12,7 +12,8 @@ from support.piped import piped
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Skipped
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Skipped
 from graphpass.passes.attention.insert_position_ids import InsertPositionIds
 
 

@@ -18,7 +18,8 @@ from support.onnx_request import OnnxRequest
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import PassManager, Skipped
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Skipped
 from graphpass.errors import PreconditionError
 from graphpass.ir.cache import Cache
 from graphpass.passes.caches.insert_reorder import InsertReorder

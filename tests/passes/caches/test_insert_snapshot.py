@@ -12,7 +12,8 @@ from support.loaded import openvino_model
 from support.models import reference
 
 import graphpass
-from graphpass.engine.manager import PassManager, Skipped
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.passes.caches.insert_snapshot import InsertSnapshot
 from graphpass.runtime import open_session

@@ -14,7 +14,8 @@ from support.onnx_request import OnnxRequest
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.engine.manager import PassManager, Skipped
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.passes.caches.insert_reorder import InsertReorder
 from graphpass.passes.caches.insert_trim import InsertTrim

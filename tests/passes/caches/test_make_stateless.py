@@ -12,7 +12,7 @@ from support.models import fixtures, reference
 import graphpass
 from graphpass.engine.manager import PassManager
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.model import Port
+from graphpass.ir.types import Port
 from graphpass.passes.caches.insert_reorder import InsertReorder
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.caches.make_stateless import MakeStateless

@@ -16,7 +16,8 @@ from support.packed import packed_and_back, ports
 from support.piped import piped
 
 import graphpass
-from graphpass.engine.manager import PassManager, Skipped, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Skipped, Unchanged
 from graphpass.engine.registry import get_target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes

@@ -18,7 +18,7 @@ from support.piped import piped
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Skipped
+from graphpass.engine.passes import Skipped
 from graphpass.engine.registry import get_target
 from graphpass.errors import UnsupportedError
 from graphpass.passes.caches.packing import joined_name, split_name

@@ -17,7 +17,8 @@ from support.loaded import onnx_model, openvino_model
 from support.models import export, fixtures
 
 import graphpass
-from graphpass.engine.manager import Changed, PassManager, Skipped, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Skipped, Unchanged
 from graphpass.errors import GraphpassError
 from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration

@@ -24,7 +24,7 @@ import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.names import all_ops
-from graphpass.engine.manager import Changed, Unchanged
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful

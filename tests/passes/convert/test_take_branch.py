@@ -3,7 +3,7 @@ from support.models import export
 
 from graphpass.engine.manager import PassManager
 from graphpass.errors import PreconditionError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.passes.convert.take_branch import TakeBranch
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 

@@ -18,7 +18,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import load, save
+from graphpass.io import load, save
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 
 CONVERTIBLE = sorted(

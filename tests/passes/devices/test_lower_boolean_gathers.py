@@ -10,7 +10,8 @@ from support.attention_graphs import infer
 from support.loaded import openvino_model
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.devices.lower_boolean_gathers import LowerBooleanGathers
 from graphpass.targets import check_model
 

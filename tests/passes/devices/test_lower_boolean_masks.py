@@ -12,7 +12,7 @@ from support.models import reference
 from support.piped import piped
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, Unchanged
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.devices.lower_boolean_masks import LowerBooleanMasks

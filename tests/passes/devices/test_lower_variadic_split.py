@@ -7,7 +7,8 @@ from support.decode import compiled, greedy
 from support.loaded import openvino_model
 from support.models import reference
 
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.devices.lower_variadic_split import LowerVariadicSplit
 
 

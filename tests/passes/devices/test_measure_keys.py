@@ -11,7 +11,7 @@ from support.piped import piped
 from support.state_mutants import with_length_of_value
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, Unchanged
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.devices.measure_keys import MeasureKeys
 
 

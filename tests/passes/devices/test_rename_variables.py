@@ -14,11 +14,12 @@ from support.piped import piped
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Skipped, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Skipped, Unchanged
 from graphpass.engine.pipeline import parse
 from graphpass.errors import UnsupportedError
+from graphpass.io import load
 from graphpass.ir.declaration import parse_declaration
-from graphpass.ir.model import load
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.caches.make_stateless import MakeStateless
 from graphpass.passes.convert.to_openvino import ToOpenVINO

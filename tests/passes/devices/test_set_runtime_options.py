@@ -4,7 +4,8 @@ from support.models import export
 
 import graphpass
 from graphpass.dialects.openvino.runtime_options import runtime_options
-from graphpass.engine.manager import PassManager, Skipped
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Skipped
 from graphpass.errors import PreconditionError
 from graphpass.passes.devices.set_runtime_options import SetRuntimeOptions
 

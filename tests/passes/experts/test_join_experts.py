@@ -17,7 +17,8 @@ from support.models import export, reference
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.convert.compute_in_f32 import ComputeInF32
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.experts.join_experts import JoinExperts

@@ -15,7 +15,7 @@ from support.piped import piped
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, Unchanged
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.experts.join_experts import JoinExperts
 from graphpass.targets.npu.npu_numbers import data_dependent
 

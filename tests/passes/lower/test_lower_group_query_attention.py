@@ -19,9 +19,11 @@ from support.models import export, reference
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.rewrite import fold
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import Model, load
+from graphpass.io import load
+from graphpass.ir.model import Model
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_group_query_attention import LowerGroupQueryAttention

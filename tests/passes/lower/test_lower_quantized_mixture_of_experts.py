@@ -13,7 +13,8 @@ from support.decode import compiled
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_mixture_of_experts import LowerMixtureOfExperts

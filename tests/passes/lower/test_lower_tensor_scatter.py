@@ -17,10 +17,11 @@ from support.models import export
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
 from graphpass.engine.registry import get_target
 from graphpass.errors import UnsupportedError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.passes.caches.static_cache import StaticCache
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_tensor_scatter import LowerTensorScatter

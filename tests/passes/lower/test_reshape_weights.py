@@ -13,7 +13,7 @@ from support.decode import compiled
 import graphpass
 from graphpass import PassManager, parse
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.engine.manager import Changed, Unchanged
+from graphpass.engine.passes import Changed, Unchanged
 
 VOCABULARY, BLOCKS, BLOCK = 24, 2, 32
 

@@ -17,7 +17,7 @@ from support.models import export, reference
 import graphpass
 from graphpass import PassManager, parse
 from graphpass.analysis.caches.stepping import find_stepping
-from graphpass.engine.manager import Changed, Skipped, Unchanged
+from graphpass.engine.passes import Changed, Skipped, Unchanged
 from graphpass.runtime import open_session
 from graphpass.verify import compare
 

@@ -18,8 +18,9 @@ from support.piped import piped
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import fold
-from graphpass.engine.manager import Changed, PassManager, Unchanged
-from graphpass.ir.model import load
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
+from graphpass.io import load
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful

@@ -21,7 +21,8 @@ from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input
-from graphpass.engine.manager import Changed, PassManager, Skipped, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Skipped, Unchanged
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO

@@ -12,10 +12,11 @@ from support.models import export, reference
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import PassManager, Unchanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Unchanged
 from graphpass.engine.pipeline import parse
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.passes.masks.window_from_positions import WindowFromPositions
 
 #: How each model gets there: its export, and what runs before the pass.

@@ -13,8 +13,9 @@ from support.models import export, reference
 from support.piped import piped
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, PassManager, Unchanged
-from graphpass.ir.model import load
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
+from graphpass.io import load
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO

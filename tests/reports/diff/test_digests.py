@@ -6,7 +6,7 @@ import pytest
 from support.models import export
 
 from graphpass.errors import ReadError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.reports.diff import diff_models, weights
 from graphpass.storage import digests
 from graphpass.storage.digests import digests_of

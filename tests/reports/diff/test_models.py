@@ -8,7 +8,7 @@ from support.models import export, fixtures
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
-from graphpass.ir.model import load, save
+from graphpass.io import load, save
 from graphpass.reports.diff import diff_models
 from graphpass.reports.diff.changes import Change
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.models import export
 
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.buffers import CacheBuffer
 

@@ -12,7 +12,7 @@ from support.models import export
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from graphpass.analysis.caches.stepping import Stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
-from graphpass.ir.model import Port
+from graphpass.ir.types import Port
 from graphpass.runtime.sessions.inputs import InputPlan, Step
 
 NONE = Inventory(stateful=False, caches=())

@@ -10,7 +10,7 @@ import pytest
 from support.models import export
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export, reference
 
 from graphpass.errors import GraphpassError, UnsupportedError, UsageError
-from graphpass.ir.model import load
+from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.runtime.backends.failures import running
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import Changed, Pass, PassResult
-from graphpass.ir.model import Dialect
+from graphpass.engine.passes import Changed, Pass, PassResult
+from graphpass.ir.types import Dialect
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from graphpass.engine.conditions import OPENVINO
-from graphpass.engine.manager import Condition, Pass
+from graphpass.engine.passes import Condition, Pass
 from graphpass.engine.registry import get_pass
+from graphpass.engine.target import Target
 from graphpass.ir.model import Model
-from graphpass.targets.base import Target
 
 
 @dataclass(frozen=True)

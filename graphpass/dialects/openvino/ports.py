@@ -1,0 +1,37 @@
+"""Names and shapes of OpenVINO's ports, as plain data."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import openvino
+
+    from graphpass.ir.types import Dimension
+
+__all__ = ["port_name", "shape_of"]
+
+
+def port_name(port: openvino.Output) -> str:
+    """The name by which a port is called: a tensor name, always the same one, else its node's name.
+
+    Of several tensor names the one that is the node's name, too, else the first in alphabetical order.
+    """
+    names = port.get_names()
+    own: str = port.get_node().get_friendly_name()
+    return own if not names or own in names else min(names)
+
+
+def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
+    """A partial shape as plain data; ``None`` for an unknown rank."""
+    # Its words are one call into OpenVINO, each dimension would be two.
+    return _dimensions(shape.to_string())
+
+
+@functools.lru_cache(maxsize=4096)
+def _dimensions(words: str) -> tuple[Dimension, ...] | None:
+    """What the words of a shape mean: ``"[?,2,1..8]"``, or ``"[...]"`` where nothing is known."""
+    if words == "[...]":
+        return None
+    return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)

@@ -1,0 +1,28 @@
+"""The plain data types that all of graphpass shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Dialect", "Dimension", "Port"]
+
+Dialect = Literal["onnx", "openvino"]
+
+Dimension = int | str | None
+"""One dimension: its size, the name of a symbol, or ``None`` if nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output of a model.
+
+    Attributes:
+        name: The name by which a runtime addresses it.
+        shape: One entry a dimension; ``None`` where the rank is unknown.
+        element_type: OpenVINO's short name: ``"f32"``, ``"i64"``, ``"boolean"`` ...
+    """
+
+    name: str
+    shape: tuple[Dimension, ...] | None
+    element_type: str
