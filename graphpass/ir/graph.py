@@ -7,7 +7,7 @@ dialects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -119,10 +119,10 @@ class Graph:
         """Where ``value`` is read, in node order."""
         return tuple(self._uses.get((value.node, value.port), ()))
 
-    def behind(
+    def backward(
         self, values: Iterable[Value | None], through: Callable[[Node], Iterable[Value | None]]
     ) -> Iterator[Node]:
-        """The nodes that ``values`` come from, each once.
+        """Yield the producers of ``values`` and what lies upstream of them, each once.
 
         Args:
             values: Where to start.
@@ -137,6 +137,32 @@ class Graph:
             node = self.nodes[value.node]
             yield node
             pending.extend(through(node))
+
+    def forward(self, values: Iterable[Value], through: Callable[[Use], Iterable[Value]]) -> Iterator[Use]:
+        """Yield the uses of ``values`` and what lies downstream of them, each once.
+
+        Args:
+            values: Where to start.
+            through: Which outputs of the user to follow further.
+        """
+        pending, seen = list(values), set()
+        while pending:
+            value = pending.pop()
+            for use in self.uses(value):
+                if (use.node.index, use.port) not in seen:
+                    seen.add((use.node.index, use.port))
+                    yield use
+                    pending.extend(through(use))
+
+    def look_through(self, value: Value, ops: Container[str] | Callable[[Node], bool]) -> Value:
+        """Return what lies upstream of ``value`` along first inputs, past all nodes that ``ops`` names or accepts."""
+        while True:
+            node = self.nodes[value.node]
+            passes = ops(node) if callable(ops) else node.op in ops
+            source = node.inputs[0] if passes and node.inputs else None
+            if source is None:
+                return value
+            value = source
 
     def of_op(self, *ops: str) -> Iterator[Node]:
         """The nodes of these operators, in order."""

@@ -112,7 +112,7 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
     """The keys of scores that are a sum of products: one of content and one of positions, as MLA computes them."""
     if attention.node.op != "Softmax" or attention.reason is None:
         return
-    leading = graph.behind(attention.node.inputs[:1], lambda node: node.inputs if node.op in _SCORES else ())
+    leading = graph.backward(attention.node.inputs[:1], lambda node: node.inputs if node.op in _SCORES else ())
     products = [node for node in leading if is_product(graph, node)]
     for product in products if len(products) > 1 else ():
         key = product.inputs[1]

@@ -23,4 +23,4 @@ def moved_positions(graph: Graph) -> Node | None:
 def positions_of_angles(graph: Graph) -> Iterator[Node]:
     """The nodes, up to sizes and Ranges, that what feeds Sin and Cos comes from."""
     angles = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
-    return graph.behind(angles, lambda node: () if node.op in {"ShapeOf", "Range"} else node.inputs)
+    return graph.backward(angles, lambda node: () if node.op in {"ShapeOf", "Range"} else node.inputs)

@@ -24,7 +24,7 @@ def is_attention(graph: Graph, softmax: Node) -> bool:
 
 def product_behind(graph: Graph, value: Value) -> bool:
     """Whether a product of two computed tensors is reached backwards through arithmetic on scores."""
-    return any(is_product(graph, node) for node in graph.behind([value], _scores))
+    return any(is_product(graph, node) for node in graph.backward([value], _scores))
 
 
 def is_product(graph: Graph, node: Node) -> bool:

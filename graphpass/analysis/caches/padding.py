@@ -27,7 +27,7 @@ def absorbs_attention(model: Model, cache: Cache) -> bool:
     graph = model.graph
     attention = {found.node.index for found in model.analysis(find_attention)}
     written = next(node for node in graph.of_op("Assign", "Result") if node.name == cache.write)
-    return any(node.index in attention for node in graph.behind(written.inputs[:1], lambda node: node.inputs))
+    return any(node.index in attention for node in graph.backward(written.inputs[:1], lambda node: node.inputs))
 
 
 def _masked_writes(model: Model) -> set[str]:

@@ -34,7 +34,7 @@ def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int])
         stops: Results of attention, which do not tell how many entries it read.
     """
     orders: set[PastOrder] = {"any"}
-    for node in graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
+    for node in graph.backward([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
         if is_comparison(node):
             orders.add(_order_of_comparison(graph, node))
         if node.op in WRITES and not _writes_all(graph, node, lengths, stops):
@@ -54,7 +54,7 @@ def _writes_all(graph: Graph, node: Node, lengths: set[int], stops: set[int]) ->
     def places(node: Node) -> tuple[Value | None, ...]:
         return () if node.op == "Range" else node.inputs if node.op == "Concat" else node.inputs[:1]
 
-    for source in graph.behind([node.inputs[1]], places):
+    for source in graph.backward([node.inputs[1]], places):
         if source.op == "Range":
             known = [one_number(graph, value) for value in source.inputs] == [0, None, 1]
         elif source.op in SLICES:
@@ -83,7 +83,7 @@ def _order_of_comparison(graph: Graph, node: Node) -> PastOrder:
 def _counts(graph: Graph, value: Value) -> set[str]:
     """What numbers come from: ``index`` a range or a length, ``counted`` what is not hidden, ``given`` an input."""
     found = set()
-    for node in graph.behind([value], _numbers):
+    for node in graph.backward([value], _numbers):
         if node.op in {"Range", "ShapeOf"} or (node.op == "Parameter" and node.name == "cache_position"):
             found.add("index")
         elif node.op == "CumSum":

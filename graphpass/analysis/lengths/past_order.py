@@ -140,7 +140,7 @@ def _are_plain(inventory: Inventory) -> bool:
 
 def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
     """Whether what ``attention_mask`` holds, and not its shape alone, comes into one of the masks of an attention."""
-    behind = graph.behind(masks, lambda node: () if node.op in {"Shape", "ShapeOf"} else node.inputs)
+    behind = graph.backward(masks, lambda node: () if node.op in {"Shape", "ShapeOf"} else node.inputs)
     return any(node.op == "Parameter" and node.name == "attention_mask" for node in behind)
 
 
@@ -258,7 +258,7 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
         return number in {0, -1}
     constants = [
         one_number(graph, operand)
-        for step in graph.behind([start], _arithmetic)
+        for step in graph.backward([start], _arithmetic)
         if step.op in {"Add", "Subtract"}
         for operand in step.inputs
     ]

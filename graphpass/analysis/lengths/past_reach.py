@@ -11,7 +11,9 @@ __all__ = ["reached", "uses_length"]
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
     """Whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
-    for node in graph.behind([value], lambda node: () if node.op == "ShapeOf" or node.index in stops else node.inputs):
+    for node in graph.backward(
+        [value], lambda node: () if node.op == "ShapeOf" or node.index in stops else node.inputs
+    ):
         if node.op == "ShapeOf" and node.inputs[0] is not None and node.inputs[0].node in lengths:
             return True
     return False

@@ -56,7 +56,7 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
     """A constant, position by position, in ``mask`` that hides more than what comes later."""
     import numpy
 
-    for node in graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
+    for node in graph.backward([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
         shape = node.outputs[0].shape if node.op == "Constant" else None
         if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
             continue
@@ -74,13 +74,13 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
 
 def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
     """A constant with a number for each place of a cache, cut to as many as there are, in what is added to scores."""
-    for node in graph.behind([mask], _numbers_of):
+    for node in graph.backward([mask], _numbers_of):
         whole, cut = node.inputs[0] if node.op in SLICES else None, node.outputs[0]
         if whole is None or not whole.shape or not cut.shape:
             continue
         if not isinstance(whole.shape[-1], int) or isinstance(cut.shape[-1], int):
             continue
-        held = list(graph.behind([whole], _numbers_of))
+        held = list(graph.backward([whole], _numbers_of))
         if any(source.op in {"Parameter", "ReadValue"} for source in held):
             continue
         for source in held:

@@ -291,7 +291,7 @@ def is_exposed_alibi(graph: Graph, value: Value) -> bool:
 
 def _holds_positions(graph: Graph, value: Value) -> bool:
     """Whether ``value`` counts positions: a range, or the running sum of an input's ones."""
-    return any(node.op in {"Range", "CumSum"} for node in graph.behind([value], _counted))
+    return any(node.op in {"Range", "CumSum"} for node in graph.backward([value], _counted))
 
 
 def _counted(node: Node) -> tuple[Value | None, ...]:

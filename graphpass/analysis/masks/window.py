@@ -91,7 +91,7 @@ def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
     """
     if not mask_facts(graph, mask).parts <= {"causal", "input"}:
         return None
-    behind = graph.behind([mask], lambda node: () if node.op == "ShapeOf" else node.inputs)
+    behind = graph.backward([mask], lambda node: () if node.op == "ShapeOf" else node.inputs)
     inputs = [node for node in behind if node.op in {"Parameter", "ReadValue"}]
     compared = [compared_positions(graph, other.value, holds=other.holds) for other in window.others]
     is_causal = any(one is not None and one.bound == 0 and one.is_negated for one in compared)
@@ -106,7 +106,7 @@ def _only_masks(graph: Graph, mask: Value) -> bool:
     facts = mask_facts(graph, mask)
     if facts.unknown is not None or facts.parts & {"alibi", "bias"}:
         return False
-    for node in graph.behind([mask], _numbers_of):
+    for node in graph.backward([mask], _numbers_of):
         held = node.outputs[0] if node.op in {"Constant", "Parameter"} else None
         if held is not None and held.element_type in REALS:
             number = one_number(graph, held)
