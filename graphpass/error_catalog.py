@@ -279,6 +279,10 @@ CATALOG: dict[str, str] = {
     "GP343": (
         "A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model."
     ),
+    "GP344": (
+        "A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse "
+        "constant was changed in place. The model is as it was before the edit."
+    ),
     "GP345": (
         "A decoder reads caches of cross attention that another model fills, and that model is not named, does not "
         "return them, or needs inputs for them that the decoder does not have. Name the decoder for the first step of "

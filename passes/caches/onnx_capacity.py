@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from graphpass.dialects.onnx.opset import opset_of
 from graphpass.dialects.onnx.rewrite import NodeWriter, drop_dead
-from graphpass.dialects.onnx.walk import captured, in_order
+from graphpass.dialects.onnx.walk import captured, in_order, opset_of
 from graphpass.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.dialects.openvino.frontend import lowering_hint
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.names import all_ops, stabilise_names

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS
 from graphpass.dialects.onnx.rewrite import NodeWriter, attributes, input_at, rewrite_nodes
 from graphpass.dialects.onnx.tensors import graphs
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.types import Dialect
 

@@ -9,10 +9,9 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS, opset_of
 from graphpass.dialects.onnx.rewrite import NodeWriter, drop_dead, node_name
 from graphpass.dialects.onnx.tensors import is_held
-from graphpass.dialects.onnx.walk import bodies, captured, in_order, inferred
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred, opset_of
 from graphpass.errors import UnsupportedError
 
 if TYPE_CHECKING:

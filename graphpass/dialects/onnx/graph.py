@@ -12,9 +12,8 @@ import numpy
 import onnx
 from onnx import numpy_helper
 
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS
 from graphpass.dialects.onnx.tensors import element_type, embedded
-from graphpass.dialects.onnx.walk import bodies, captured, in_order, inferred
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.types import Dimension

@@ -13,7 +13,6 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS, opset_of
 from graphpass.dialects.onnx.tensors import (
     SMALL,
     check_tensor,
@@ -26,6 +25,7 @@ from graphpass.dialects.onnx.tensors import (
     sample,
     tensors,
 )
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS, opset_of
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension, Port
@@ -33,6 +33,8 @@ from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import onnx_graphsurgeon as gs
 
     from graphpass.dialects.onnx.editor import OnnxEditor
     from graphpass.ir.graph import Graph
@@ -160,6 +162,29 @@ class OnnxModel(Model):
         from graphpass.dialects.onnx.editor import OnnxEditor
 
         return OnnxEditor(self)
+
+    @contextlib.contextmanager
+    def graphsurgeon(self) -> Iterator[gs.Graph]:
+        """Edit the model as an onnx-graphsurgeon graph for the time of the ``with`` block.
+
+        What the block changed is written into `proto` when it ends, and nothing else; if it raises, nothing is. Values
+        of constants are read when they are asked for. Nodes may be left in any order.
+
+        >>> with model.graphsurgeon() as graph:    # doctest: +SKIP
+        ...     for node in graph.nodes:
+        ...         if node.op == "Identity":
+        ...             node.outputs[0].outputs[0].inputs[0] = node.inputs[0]
+        ...     graph.cleanup()
+
+        Raises:
+            UnsupportedError: GP344, what was edited cannot be written.
+        """
+        from graphpass.dialects.onnx.graphsurgeon import Surgery
+
+        surgery = Surgery(self.proto, self.path)
+        yield surgery.graph
+        if surgery.write_back():
+            self.mark_edited()
 
     @contextlib.contextmanager
     def on_disk(self) -> Iterator[Path]:

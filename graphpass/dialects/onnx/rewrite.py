@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from onnx import helper, numpy_helper
 
-from graphpass.dialects.onnx.opset import opset_of
 from graphpass.dialects.onnx.tensors import graphs
+from graphpass.dialects.onnx.walk import opset_of
 from graphpass.errors import UnsupportedError
 
 if TYPE_CHECKING:

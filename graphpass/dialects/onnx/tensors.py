@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import onnx
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SMALL",
     "ExternalData",
+    "Holder",
     "check_tensor",
     "element_code",
     "element_type",
@@ -34,6 +35,9 @@ __all__ = [
     "sample",
     "tensors",
 ]
+
+Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
+"""Whatever holds nodes."""
 
 #: Tensors of at most this many bytes count as structure, larger ones as weights.
 SMALL = 1024
@@ -126,7 +130,7 @@ def is_held(tensor: onnx.TensorProto, most: int) -> bool:
     return not is_external(tensor) and prod(tensor.dims) <= most
 
 
-def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+def graphs(proto: onnx.ModelProto) -> Iterator[Holder]:
     """Whatever holds nodes: the main graph, functions, and the bodies inside them."""
     training = [graph for info in proto.training_info for graph in (info.initialization, info.algorithm)]
     pending: list[Any] = [*training, *proto.functions, proto.graph]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from graphpass.dialects.onnx.opset import opset_of
 from graphpass.dialects.onnx.shapes import stand_ins
 from graphpass.dialects.onnx.tensors import graphs, is_held
 from graphpass.errors import UnsupportedError
@@ -16,13 +15,21 @@ from graphpass.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["bodies", "captured", "in_order", "inferred"]
+__all__ = ["ONNX_DOMAINS", "bodies", "captured", "in_order", "inferred", "opset_of"]
+
+#: What files call the domain of ONNX's own operators.
+ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 
 #: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
 _SMALL = 64
 
 #: Elements of a tensor of rank 1 up to which values are followed: onnx notes each of them, known or not.
 _LONGEST = 2**20
+
+
+def opset_of(proto: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators that ``proto`` is written in; 0 where it names none."""
+    return next((entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS), 0)
 
 
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS
 from graphpass.dialects.onnx.tensors import SMALL
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.ir.bodies import inlined
 from graphpass.reports.diff.changes import Change, Facets, changes_between
 

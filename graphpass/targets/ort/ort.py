@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.dialects.onnx.opset import ONNX_DOMAINS
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.targets.common import layer_of
 from graphpass.targets.finding import Finding
 

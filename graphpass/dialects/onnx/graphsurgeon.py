@@ -1,0 +1,372 @@
+"""Edit an `onnx.ModelProto` as an onnx-graphsurgeon graph, and lose nothing that graphsurgeon does not know.
+
+graphsurgeon's own importer and exporter (0.6.1) drop metadata, doc strings of nodes and values, denotations,
+quantization annotations, overloads, unused initializers and value_info; copy weights of outer graphs into bodies; turn
+FLOAT8E4M3FNUZ into FLOAT8E4M3FN; fail on empty list attributes and on changed 4-bit or string constants; and recurse in
+``toposort``. Here graphsurgeon's objects are made from the ModelProto, which stays the truth: `Surgery.write_back`
+writes what was edited into it and leaves the rest alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import ChainMap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import numpy_helper
+from onnx_graphsurgeon.ir.tensor import LazyValues
+
+from graphpass.dialects.onnx.tensors import embedded, nbytes
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS, opset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    import numpy
+
+    from graphpass.dialects.onnx.tensors import Holder
+
+__all__ = ["Graph", "NodeOrigin", "Surgery", "TensorOrigin", "Weights", "inner_graphs", "reads", "sorted_nodes"]
+
+
+class Weights(LazyValues):  # type: ignore[misc]
+    """Values of a constant that stay where they are until something asks for them.
+
+    Attributes:
+        tensor: The `onnx.TensorProto`.
+    """
+
+    def __init__(self, tensor: onnx.TensorProto, path: Path | None) -> None:
+        """Refer to ``tensor``, whose external data lies beside the model file ``path``."""
+        self.tensor = tensor
+        self.shape = list(tensor.dims)
+        self.dtype = _dtype(tensor.data_type)
+        self.nbytes = nbytes(tensor)
+        self._path = path
+
+    def load(self) -> numpy.ndarray:
+        """Read the values; strings become an array of objects.
+
+        Raises:
+            ReadError: GP105, external data is not where the model says.
+        """
+        values: numpy.ndarray = numpy_helper.to_array(embedded(self.tensor, self._path))
+        return values
+
+
+class SparseWeights(gs.ir.tensor.SparseValues):  # type: ignore[misc]
+    """Values of a sparse constant, which graphsurgeon shows as a dense one."""
+
+    def __init__(self, tensor: onnx.SparseTensorProto) -> None:
+        """Refer to ``tensor``."""
+        self.tensor = tensor
+        self.shape = list(tensor.dims)
+        self.dtype = _dtype(tensor.values.data_type)
+        self.nbytes = nbytes(tensor.values)
+
+
+class Graph(gs.Graph):  # type: ignore[misc]
+    """A graphsurgeon graph that sorts its nodes without recursion, and stably."""
+
+    def toposort(self, recurse_subgraphs: bool = True, recurse_functions: bool = True, mode: str = "full") -> Graph:
+        """Sort the nodes; see `onnx_graphsurgeon.Graph.toposort`."""
+        graphs = [self, *(self.functions if recurse_functions else ())] if mode != "functions" else []
+        for graph in graphs:
+            for one in (graph, *(inner_graphs(graph.nodes) if recurse_subgraphs else ())):
+                one.nodes[:] = sorted_nodes(one.nodes)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrigin:
+    """The proto that a node was made from, and its attributes as they were.
+
+    Attributes:
+        node: The node; kept, so that its id stays its own.
+        proto: Its NodeProto.
+        holder: The graph or function that holds the NodeProto.
+        attributes: By name the AttributeProto and the value that was made of it; of a list a copy, too.
+    """
+
+    node: gs.Node
+    proto: onnx.NodeProto
+    holder: Holder
+    attributes: dict[str, tuple[onnx.AttributeProto, Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorOrigin:
+    """The protos that a tensor was made from, and what they said of it.
+
+    Attributes:
+        tensor: The tensor; kept, so that its id stays its own.
+        name: Its name.
+        typed: Its dtype and shape; ``None`` for a constant.
+        weights: The initializer of a constant.
+        values: What the constant held.
+        was_read: Whether anything read it.
+    """
+
+    tensor: gs.Tensor
+    name: str
+    typed: tuple[Any, Any] | None
+    weights: onnx.TensorProto | onnx.SparseTensorProto | None = None
+    values: Any = None
+    was_read: bool = False
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A graph, body or function that is being made, and the tensors that its nodes can read."""
+
+    holder: Holder
+    graph: gs.Graph
+    tensors: ChainMap[str, gs.Tensor]
+    infos: dict[str, onnx.ValueInfoProto] = field(default_factory=dict)
+
+
+class Surgery:
+    """One edit of a model: open, change `graph`, write back, once.
+
+    Attributes:
+        graph: The model's main graph.
+        nodes: Origins of nodes by id.
+        tensors: Origins of tensors by id.
+        holders: The proto of each graph, body and function, by the id of its graphsurgeon graph.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, path: Path | None) -> None:
+        """Make the graph.
+
+        Args:
+            proto: The model; untouched before `write_back`.
+            path: The file that it was read from, beside which its external data lies.
+        """
+        self.proto = proto
+        self.nodes: dict[int, NodeOrigin] = {}
+        self.tensors: dict[int, TensorOrigin] = {}
+        self.holders: dict[int, tuple[gs.Graph, Holder]] = {}
+        self._path = path
+        self._opset = opset_of(proto) or None
+        functions = [self._function(function) for function in proto.functions]
+        self.graph = self._empty(proto.graph, functions)
+        self._fill(_Scope(proto.graph, self.graph, ChainMap()))
+
+    def write_back(self) -> bool:
+        """Write what was edited into the ModelProto; return whether there was anything."""
+        from graphpass.dialects.onnx.write_back import WriteBack
+
+        return WriteBack(self).run()
+
+    def named(self) -> dict[str, gs.Tensor]:
+        """Return the tensors of the main graph by name."""
+        return dict(self._main)
+
+    def _empty(self, holder: Holder, functions: list[gs.Function]) -> Graph:
+        proto = self.proto
+        graph = Graph(
+            name=holder.name,
+            doc_string=holder.doc_string,
+            opset=self._opset,
+            import_domains=list(proto.opset_import),
+            producer_name=proto.producer_name,
+            producer_version=proto.producer_version,
+            ir_version=proto.ir_version,
+        )
+        # All graphs of a model share one list; assigning it would merge lists instead.
+        object.__setattr__(graph, "_functions", functions)
+        return graph
+
+    def _function(self, proto: onnx.FunctionProto) -> gs.Function:
+        domains = list(proto.opset_import)
+        opset = next((entry.version for entry in domains if entry.domain in ONNX_DOMAINS), self._opset)
+        defaults = {attribute.name: attribute for attribute in proto.attribute_proto}
+        function = gs.Function(
+            proto.name,
+            proto.domain,
+            doc_string=proto.doc_string,
+            opset=opset,
+            import_domains=domains,
+            attrs=dict.fromkeys(proto.attribute) | defaults,
+        )
+        self._fill(_Scope(proto, function, ChainMap()))
+        return function
+
+    def _fill(self, outermost: _Scope) -> None:
+        pending = [outermost]
+        while pending:
+            scope = pending.pop()
+            self.holders[id(scope.graph)] = (scope.graph, scope.holder)
+            self._declare(scope)
+            scope.graph.nodes.extend(self._node(proto, scope, pending) for proto in scope.holder.node)
+            self._connect_ports(scope)
+        if isinstance(outermost.holder, onnx.GraphProto):
+            self._main = outermost.tensors.maps[0]
+        self._note_reads()
+
+    def _declare(self, scope: _Scope) -> None:
+        """Make the tensors that the graph's own initializers, inputs and nodes define."""
+        own, holder = scope.tensors.maps[0], scope.holder
+        if isinstance(holder, onnx.GraphProto):
+            scope.infos = {info.name: info for info in (*holder.value_info, *holder.output, *holder.input)}
+            for tensor in holder.initializer:
+                constant = gs.Constant(tensor.name, Weights(tensor, self._path), _location(tensor))
+                own[tensor.name] = self._note(constant, tensor)
+            for sparse in holder.sparse_initializer:
+                constant = gs.Constant(sparse.values.name, SparseWeights(sparse), _location(sparse.values))
+                own[sparse.values.name] = self._note(constant, sparse)
+            inputs = [info.name for info in holder.input]
+        else:
+            inputs = list(holder.input)
+        for name in (*inputs, *(name for node in holder.node for name in node.output)):
+            if name and name not in own:
+                own[name] = self._variable(name, scope)
+
+    def _variable(self, name: str, scope: _Scope) -> gs.Variable:
+        info = scope.infos.get(name)
+        variable = gs.Variable(name)
+        if info is not None and info.type.ByteSize():
+            kind = info.type.WhichOneof("value")
+            typed = getattr(info.type, kind)
+            variable.type = kind
+            if kind == "tensor_type":
+                variable.dtype = _dtype(typed.elem_type)
+                if typed.HasField("shape"):
+                    variable.shape = [_dimension(one) for one in typed.shape.dim]
+        return self._note(variable)
+
+    def _note(self, tensor: gs.Tensor, weights: onnx.TensorProto | onnx.SparseTensorProto | None = None) -> gs.Tensor:
+        typed = None if weights is not None else (tensor.dtype, None if tensor.shape is None else list(tensor.shape))
+        values = None if weights is None else tensor._values
+        self.tensors[id(tensor)] = TensorOrigin(tensor, tensor.name, typed, weights, values)
+        return tensor
+
+    def _node(self, proto: onnx.NodeProto, scope: _Scope, pending: list[_Scope]) -> gs.Node:
+        kept = {}
+        for attribute in proto.attribute:
+            value = self._attribute(attribute, scope, pending)
+            kept[attribute.name] = (attribute, value, list(value) if isinstance(value, list) else None)
+        node = gs.Node(
+            proto.op_type,
+            proto.name,
+            {name: value for name, (_, value, _) in kept.items()},
+            [self._read(name, scope) for name in proto.input],
+            [scope.tensors.maps[0][name] if name else gs.Variable.empty() for name in proto.output],
+            proto.domain if proto.HasField("domain") else None,
+        )
+        self.nodes[id(node)] = NodeOrigin(node, proto, scope.holder, kept)
+        return node
+
+    def _read(self, name: str, scope: _Scope) -> gs.Tensor:
+        if not name:
+            return gs.Variable.empty()
+        if name not in scope.tensors:  # nothing makes it
+            scope.tensors[name] = self._variable(name, scope)
+        return scope.tensors[name]
+
+    def _attribute(self, proto: onnx.AttributeProto, scope: _Scope, pending: list[_Scope]) -> Any:
+        """Return what graphsurgeon holds for an attribute; kinds that it does not know stay protos."""
+        if proto.ref_attr_name:
+            kind = gs.util.misc.convert_from_onnx_attr_type(proto.type)
+            return gs.Node.AttributeRef(proto.ref_attr_name, kind)
+        if proto.type == proto.GRAPH:
+            body = self._empty(proto.g, self.graph.functions if hasattr(self, "graph") else [])
+            pending.append(_Scope(proto.g, body, scope.tensors.new_child()))
+            return body
+        if proto.type == proto.TENSOR:
+            return self._note(gs.Constant(proto.t.name, Weights(proto.t, self._path), _location(proto.t)), proto.t)
+        if proto.type in {proto.FLOAT, proto.INT}:
+            return onnx.helper.get_attribute_value(proto)
+        if proto.type in {proto.FLOATS, proto.INTS}:
+            return list(onnx.helper.get_attribute_value(proto))
+        if proto.type == proto.STRING:
+            return _text(proto.s)
+        if proto.type == proto.STRINGS:
+            return [_text(one) for one in proto.strings]
+        return proto
+
+    def _connect_ports(self, scope: _Scope) -> None:
+        holder, graph = scope.holder, scope.graph
+        is_graph = isinstance(holder, onnx.GraphProto)
+        inputs, outputs = (
+            [info.name if is_graph else info for info in infos] for infos in (holder.input, holder.output)
+        )
+        graph.inputs = [self._read(name, scope) for name in inputs]
+        graph.outputs = [self._read(name, scope) for name in outputs]
+
+    def _note_reads(self) -> None:
+        read = {id(tensor) for graph, _ in self.holders.values() for tensor in graph.outputs}
+        for key, origin in self.tensors.items():
+            if origin.weights is not None and (key in read or origin.tensor.outputs):
+                self.tensors[key] = TensorOrigin(
+                    origin.tensor, origin.name, origin.typed, origin.weights, origin.values, was_read=True
+                )
+
+
+def inner_graphs(nodes: Iterable[gs.Node]) -> Iterator[gs.Graph]:
+    """Yield the bodies of nodes, and those inside them."""
+    pending = list(nodes)
+    while pending:
+        for value in pending.pop().attrs.values():
+            if isinstance(value, gs.Graph):
+                yield value
+                pending.extend(value.nodes)
+
+
+def reads(node: gs.Node) -> Iterator[gs.Tensor]:
+    """Yield the tensors that a node reads, those that its bodies capture included."""
+    yield from node.inputs
+    for body in inner_graphs([node]):
+        for inner in body.nodes:
+            yield from inner.inputs
+        yield from body.outputs
+
+
+def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
+    """Return nodes in a topological order that keeps theirs wherever it is one already."""
+    places = {id(node): place for place, node in enumerate(nodes)}
+    users: dict[int, list[int]] = {}
+    missing = [0] * len(nodes)
+    for place, node in enumerate(nodes):
+        needed = {places[id(maker)] for tensor in reads(node) for maker in tensor.inputs if id(maker) in places}
+        needed.discard(place)
+        missing[place] = len(needed)
+        for maker in needed:
+            users.setdefault(maker, []).append(place)
+    ready = [place for place, count in enumerate(missing) if not count]
+    ordered = []
+    while ready:
+        place = heapq.heappop(ready)
+        ordered.append(nodes[place])
+        for user in users.get(place, ()):
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, user)
+    return ordered
+
+
+def _dtype(code: int) -> Any:
+    """Return numpy's type, with those of ml_dtypes; ONNX's number if there is none."""
+    try:
+        return onnx.helper.tensor_dtype_to_np_dtype(code)
+    except KeyError:
+        return code
+
+
+def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    return dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or None
+
+
+def _location(tensor: onnx.TensorProto) -> int | None:
+    return int(tensor.data_location) if tensor.HasField("data_location") else None
+
+
+def _text(words: bytes) -> str | bytes:
+    try:
+        return words.decode()
+    except UnicodeDecodeError:
+        return words

@@ -1,0 +1,369 @@
+"""Write an edited graphsurgeon graph into the ModelProto that it was made from, and nothing else."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import helper, numpy_helper
+
+from graphpass.dialects.onnx.graphsurgeon import (
+    LazyValues,
+    NodeOrigin,
+    Surgery,
+    Weights,
+    inner_graphs,
+    reads,
+    sorted_nodes,
+)
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.dialects.onnx.tensors import Holder
+
+__all__ = ["WriteBack"]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A graph that is to be written, and the constants that graphs around it hold, by id."""
+
+    graph: gs.Graph
+    holder: Holder
+    outer: ChainMap[int, None]
+
+
+class WriteBack:
+    """Writes one `Surgery`."""
+
+    def __init__(self, surgery: Surgery) -> None:
+        """Prepare to write ``surgery``."""
+        self._surgery = surgery
+        self._changed = False
+        self._pending: list[_Job] = []
+        self._weights = {
+            id(origin.weights): origin for origin in surgery.tensors.values() if origin.weights is not None
+        }
+        #: What the nodes of each graph made before.
+        self._made = {
+            id(holder): {name for node in holder.node for name in node.output} for _, holder in surgery.holders.values()
+        }
+
+    def run(self) -> bool:
+        """Write everything; return whether anything differed."""
+        surgery = self._surgery
+        proto, graph = surgery.proto, surgery.graph
+        self._pending.append(_Job(graph, proto.graph, ChainMap()))
+        self._write_functions(proto, graph)
+        while self._pending:
+            self._write_graph(self._pending.pop())
+        self._write_opsets(proto, graph)
+        for name in ("producer_name", "producer_version"):
+            if getattr(graph, name) != getattr(proto, name):
+                setattr(proto, name, getattr(graph, name))
+                self._changed = True
+        return self._changed
+
+    def _write_functions(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
+        known = {
+            id(function): holder
+            for function, holder in self._surgery.holders.values()
+            if isinstance(holder, onnx.FunctionProto)
+        }
+        kept = {id(function) for function in graph.functions}
+        for key, holder in known.items():
+            if key not in kept:
+                proto.functions.remove(holder)
+                self._changed = True
+        for function in graph.functions:
+            holder = known.get(id(function))
+            if holder is None:
+                holder = proto.functions.add(name=function.name, domain=function.domain)
+                holder.opset_import.extend(function.import_domains or [helper.make_opsetid("", function.opset)])
+                holder.attribute.extend(name for name, default in function.attrs.items() if default is None)
+                self._changed = True
+            self._pending.append(_Job(function, holder, ChainMap()))
+
+    def _write_graph(self, job: _Job) -> None:
+        graph, holder = job.graph, job.holder
+        nodes = graph.nodes if _is_sorted(graph.nodes) else sorted_nodes(graph.nodes)
+        if len(nodes) < len(graph.nodes):
+            raise UnsupportedError("GP344", f"the nodes of graph {graph.name} form a cycle")
+        if isinstance(holder, onnx.GraphProto):
+            own = self._write_initializers(job, nodes)
+            self._write_ports(holder.input, graph.inputs)
+            self._write_ports(holder.output, graph.outputs)
+        else:
+            own, nodes = job.outer, self._with_constant_nodes(nodes)
+            for names, tensors in ((holder.input, graph.inputs), (holder.output, graph.outputs)):
+                self._write_names(names, tensors)
+        self._write_nodes(holder, nodes, own)
+        if isinstance(holder, onnx.GraphProto):
+            self._write_value_info(graph, holder, nodes)
+        for name in ("name", "doc_string"):
+            if getattr(graph, name) != getattr(holder, name):
+                setattr(holder, name, getattr(graph, name))
+                self._changed = True
+
+    def _write_names(self, names: Any, tensors: list[gs.Tensor]) -> None:
+        if list(names) != (wanted := [tensor.name for tensor in tensors]):
+            names[:] = wanted
+            self._changed = True
+
+    def _write_nodes(self, holder: Holder, nodes: list[gs.Node], known: ChainMap[int, None]) -> None:
+        protos = []
+        for node in nodes:
+            origin = self._surgery.nodes.get(id(node))
+            if origin is not None and origin.holder is holder:
+                proto = origin.proto
+            else:
+                proto = holder.node.add()
+                if origin is not None:
+                    proto.CopyFrom(origin.proto)
+                self._changed = True
+            self._write_node(node, proto, origin, known)
+            protos.append(proto)
+        wanted = {id(proto): place for place, proto in enumerate(protos)}
+        present = list(holder.node)
+        gone = [place for place, proto in enumerate(present) if id(proto) not in wanted]
+        for place in reversed(gone):
+            del holder.node[place]
+        present = [proto for proto in present if id(proto) in wanted]
+        if gone or [wanted[id(proto)] for proto in present] != sorted(wanted.values()):
+            self._changed = True
+            holder.node.sort(key=lambda proto: wanted[id(proto)])
+
+    def _write_node(
+        self, node: gs.Node, proto: onnx.NodeProto, origin: NodeOrigin | None, known: ChainMap[int, None]
+    ) -> None:
+        for name, value in (("op_type", node.op), ("name", node.name or ""), ("domain", node.domain or "")):
+            if getattr(proto, name) != value:
+                setattr(proto, name, value)
+                self._changed = True
+        self._write_names(proto.input, node.inputs)
+        self._write_names(proto.output, node.outputs)
+        kept = origin.attributes if origin is not None else {}
+        protos = {attribute.name: attribute for attribute in proto.attribute}
+        for name in [name for name in protos if name not in node.attrs]:
+            proto.attribute.remove(protos[name])
+            self._changed = True
+        for name, value in node.attrs.items():
+            _, old, copy = kept.get(name, (None, _ABSENT, None))
+            if value is not old or (isinstance(value, list) and value != copy):
+                made = protos[name] if name in protos else proto.attribute.add()
+                made.CopyFrom(_attribute(name, value, like=protos.get(name)))
+                protos[name] = made
+                self._changed = True
+            if isinstance(value, gs.Graph):
+                self._pending.append(_Job(value, protos[name].g, known))
+            elif isinstance(value, gs.Constant):
+                self._write_constant(protos[name].t, value)
+
+    def _write_constant(self, proto: onnx.TensorProto | onnx.SparseTensorProto, constant: gs.Constant) -> None:
+        """Write values and name of a constant, unless they are what they were."""
+        origin = self._surgery.tensors.get(id(constant))
+        dense = proto if isinstance(proto, onnx.TensorProto) else proto.values
+        if dense.name != constant.name:
+            dense.name = constant.name
+            self._changed = True
+        values = constant._values
+        if origin is not None and values is origin.values and proto is origin.weights:
+            return
+        if isinstance(values, LazyValues):  # of another constant
+            made = values.tensor
+        else:
+            made = numpy_helper.from_array(_typed(constant), constant.name)
+            if origin is not None and isinstance(origin.values, Weights) and _same(made, origin.values):
+                return
+        if isinstance(made, onnx.SparseTensorProto) or isinstance(proto, onnx.SparseTensorProto):
+            raise UnsupportedError(
+                "GP344", f"the sparse constant {constant.name} was changed", "make a new gs.Constant instead"
+            )
+        doc = proto.doc_string
+        proto.CopyFrom(made)
+        proto.name, proto.doc_string = constant.name, doc
+        self._changed = True
+
+    def _write_initializers(self, job: _Job, nodes: list[gs.Node]) -> ChainMap[int, None]:
+        """Write initializers; those that were read and are no more go, new ones go where a node reads them."""
+        holder, outer = job.holder, job.outer
+        direct = _constants((tensor for node in nodes for tensor in node.inputs), job.graph.outputs, job.graph.inputs)
+        anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
+        own = outer.new_child()
+        for weights in (holder.sparse_initializer, holder.initializer):
+            for place in reversed(range(len(weights))):
+                origin = self._weights.get(id(weights[place]))
+                if origin is None:
+                    continue
+                if origin.was_read and id(origin.tensor) not in anywhere:
+                    del weights[place]
+                    self._changed = True
+                    continue
+                own[id(origin.tensor)] = None
+                if isinstance(origin.tensor, gs.Constant):
+                    self._write_constant(weights[place], origin.tensor)
+        for key, constant in direct.items():
+            if key not in own:
+                self._write_constant(holder.initializer.add(), constant)
+                own[key] = None
+                self._changed = True
+        return own
+
+    def _with_constant_nodes(self, nodes: list[gs.Node]) -> list[gs.Node]:
+        """Return the nodes of a function, which has no initializers, after a Constant node for each new constant."""
+        found = _constants(tensor for node in nodes for tensor in node.inputs)
+        made = [
+            gs.Node("Constant", one.name, {"value": gs.Constant("", one._values)}, [], [gs.Variable(one.name)])
+            for one in found.values()
+        ]
+        return [*made, *nodes]
+
+    def _write_ports(self, infos: Any, tensors: list[gs.Tensor]) -> None:
+        """Write inputs or outputs; what is said of one that stays is kept, but for a changed type or shape."""
+        before = [info.SerializeToString(deterministic=True) for info in infos]
+        by_name = {info.name: info for info in infos}
+        after = []
+        for tensor in tensors:
+            origin = self._surgery.tensors.get(id(tensor))
+            info = onnx.ValueInfoProto(name=tensor.name)
+            if origin is not None and origin.name in by_name:
+                info.CopyFrom(by_name[origin.name])
+            self._update_info(info, tensor)
+            after.append(info)
+        if [info.SerializeToString(deterministic=True) for info in after] != before:
+            del infos[:]
+            infos.extend(after)
+            self._changed = True
+
+    def _write_value_info(self, graph: gs.Graph, holder: onnx.GraphProto, nodes: list[gs.Node]) -> None:
+        """Drop what is said of tensors that are gone; add and update what is said of the others."""
+        ports = {id(tensor) for tensor in (*graph.inputs, *graph.outputs)}
+        made = {id(tensor): tensor for node in nodes for tensor in node.outputs if tensor.name}
+        origins = {origin.name: origin for key in made if (origin := self._surgery.tensors.get(key)) is not None}
+        known = {info.name for info in holder.value_info}
+        was_made = self._made.get(id(holder), set())
+        for place in reversed(range(len(holder.value_info))):
+            info = holder.value_info[place]
+            origin = origins.get(info.name)
+            if origin is not None:
+                self._changed |= self._update_info(info, origin.tensor)
+            elif info.name in was_made:
+                del holder.value_info[place]
+                self._changed = True
+        for key, tensor in made.items():
+            is_new = key not in self._surgery.tensors
+            if is_new and key not in ports and tensor.name not in known and tensor.dtype is not None:
+                self._update_info(holder.value_info.add(name=tensor.name), tensor)
+                self._changed = True
+
+    def _update_info(self, info: onnx.ValueInfoProto, tensor: gs.Tensor) -> bool:
+        """Let ``info`` say what ``tensor`` is, and keep what graphsurgeon does not know; return whether it differed."""
+        origin, changed = self._surgery.tensors.get(id(tensor)), info.name != tensor.name
+        info.name = tensor.name
+        is_constant = isinstance(tensor, gs.Constant)
+        typed = (tensor.dtype, None if tensor.shape is None else list(tensor.shape))
+        if (origin is not None and (origin.typed == typed or (is_constant and info.type.ByteSize()))) or (
+            not is_constant and tensor.type != "tensor_type"
+        ):
+            return changed
+        dtype, shape = typed
+        if dtype is not None:
+            info.type.tensor_type.elem_type = _code(dtype)
+        if shape is None:
+            info.type.tensor_type.ClearField("shape")
+            return True
+        dimensions = info.type.tensor_type.shape.dim
+        info.type.tensor_type.shape.SetInParent()
+        del dimensions[len(shape) :]
+        for axis, size in enumerate(shape):
+            one = dimensions[axis] if axis < len(dimensions) else dimensions.add()
+            one.ClearField("value")
+            if isinstance(size, str):
+                one.dim_param = size
+            elif size is not None and size >= 0:
+                one.dim_value = size
+        return True
+
+    def _write_opsets(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
+        """Import the domains that nodes use, in version 1, and the version of ONNX that the graph names."""
+        known = {entry.domain for entry in proto.opset_import}
+        graphs = [graph, *inner_graphs(graph.nodes)]
+        used = dict.fromkeys(node.domain for one in graphs for node in one.nodes if node.domain)
+        for domain in used:
+            if domain not in known | ONNX_DOMAINS:
+                proto.opset_import.add(domain=domain, version=1)
+                self._changed = True
+        for entry in proto.opset_import:
+            if entry.domain in ONNX_DOMAINS and graph.opset is not None and entry.version != graph.opset:
+                entry.version = graph.opset
+                self._changed = True
+
+
+_ABSENT = object()
+
+
+def _is_sorted(nodes: list[gs.Node]) -> bool:
+    own = {id(node) for node in nodes}
+    seen: set[int] = set()
+    for node in nodes:
+        if any(id(maker) in own and id(maker) not in seen for tensor in reads(node) for maker in tensor.inputs):
+            return False
+        seen.add(id(node))
+    return True
+
+
+def _constants(*groups: Iterable[gs.Tensor]) -> dict[int, gs.Constant]:
+    return {id(tensor): tensor for group in groups for tensor in group if isinstance(tensor, gs.Constant)}
+
+
+def _typed(constant: gs.Constant) -> numpy.ndarray:
+    """Return the values in the type in which they are to be written."""
+    wanted = constant._export_dtype
+    values: numpy.ndarray = constant.values
+    if wanted is None or wanted == values.dtype:
+        return values
+    return values.astype(helper.tensor_dtype_to_np_dtype(wanted) if isinstance(wanted, int) else wanted)
+
+
+def _same(made: onnx.TensorProto, values: Weights) -> bool:
+    """Return whether values that were only looked at are those of the file."""
+    if (made.data_type, list(made.dims)) != (values.tensor.data_type, list(values.tensor.dims)):
+        return False
+    before, after = values.load(), numpy_helper.to_array(made)
+    return bool((before == after).all()) if before.dtype == object else before.tobytes() == after.tobytes()
+
+
+def _attribute(name: str, value: Any, like: onnx.AttributeProto | None) -> onnx.AttributeProto:
+    """Return the proto of a new value; numbers and empty lists keep the kind that they had."""
+    if isinstance(value, gs.Graph):
+        made = onnx.AttributeProto(name=name, type=onnx.AttributeProto.GRAPH)
+        made.g.SetInParent()
+        return made
+    if isinstance(value, gs.Constant):
+        return onnx.AttributeProto(name=name, type=onnx.AttributeProto.TENSOR, t=onnx.TensorProto())
+    if isinstance(value, gs.Node.AttributeRef):
+        kind = gs.util.misc.convert_to_onnx_attr_type(value.type)
+        return onnx.AttributeProto(name=name, type=kind, ref_attr_name=value.name)
+    if isinstance(value, onnx.AttributeProto):
+        return value
+    if isinstance(value, numpy.ndarray):
+        value = numpy_helper.from_array(value)
+    elif isinstance(value, type | numpy.dtype):
+        value = helper.np_dtype_to_tensor_dtype(numpy.dtype(value))
+    kinds = onnx.AttributeProto
+    if like is not None and like.type in {kinds.FLOAT, kinds.FLOATS} and not isinstance(value, str | bytes):
+        value = [float(one) for one in value] if isinstance(value, list | tuple) else float(value)
+    if isinstance(value, list | tuple) and not value:
+        return helper.make_attribute(name, value, attr_type=like.type if like is not None else kinds.INTS)
+    return helper.make_attribute(name, value)
+
+
+def _code(dtype: Any) -> int:
+    return dtype if isinstance(dtype, int) else int(helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype)))
