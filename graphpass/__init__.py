@@ -11,7 +11,7 @@
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.instrumentation import Instrumentation
 from graphpass.engine.manager import PassManager, PassRecord, PipelineResult
-from graphpass.engine.passes import Changed, Condition, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Changed, Condition, Done, Pass, PassResult, Skipped, Unchanged
 from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
 from graphpass.engine.registry import get_pass, get_target, pass_names, register, target_names
 from graphpass.errors import (
@@ -35,6 +35,7 @@ __all__ = [
     "Cache",
     "Changed",
     "Condition",
+    "Done",
     "GraphpassError",
     "Instrumentation",
     "Inventory",

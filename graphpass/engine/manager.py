@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, first_line
+from graphpass.engine.passes import Changed, Done, Pass, PassResult, Skipped, Unchanged, first_line
 from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
 from graphpass.ir.model import Model
 
@@ -95,11 +95,9 @@ class PassManager:
         _check_requirements(step, working)
         for observer in self.instrumentation:
             observer.before_pass(step, working)
-        result = step.run(working)
-        after = working
-        if isinstance(result, Changed):
-            after = result.model
-            after.mark_edited()
+        edits = working.edits
+        outcome = step.run(working)
+        after, result = _observed(outcome, working, edits)
         if not isinstance(result, Skipped):
             for condition in step.ensures:
                 if missing := condition.missing(after):
@@ -111,6 +109,19 @@ class PassManager:
     def _fail(self, step: Pass[Model], error: Exception, working: Model) -> None:
         for observer in reversed(self.instrumentation):
             observer.pass_failed(step, working, error)
+
+
+def _observed(outcome: Done | Changed | Unchanged | Skipped, working: Model, edits: int) -> tuple[Model, PassResult]:
+    """Return the model to go on with, and whether it differs from the one before, which had so many edits."""
+    if isinstance(outcome, Done):
+        after = outcome.model or working
+        if after is working and working.edits == edits:
+            return working, Unchanged(outcome.notes)
+        return after, Changed(after, outcome.statistics, outcome.notes)
+    if isinstance(outcome, Changed):
+        outcome.model.mark_edited()
+        return outcome.model, outcome
+    return working, outcome
 
 
 def _check_requirements(step: Pass[Model], model: Model) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Changed",
     "Condition",
+    "Done",
     "Pass",
     "PassResult",
     "Skipped",
@@ -26,6 +27,21 @@ __all__ = [
 ]
 
 ModelT = TypeVar("ModelT", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The pass ran to its end. The manager observes whether it changed anything.
+
+    Attributes:
+        statistics: What was done, counted: ``{"attention fused": 12}``.
+        notes: What the user should know, for example what was left as it was and why.
+        model: Another model to go on with; ``None`` for the one that was given.
+    """
+
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    model: Model | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +119,15 @@ class Pass(ABC, Generic[ModelT]):
     ensures: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod
-    def run(self, model: ModelT) -> PassResult:
+    def run(self, model: ModelT) -> Done | Changed | Unchanged | Skipped:
         """Rewrite ``model`` in place, or make another one.
 
         Args:
             model: A working copy; a pass that raises may leave it half-way.
 
         Returns:
-            What happened. A pass that edits calls nothing else: the manager forgets the model's analyses.
+            What happened. Edits through `Model.rewriter` and `OnnxModel.graphsurgeon` are observed; a pass that edits
+            the native model calls `Model.mark_edited`.
 
         Raises:
             PreconditionError: The model is not what this pass takes.

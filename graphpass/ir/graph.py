@@ -57,7 +57,7 @@ class Node:
         outputs: What it makes.
         attributes: Axes and flags in one form for both dialects: ``axis`` (Concat, Softmax, Gather), ``axes`` (Squeeze,
             Unsqueeze), ``order`` (Transpose), ``transpose_a``/``transpose_b`` (MatMul), ``variable`` (ReadValue,
-            Assign). Axes count from 0 where the rank is known.
+            Assign), ``names`` (Parameter, if it has several). Axes count from 0 if the rank is known.
         native: The `openvino.Node`, `onnx.NodeProto`, `onnx.ValueInfoProto` or `onnx.TensorProto`.
     """
 
@@ -163,6 +163,14 @@ class Graph:
             if source is None:
                 return value
             value = source
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Value]:
+        """The inputs by name, under each name that a runtime addresses them by."""
+        found: dict[str, Value] = {}
+        for node in self.of_op("Parameter"):
+            found |= dict.fromkeys((*node.attributes.get("names", ()), node.name), node.outputs[0])
+        return found
 
     def of_op(self, *ops: str) -> Iterator[Node]:
         """The nodes of these operators, in order."""

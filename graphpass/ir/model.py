@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from graphpass.ir.declaration import Declaration
-    from graphpass.ir.editor import Editor
     from graphpass.ir.graph import Graph
+    from graphpass.ir.rewriter import Rewriter
     from graphpass.ir.types import Dialect, Port
     from graphpass.storage.weight_file import WeightFile
 
@@ -31,7 +31,7 @@ class Model(ABC):
     Attributes:
         dialect: ``"onnx"`` or ``"openvino"``.
         path: The file it was read from; ``None`` for a model made in memory.
-        edited: Whether a pass changed it since it was read.
+        edits: How often it was edited since it was read or cloned.
         weight_files: The files that its weights were read from, as they were then.
     """
 
@@ -40,7 +40,7 @@ class Model(ABC):
     def __init__(self, path: Path | None) -> None:
         """Create a model read from ``path``."""
         self.path = path
-        self.edited = False
+        self.edits = 0
         self.weight_files: tuple[WeightFile, ...] = ()
         self._analyses: dict[Callable[..., Any], Any] = {}
 
@@ -108,8 +108,8 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def rewriter(self) -> Editor:
-        """Start to edit the model; `Model.graph` stays as it is until the model is marked as edited."""
+    def rewriter(self) -> Rewriter:
+        """Start to edit the model; `Model.graph` stays as it is until `Rewriter.finish`."""
 
     @property
     def graph(self) -> Graph:
@@ -133,9 +133,14 @@ class Model(ABC):
         found: Analysis = self._analyses[compute]
         return found
 
+    @property
+    def edited(self) -> bool:
+        """Whether anything changed since the model was read."""
+        return self.edits > 0
+
     def mark_edited(self) -> None:
-        """Say that the native graph changed: analyses are forgotten."""
-        self.edited = True
+        """Note that the native graph changed: analyses are forgotten."""
+        self.edits += 1
         self._analyses.clear()
 
 

@@ -9,33 +9,20 @@ from graphpass.analysis.attention.find import Attention, find_attention
 from graphpass.analysis.attention.sinks import sink_of, subtracts_row_maximum
 from graphpass.analysis.attention.types import NoMatchError
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.masks.window import read_mask
-from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.rewrite import NodeWriter, rewrite_nodes
-from graphpass.dialects.onnx.tensors import element_code
-from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import (
-    TOKEN_INPUTS,
-    add_input,
-    input_length,
-    integers,
-    named,
-    output_of,
-    scalar,
-)
 from graphpass.engine.conditions import HAS_CACHES
-from graphpass.engine.passes import Changed, Pass, PassResult
+from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.values import keeps_elements
 from graphpass.passes.masks.window_from_positions import compares_positions
 
 if TYPE_CHECKING:
-    import onnx
-    import openvino
-
     from graphpass.ir.cache import AttentionBlock, Cache, Inventory
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["AddTreeMask"]
 
@@ -78,18 +65,22 @@ class AddTreeMask(Pass[Model]):
     name: ClassVar[str] = "add-tree-mask"
     requires = (HAS_CACHES,)
 
-    def run(self, model: Model) -> PassResult:
+    def run(self, model: Model) -> Done:
         """See `Pass.run`."""
         inventory = analyze_caches(model)
         _check_inputs(model)
         _check_caches(inventory)
         places = _places(model, inventory)
-        lengths = _Lengths.of(model, inventory.of_kind("kv")[0])
-        if isinstance(model, OpenVINOModel):
-            _write_openvino(model, places, lengths)
-        elif isinstance(model, OnnxModel):
-            _write_onnx(model, places, lengths)
-        return Changed(model, {"attention with a tree mask": len(places)})
+        tokens = token_input(model.graph)
+        if tokens is None:
+            reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: nothing tells the new tokens"
+            raise UnsupportedError("GP363", reason)
+        rewriter = model.rewriter()
+        tree = _Tree(rewriter, tokens, inventory.of_kind("kv")[0])
+        for place in places:
+            tree.add_to(place)
+        rewriter.finish()
+        return Done({"attention with a tree mask": len(places)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,31 +94,6 @@ class _Place:
 
     attention: Attention
     scores: Value | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Lengths:
-    """From what the number of queries and keys follows.
-
-    Attributes:
-        tokens: An input ``[batch, length, ..]``.
-        mask: An input ``[batch, sequence]``, where there is one.
-        past: A growing cache.
-    """
-
-    tokens: str
-    mask: str | None
-    past: Cache
-
-    @classmethod
-    def of(cls, model: Model, past: Cache) -> _Lengths:
-        names = {port.name: len(port.shape or ()) for port in model.inputs}
-        tokens = next((name for name in TOKEN_INPUTS if name in names), None)
-        if tokens is None:
-            raise UnsupportedError(
-                "GP363", f"no input is called {' or '.join(TOKEN_INPUTS)}: nothing tells the new tokens"
-            )
-        return cls(tokens, "attention_mask" if names.get("attention_mask") == 2 else None, past)
 
 
 def _check_inputs(model: Model) -> None:
@@ -231,168 +197,59 @@ def _passes_on(graph: Graph, node: Node) -> bool:
     return keeps_elements(node) or subtracts_row_maximum(graph, node)
 
 
-def _write_openvino(model: OpenVINOModel, places: list[_Place], lengths: _Lengths) -> None:
-    # Found before anything is written: the neutral graph is of the model as it was.
-    found = [(place, output_of(model.graph, place.scores) if place.scores is not None else None) for place in places]
-    writer = _OpenVINOWriter(model.ov_model, lengths)
-    for place, scores in found:
-        if scores is None:
-            writer.mask(place.attention.node.native)
+class _Tree:
+    """One input that is added to many masks; what several attentions share is written once."""
+
+    def __init__(self, rewriter: Rewriter, tokens: Value, past: Cache) -> None:
+        """Add the input.
+
+        Args:
+            rewriter: Edits the model.
+            tokens: An input ``[batch, length, ..]``.
+            past: A growing cache.
+        """
+        self._rewriter, self._write = rewriter, rewriter.under(_NAME)
+        write, graph = self._write, rewriter.graph
+        tree = rewriter.input(_NAME, "f32", [f"{_NAME}_batch", f"{_NAME}_length", f"{_NAME}_length"])
+        size, queries = write.size(tree, 2, label="size"), write.size(tokens, 1, label="queries")
+        mask = graph.parameters.get("attention_mask")
+        if mask is not None and mask.rank == 2:
+            keys = write.size(mask, 1, label="keys")
         else:
-            writer.add_to(scores)
-    model.ov_model.validate_nodes_and_infer_types()
+            read = carriers(graph)[0][past.read].outputs[0]
+            keys = write.op("Add", write.size(read, past.axes.sequence or 0, label="past"), queries, label="keys")
+        missing = [write.op("Subtract", length, size) for length in (queries, keys)]
+        before = write.op("Concat", [0, 0], *missing, axis=0, label="before")
+        rows = write.op("Unsqueeze", tree, axes=[1], label="rows")
+        padded = write.op("Pad", rows, before, [0, 0, 0, 0], write.number(0.0, "f32"), label="padded")
+        self._padded = {"f32": padded}
+        self._joined: dict[tuple[int, int], Handle] = {}
 
-
-class _OpenVINOWriter:
-    """Adds one input to many masks; what several attentions share is written once."""
-
-    def __init__(self, native: openvino.Model, lengths: _Lengths) -> None:
-        from openvino import opset13
-
-        tree = add_input(native, _NAME, "f32", [-1, -1, -1])
-        size = opset13.gather(
-            named(opset13.shape_of(tree, "i64"), f"{_NAME}/shape"),
-            integers([2], f"{_NAME}/last"),
-            integers(0, f"{_NAME}/axis"),
-        )
-        named(size, f"{_NAME}/size")
-        queries = input_length(native, lengths.tokens, f"{_NAME}/{lengths.tokens}")
-        missing = [
-            named(opset13.subtract(length, size), f"{_NAME}/{axis}_before")
-            for axis, length in (("queries", queries), ("keys", self._keys(native, lengths, queries)))
-        ]
-        before = opset13.concat([integers([0, 0], f"{_NAME}/none"), *missing], 0)
-        rows = named(opset13.unsqueeze(tree, integers([1], f"{_NAME}/heads")), f"{_NAME}/rows")
-        zero = scalar(0, tree.get_element_type(), f"{_NAME}/zero")
-        end = integers([0, 0, 0, 0], f"{_NAME}/after")
-        padded = opset13.pad(rows, named(before, f"{_NAME}/before"), end, "constant", arg_pad_value=zero)
-        self._padded = {"f32": named(padded, f"{_NAME}/padded")}
-        self._joined: dict[tuple[str, int], openvino.Node] = {}
-
-    def _keys(self, native: openvino.Model, lengths: _Lengths, queries: openvino.Node) -> openvino.Node:
-        from openvino import opset13
-
-        if lengths.mask is not None:
-            return input_length(native, lengths.mask, f"{_NAME}/{lengths.mask}")
-        cache = lengths.past
-        read = next(node for node in native.get_ops() if node.get_friendly_name() == cache.read)
-        shape = named(opset13.shape_of(read, "i64"), f"{_NAME}/past_shape")
-        axis = integers([cache.axes.sequence or 0], f"{_NAME}/past_axis")
-        past = named(opset13.gather(shape, axis, integers(0, f"{_NAME}/past_first")), f"{_NAME}/past_length")
-        return named(opset13.add(past, queries), f"{_NAME}/keys")
-
-    def mask(self, attention: openvino.Node) -> None:
-        """Join the tree into the mask of a ScaledDotProductAttention."""
-        from openvino import opset13
-
-        if attention.get_input_size() > 3:
-            attention.input(3).replace_source_output(self._join(attention.input_value(3)).output(0))
+    def add_to(self, place: _Place) -> None:
+        """Add the tree to the mask of an attention, or to its scores."""
+        rewriter, node = self._rewriter, place.attention.node
+        if place.scores is not None:
+            rewriter.redirect_uses(place.scores, self._sum(place.scores))
             return
-        operands = attention.input_values()
-        kind = operands[0].get_element_type().to_string()
-        masked = opset13.scaled_dot_product_attention(*operands, self._tree(kind), causal=False)
-        attention.output(0).replace(named(masked, attention.get_friendly_name()).output(0))
+        port = _MASK_PORTS[node.op]
+        mask = node.inputs[port] if port < len(node.inputs) else None
+        tree = self._of_type(node.source().element_type) if mask is None else self._sum(mask)
+        rewriter.set_input(node, port, tree)
 
-    def add_to(self, scores: openvino.Output) -> None:
-        """Let those who read ``scores`` read their sum with the tree."""
-        readers = scores.get_target_inputs()
-        joined = self._join(scores)
-        for reader in readers:
-            reader.replace_source_output(joined.output(0))
-
-    def _tree(self, kind: str) -> openvino.Node:
-        from openvino import opset13
-
+    def _of_type(self, kind: str) -> Handle:
+        """Return the tree ``[1 or batch, 1, length, sequence]`` in an element type."""
         if kind not in self._padded:
-            self._padded[kind] = named(opset13.convert(self._padded["f32"], kind), f"{_NAME}/{kind}")
+            self._padded[kind] = self._write.op("Convert", self._padded["f32"], to=kind, label=kind)
         return self._padded[kind]
 
-    def _join(self, mask: openvino.Output) -> openvino.Node:
-        from openvino import opset13
-
-        key = (mask.get_node().get_name(), mask.get_index())
+    def _sum(self, mask: Value) -> Handle:
+        """Return the sum of a mask, additive or boolean, and the tree."""
+        key, name = (mask.node, mask.port), f"{mask.name}/{_NAME}"
         if key not in self._joined:
-            kind, name = mask.get_element_type(), f"{mask.get_node().get_friendly_name()}/{_NAME}"
-            if kind.to_string() == "boolean":
-                hidden = scalar(float("-inf"), self._padded["f32"].get_element_type(), f"{name}/hidden")
-                joined = opset13.select(mask, self._padded["f32"], hidden)
-            else:
-                joined = opset13.add(mask, self._tree(kind.to_string()))
-            self._joined[key] = named(joined, name)
-        return self._joined[key]
-
-
-def _write_onnx(model: OnnxModel, places: list[_Place], lengths: _Lengths) -> None:
-    from onnx import helper
-
-    graph = model.graph
-    wanted = {place.attention.node.outputs[0].name for place in places if place.scores is None}
-    scores = {place.scores.name: place.scores for place in places if place.scores is not None}
-    producers = {output: name for name in scores for output in graph.producer(scores[name]).native.output}
-    shared: dict[tuple[str, str], str] = {}
-
-    def rewrite(native: onnx.NodeProto, writer: NodeWriter) -> None:
-        tree = _OnnxTree(writer, lengths, shared)
-        copy = type(native)()
-        copy.CopyFrom(native)
-        if native.output[0] in wanted:
-            port = _MASK_PORTS["Attention"]
-            copy.input.extend([""] * (port + 1 - len(copy.input)))
-            node = next(place.attention.node for place in places if place.attention.node.outputs[0].name in copy.output)
-            mask = node.inputs[port] if port < len(node.inputs) else None
-            query = node.inputs[0]
-            assert query is not None
-            copy.input[port] = tree.joined(mask) if mask is not None else tree.of_type(query.element_type)
-            writer.nodes.append(copy)
-            return
-        name = producers[native.output[0]]
-        place = list(copy.output).index(name)
-        copy.output[place] = f"{name}/without_tree"
-        writer.nodes.append(copy)
-        writer.op("Add", copy.output[place], tree.of_type(scores[name].element_type), label=_NAME, output=name)
-
-    rewrite_nodes(model, lambda native: native.output[0] in wanted | producers.keys(), rewrite)
-    info = helper.make_tensor_value_info(
-        _NAME, element_code("f32"), [f"{_NAME}_batch", f"{_NAME}_length", f"{_NAME}_length"]
-    )
-    model.proto.graph.input.append(info)
-
-
-class _OnnxTree:
-    """Writes the padded tree, and masks that it is joined into, where they are first read."""
-
-    def __init__(self, writer: NodeWriter, lengths: _Lengths, shared: dict[tuple[str, str], str]) -> None:
-        self._writer, self._lengths, self._shared = writer, lengths, shared
-
-    def of_type(self, kind: str) -> str:
-        """The tree ``[1 or batch, 1, length, sequence]`` in an element type."""
-        if ("tree", kind) not in self._shared:
-            tree = self._padded() if kind == "f32" else self._cast(kind)
-            self._shared["tree", kind] = tree
-        return self._shared["tree", kind]
-
-    def joined(self, mask: Value) -> str:
-        """The sum of a mask, additive or boolean, and the tree."""
-        key = ("mask", mask.name)
-        if key not in self._shared:
             if mask.element_type == "boolean":
-                hidden = self._writer.number(float("-inf"), element_code("f32"))
-                self._shared[key] = self._writer.op("Where", mask.name, self.of_type("f32"), hidden, label=_NAME)
+                hidden = self._write.number(float("-inf"), "f32")
+                self._joined[key] = self._write.op("Select", mask, self._padded["f32"], hidden, name=name)
             else:
-                self._shared[key] = self._writer.op("Add", mask.name, self.of_type(mask.element_type), label=_NAME)
-        return self._shared[key]
-
-    def _cast(self, kind: str) -> str:
-        return self._writer.op("Cast", self.of_type("f32"), label=f"{_NAME}_{kind}", to=element_code(kind))
-
-    def _padded(self) -> str:
-        write, lengths = self._writer, self._lengths
-        size, queries = write.size(_NAME, 1), write.size(lengths.tokens, 1)
-        if lengths.mask is not None:
-            keys = write.size(lengths.mask, 1)
-        else:
-            keys = write.op("Add", write.size(lengths.past.read, lengths.past.axes.sequence or 0), queries)
-        missing = [write.op("Sub", length, size) for length in (queries, keys)]
-        none = write.integers([0, 0])
-        pads = write.op("Concat", none, *missing, none, none, axis=0)
-        return write.op("Pad", write.op("Unsqueeze", _NAME, write.integers([1])), pads, label=f"{_NAME}_padded")
+                tree = self._of_type(mask.element_type)
+                self._joined[key] = self._write.op("Add", mask, tree, name=name)
+        return self._joined[key]

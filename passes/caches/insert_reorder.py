@@ -6,29 +6,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.tensors import element_code
-from graphpass.dialects.openvino.model import TRIM_NOTE, OpenVINOModel
-from graphpass.dialects.openvino.rewrite import add_input, beam_gather, drop_unread_input, has_input, integers, named
-from graphpass.dialects.openvino.variables import conversions
+from graphpass.analysis.caches.parts import carriers
+from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import STATEFUL, STATELESS
-from graphpass.engine.passes import Changed, Condition, Pass, PassResult, Skipped
+from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
-from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
 from graphpass.passes.caches.slots import (
-    OnnxPast,
     Trim,
+    beam_gather,
+    conversions,
     growing_caches,
-    let_read,
     past_length,
     past_of,
-    reads_of,
+    redirect_to_cut,
     trimmed,
 )
 
 if TYPE_CHECKING:
-    import openvino
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Use
+    from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
 __all__ = ["InsertReorder"]
 
@@ -92,19 +90,13 @@ class InsertReorder(Pass[Model]):
         if self.trim != "slice" and self.form != "gpu":
             raise ValueError(f"trim={self.trim} is of form gpu, not of {self.form}")
 
-    def run(self, model: Model) -> PassResult:
+    def run(self, model: Model) -> Done | Skipped:
         """See `Pass.run`."""
         self._check(model)
         caches = growing_caches(model)
         if not caches:
             return Skipped(f"no KV cache to reorder: the model is of kind {analyze_caches(model).kind}")
-        if isinstance(model, OnnxModel):
-            _reorder_onnx(model, caches)
-        elif isinstance(model, OpenVINOModel) and self.form == "compact":
-            _reorder_compactly(model.ov_model, caches)
-        elif isinstance(model, OpenVINOModel):
-            return _reorder_for_gpus(model, caches, self.trim)
-        return Changed(model, {"caches reordered": len(caches)})
+        return _reorder_for_gpus(model, caches, self.trim) if self.form == "gpu" else _reorder_compactly(model, caches)
 
     def _check(self, model: Model) -> None:
         """That ``model`` is of the format and the state that the form is for."""
@@ -116,138 +108,105 @@ class InsertReorder(Pass[Model]):
             raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
 
 
-def _reorder_for_gpus(model: OpenVINOModel, caches: tuple[Cache, ...], trim: Trim) -> PassResult:
-    native = model.ov_model
-    length = past_length(native)
-    source = add_input(native, "src_idx", "i32", [-1])
-    destinations = _Destinations(native)
-    reads = reads_of(native)
-    for cache in caches:
-        _reorder(reads[cache.name], cache, (source, destinations.of(cache), length), trim)
-    statistics = {"caches reordered": len(caches), "dst_idx inputs": destinations.count}
-    notes = ["the CPU plugin does not fuse attention with a reordered cache; GPU plugins do"]
-    if drop_unread_input(native, "beam_idx"):
-        notes.append("beam_idx is gone: a cache is reordered by beam_idx or by src_idx and dst_idx, never by both")
+def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
+    rewriter = model.rewriter()
+    states = [_state(rewriter, cache) for cache in caches]
+    length = past_length(rewriter)
+    source = rewriter.input("src_idx", "i32", [-1])
+    destinations = _Destinations(rewriter)
+    for cache, (state, uses) in zip(caches, states, strict=True):
+        name, axis = cache.read, cache.axes.sequence or 0
+        moved = rewriter.op("Gather", state, source, axis=axis, name=f"{name}/reorder/moved")
+        target = destinations.of(cache)
+        # kv_cache_fusion.cpp looks for version 3 of the operator.
+        updated = rewriter.op("ScatterElementsUpdate", state, target, moved, axis=axis, opset=3, name=f"{name}/reorder")
+        cut = trimmed(rewriter, updated, length, axis, trim, f"{name}/trim")
+        redirect_to_cut(rewriter, uses, cut, state, length, axis, trim)
     if trim != "slice":
         model.write_note(TRIM_NOTE, trim)
-    native.validate_nodes_and_infer_types()
-    return Changed(model, statistics, tuple(notes))
+    rewriter.finish()
+    notes = ["the CPU plugin does not fuse attention with a reordered cache; GPU plugins do"]
+    cleaner = model.rewriter()
+    if cleaner.drop_input("beam_idx"):
+        cleaner.finish()
+        notes.append("beam_idx is gone: a cache is reordered by beam_idx or by src_idx and dst_idx, never by both")
+    return Done({"caches reordered": len(caches), "dst_idx inputs": destinations.count}, tuple(notes))
 
 
-def _reorder_compactly(native: openvino.Model, caches: tuple[Cache, ...]) -> None:
-    from openvino import opset8, opset13
-
-    length = past_length(native)
-    source, destination = (add_input(native, name, "i32", [-1]) for name in ("src_idx", "dst_idx"))
-    reads, first = reads_of(native), caches[0]
-    # Before anything that is written reads them, too.
-    pasts = {cache.name: past_of(reads[cache.name]) for cache in caches}
-    shape = named(opset13.shape_of(reads[first.name], "i64"), "slots/shape")
-    size = opset8.gather(shape, integers(first.axes.sequence or 0, "slots/sequence"), integers(0, "slots/axis"))
-    slots = opset13.range(integers(0, "slots/first"), named(size, "slots/count"), integers(1, "slots/step"), "i64")
-    sources = named(opset13.convert(source, "i64"), "slots/sources")
-    order = opset13.scatter_elements_update(named(slots, "slots"), destination, sources, integers(0, "slots/places"))
-    kept = trimmed(named(order, "slots/order"), length, 0, "slice", "slots/kept")
-    for cache in caches:
-        name, axis = reads[cache.name].get_friendly_name(), cache.axes.sequence
-        assert axis is not None
-        along = integers(axis, f"{name}/reorder/axis")
-        past, readers = pasts[cache.name]
-        moved = named(opset8.gather(past, kept, along), f"{name}/reorder")
-        for reader in readers:
-            reader.replace_source_output(moved.output(0))
-    native.validate_nodes_and_infer_types()
-
-
-def _reorder_onnx(model: OnnxModel, caches: tuple[Cache, ...]) -> None:
-    past = OnnxPast(model, "insert-reorder")
-    write = past.writer
-    source, destination = (past.add_input(name, "i32", ["moved"]) for name in ("src_idx", "dst_idx"))
+def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
+    graph, rewriter = model.graph, model.rewriter()
+    write = rewriter.under("slots")
+    pasts = [past_of(graph, cache) for cache in caches]
+    length = past_length(rewriter)
+    source, destination = (rewriter.input(name, "i32", ["moved"]) for name in ("src_idx", "dst_idx"))
     first = caches[0]
-    size = write.op("Squeeze", write.size(first.read, first.axes.sequence or 0), write.integers([0]))
-    slots = write.op("Range", write.integers(0), size, write.integers(1))
-    order = write.op("ScatterElements", slots, destination, write.op("Cast", source, to=element_code("i64")), axis=0)
-    kept = write.op("Slice", order, write.integers([0]), past.length(), write.integers([0]), write.integers([1]))
-    for cache in caches:
-        new = write.op("Gather", cache.read, kept, label=f"{cache.read}/reordered", axis=cache.axes.sequence)
-        past.replace(cache.read, new)
-    past.finish()
+    read = graph.parameters.get(first.read) or carriers(graph)[0][first.read].outputs[0]
+    count = write.op("Squeeze", write.size(read, first.axes.sequence or 0, label="count"), axes=[0])
+    slots = write.op("Range", 0, count, 1)
+    sources = write.op("Convert", source, to="i64", label="sources")
+    order = write.op("ScatterElementsUpdate", slots, destination, sources, axis=0, label="order")
+    kept = trimmed(rewriter, order, length, 0, "slice", "slots/kept")
+    for cache, (past, uses) in zip(caches, pasts, strict=True):
+        moved = rewriter.op("Gather", past, kept, axis=cache.axes.sequence, name=f"{cache.read}/reordered")
+        for use in uses:
+            rewriter.redirect(use.node, use.port, moved)
+    rewriter.finish()
+    return Done({"caches reordered": len(caches)})
 
 
-def _reorder(
-    read: openvino.Node, cache: Cache, slots: tuple[openvino.Node, openvino.Node, openvino.Node], trim: Trim
-) -> None:
-    """Move and cut one cache; ``slots``: from where, to where, and how many are kept."""
-    from openvino import opset3, opset8
+def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
+    """Return a cache's positions in the type in which the model reads them, and all users.
 
-    name, axis = read.get_friendly_name(), cache.axes.sequence
-    assert axis is not None
-    source, destination, past_length = slots
-    state, readers = _state(read, name)
-    moved = named(opset8.gather(state, source, integers(axis, f"{name}/reorder/source_axis")), f"{name}/reorder/moved")
-    updated = named(
-        opset3.scatter_elements_update(state, destination, moved, integers(axis, f"{name}/reorder/axis")),
-        f"{name}/reorder",
-    )
-    let_read(readers, trimmed(updated, past_length, axis, trim, f"{name}/trim"), state, past_length, axis)
-
-
-def _state(read: openvino.Node, name: str) -> tuple[openvino.Node, set[openvino.Input]]:
-    """What holds a cache's positions in the type in which the model reads them, and all who read it.
-
-    The plugin takes one Convert, directly behind the ReadValue, and no beam Gather; all else reads what is reordered
+    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all else reads what is reordered
     and cut, the shapes too.
     """
-    from openvino import opset13
-
-    converts = conversions(read.output(0))
-    gather = beam_gather(read) or (beam_gather(converts[0]) if converts else None)
-    readers = read.output(0).get_target_inputs()
-    if gather is not None:
-        readers = {reader for reader in readers if reader.get_node().get_name() != gather.get_name()}
-        readers |= gather.output(0).get_target_inputs()
-        converts = converts or conversions(gather.output(0))
+    graph = rewriter.graph
+    read = carriers(graph)[0][cache.read].outputs[0]
+    converts = conversions(graph, read)
+    gather = beam_gather(graph, read) or (beam_gather(graph, converts[0].outputs[0]) if converts else None)
+    if gather is not None and not converts:
+        converts = conversions(graph, gather.outputs[0])
+    between = [*converts, *([gather] if gather is not None else [])]
+    sources = dict.fromkeys([read, *(node.outputs[0] for node in between)])
+    uses = [use for value in sources for use in graph.uses(value) if use.node not in between]
     if not converts:
-        return read, readers
-    state = named(opset13.convert(read, converts[0].get_output_element_type(0).to_string()), f"{name}/converted")
-    for node in converts:
-        readers |= node.output(0).get_target_inputs()
-    return state, {reader for reader in readers if reader.get_node().get_name() not in _names(converts, gather)}
-
-
-def _names(converts: list[openvino.Node], gather: openvino.Node | None) -> set[str]:
-    return {node.get_name() for node in (*converts, *([gather] if gather is not None else []))}
+        return read, uses
+    kind = converts[0].outputs[0].element_type
+    return rewriter.op("Convert", read, to=kind, name=f"{cache.read}/converted"), uses
 
 
 class _Destinations:
     """One ``dst_idx`` input for each distinct layout of caches; the first cache's is called ``dst_idx``."""
 
-    def __init__(self, native: openvino.Model) -> None:
-        self._native = native
-        self._made: dict[tuple[int, ...], openvino.Node] = {}
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+        self._names = set(rewriter.graph.parameters)
+        self._made: dict[tuple[int, ...], Handle] = {}
 
     @property
     def count(self) -> int:
-        """How many inputs there are."""
+        """Number of inputs."""
         return len(self._made)
 
-    def of(self, cache: Cache) -> openvino.Node:
-        """The input that names destination slots of ``cache``."""
+    def of(self, cache: Cache) -> Handle:
+        """Return the input that names destination slots of ``cache``."""
         shape = [dimension if isinstance(dimension, int) else -1 for dimension in cache.shape or ()]
         for axis in (cache.axes.batch, cache.axes.sequence):
             if axis is not None:
                 shape[axis] = -1
         key = (*shape, cache.axes.sequence or 0)
         if key not in self._made:
-            self._made[key] = add_input(self._native, self._name(cache, shape), "i32", shape)
+            self._made[key] = self._rewriter.input(self._name(cache, shape), "i32", shape)
         return self._made[key]
 
     def _name(self, cache: Cache, shape: list[int]) -> str:
-        if not self._made:
-            return "dst_idx"
-        sizes = (shape[axis] for axis in (cache.axes.heads, cache.axes.head_dim) if axis is not None)
-        name = "dst_idx_" + "x".join("any" if size < 0 else str(size) for size in sizes)
-        taken = sum(
-            has_input(self._native, f"{name}{end}") for end in ("", *(f"_{i}" for i in range(2, len(self._made) + 1)))
-        )
-        return f"{name}_{taken + 1}" if taken else name
+        name = "dst_idx"
+        if self._made:
+            sizes = (shape[axis] for axis in (cache.axes.heads, cache.axes.head_dim) if axis is not None)
+            name += "_" + "x".join("any" if size < 0 else str(size) for size in sizes)
+        number, unused = 1, name
+        while unused in self._names:
+            number += 1
+            unused = f"{name}_{number}"
+        self._names.add(unused)
+        return unused

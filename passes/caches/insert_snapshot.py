@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import add_input, find_input, has_input, integers, named
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.types import Dialect
-from graphpass.passes.caches.slots import reads_of
 
 if TYPE_CHECKING:
-    import openvino
-
+    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
     from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Node
+    from graphpass.ir.rewriter import Handle
 
 __all__ = ["InsertSnapshot"]
 
@@ -73,82 +73,54 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         if self.slots < 1:
             raise ValueError(f"slots is at least 1, not {self.slots}")
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done | Skipped:
         """See `Pass.run`."""
-        native = model.ov_model
-        inventory = analyze_caches(model)
+        inventory, graph = analyze_caches(model), model.graph
         caches = inventory.of_kind("linear")
         if not caches:
             return Skipped(f"no linear cache: the model is of kind {inventory.kind}; cut its positions instead")
-        if has_input(native, _INPUT):
+        if _INPUT in graph.parameters:
             raise PreconditionError("GP368", f"the model has an input {_INPUT} already")
-        reads = reads_of(native)
+        reads, _ = carriers(graph)
         for cache in caches:
-            _check(cache, reads[cache.name])
-        places = _Places(native, self.slots)
+            _check(cache, reads[cache.read])
+        rewriter = model.rewriter()
+        write = rewriter.under(_INPUT)
+        start = rewriter.input(_INPUT, "i32", [1])
+        steps = write.op(
+            "Add", write.op("Convert", start, to="i64", label="steps"), list(range(self.slots)), label="moved"
+        )
+        kept = write.op("Minimum", steps, [self.slots], label="kept")
         for cache in caches:
-            _keep(native, cache, reads[cache.name], places)
-        native.validate_nodes_and_infer_types()
-        return Changed(model, {"caches with a history": len(caches), "steps that can be taken back": self.slots})
+            _keep(rewriter, cache, reads[cache.read], start, kept, self.slots)
+        rewriter.finish()
+        return Done({"caches with a history": len(caches), "steps that can be taken back": self.slots})
 
 
-def _check(cache: Cache, read: openvino.Node) -> None:
+def _check(cache: Cache, read: Node) -> None:
     reason = None
-    if not read.get_input_size():
+    if not read.inputs:
         reason = "it has no initial value, from which that of its history could be made"
-    elif read.get_output_partial_shape(0).rank.is_dynamic or cache.axes.batch is None:
+    elif read.outputs[0].rank is None or cache.axes.batch is None:
         reason = "its axes are not known"
     if reason is not None:
         raise UnsupportedError("GP368", f"cache {cache.name} cannot have a history: {reason}")
 
 
-class _Places:
-    """Which of the states, the newest first, a step starts from, and which it leaves behind."""
-
-    def __init__(self, native: openvino.Model, slots: int) -> None:
-        from openvino import opset13
-
-        self.slots = slots
-        self.start = add_input(native, _INPUT, "i32", [1])
-        steps = named(opset13.convert(self.start, "i64"), f"{_INPUT}/steps")
-        moved = named(opset13.add(steps, integers(range(slots), f"{_INPUT}/slots")), f"{_INPUT}/moved")
-        last = integers([slots], f"{_INPUT}/last")
-        self.kept = named(opset13.minimum(moved, last), f"{_INPUT}/kept")
-        self.beams = find_input(native, "beam_idx") if has_input(native, "beam_idx") else None
-
-
-def _keep(native: openvino.Model, cache: Cache, read: openvino.Node, places: _Places) -> None:
-    from openvino import opset6, opset8, opset13
-    from openvino.op.util import Variable, VariableInfo
-
-    name = f"{read.get_friendly_name()}/history"
-    readers = read.output(0).get_target_inputs()
-    kind, shape = read.get_output_element_type(0), read.get_output_partial_shape(0)
-    info = VariableInfo()
-    info.data_shape = type(shape)([places.slots, *shape])
-    info.data_type, info.variable_id = kind, f"{cache.name}{_HISTORY}"
-    variable = Variable(info)
-    history = named(opset6.read_value(_initial(read, places.slots, name), variable), name)
-    newest = named(opset13.unsqueeze(read, integers([0], f"{name}/newest_axis")), f"{name}/newest")
-    states = named(opset13.concat([newest, history], 0), f"{name}/all")
-    axis = integers(0, f"{name}/axis")
-    chosen = named(opset8.gather(states, places.start, axis), f"{name}/chosen")
-    start = named(opset13.squeeze(chosen, integers([0], f"{name}/chosen_axis")), f"{name}/start")
-    kept = named(opset8.gather(states, places.kept, axis), f"{name}/kept")
-    if places.beams is not None:
-        batch = integers((cache.axes.batch or 0) + 1, f"{name}/batch_axis")
-        kept = named(opset8.gather(kept, places.beams, batch), f"{name}/beams")
-    for reader in readers:
-        reader.replace_source_output(start.output(0))
-    native.add_variables([variable])
-    native.add_sinks([named(opset6.assign(kept, variable), f"{name}/write")])
-
-
-def _initial(read: openvino.Node, slots: int, name: str) -> openvino.Node:
-    """``slots`` copies of the state with which a variable starts."""
-    from openvino import opset13
-
-    state = read.input_value(0)
-    sizes = [integers([slots], f"{name}/count"), named(opset13.shape_of(state, "i64"), f"{name}/initial_shape")]
-    shape = named(opset13.concat(sizes, 0), f"{name}/initial_sizes")
-    return named(opset13.broadcast(state, shape), f"{name}/initial")
+def _keep(rewriter: OpenVINORewriter, cache: Cache, read: Node, start: Handle, kept: Handle, slots: int) -> None:
+    """Let a cache start from one of its last states, and keep those that ``kept`` names, the newest first."""
+    write, state = rewriter.under(f"{read.name}/history"), read.outputs[0]
+    shape = write.op("Concat", [slots], write.op("ShapeOf", read.source(), label="shape"), axis=0, label="sizes")
+    initial = write.op("Broadcast", read.source(), shape, label="initial")
+    variable = f"{cache.name}{_HISTORY}"
+    sizes = [slots, *(size if isinstance(size, int) else -1 for size in state.shape or ())]
+    history = rewriter.add_variable(variable, state.element_type, sizes, initial, f"{read.name}/history")
+    newest = write.op("Unsqueeze", state, axes=[0], label="newest")
+    states = write.op("Concat", newest, history, axis=0, label="all")
+    chosen = write.op("Squeeze", write.op("Gather", states, start, axis=0, label="chosen"), axes=[0], label="start")
+    after = write.op("Gather", states, kept, axis=0, label="kept")
+    beams = rewriter.graph.parameters.get("beam_idx")
+    if beams is not None:
+        after = write.op("Gather", after, beams, axis=(cache.axes.batch or 0) + 1, label="beams")
+    rewriter.redirect_uses(state, chosen)
+    rewriter.add_assign(variable, after, f"{read.name}/history/write")

@@ -6,23 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.openvino.model import TRIM_NOTE, OpenVINOModel
+from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import HAS_CACHES, STATEFUL
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError
-from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
-from graphpass.passes.caches.slots import (
-    OnnxPast,
-    Trim,
-    growing_caches,
-    let_read,
-    past_length,
-    past_of,
-    reads_of,
-    trimmed,
-)
+from graphpass.passes.caches.slots import Trim, growing_caches, past_length, past_of, redirect_to_cut, trimmed
 
 __all__ = ["InsertTrim"]
 
@@ -62,43 +51,23 @@ class InsertTrim(Pass[Model]):
 
     trim: Trim = "slice"
 
-    def run(self, model: Model) -> PassResult:
+    def run(self, model: Model) -> Done | Skipped:
         """See `Pass.run`."""
         caches = growing_caches(model)
         if not caches:
             return Skipped(f"no KV cache to cut: the model is of kind {analyze_caches(model).kind}")
-        if isinstance(model, OnnxModel):
-            if self.trim != "slice":
-                raise PreconditionError("GP301", f"trim={self.trim} is for OpenVINO IR", "leave the option out")
-            _trim_onnx(model, caches)
-        elif isinstance(model, OpenVINOModel):
-            if missing := STATEFUL.missing(model):
-                raise PreconditionError("GP302", f"needs {STATEFUL.name!r}, but {missing}", STATEFUL.hint)
-            _trim_openvino(model, caches, self.trim)
-        return Changed(model, {"caches cut": len(caches)})
-
-
-def _trim_openvino(model: OpenVINOModel, caches: tuple[Cache, ...], trim: Trim) -> None:
-    native = model.ov_model
-    reads = reads_of(native)
-    pasts = {cache.name: past_of(reads[cache.name]) for cache in caches}
-    length = past_length(native)
-    for cache in caches:
-        past, readers = pasts[cache.name]
-        axis = cache.axes.sequence
-        assert axis is not None
-        cut = trimmed(past, length, axis, trim, f"{reads[cache.name].get_friendly_name()}/trim")
-        let_read(readers, cut, past, length, axis)
-    if trim != "slice":
-        model.write_note(TRIM_NOTE, trim)
-    native.validate_nodes_and_infer_types()
-
-
-def _trim_onnx(model: OnnxModel, caches: tuple[Cache, ...]) -> None:
-    past = OnnxPast(model, InsertTrim.name)
-    write, length = past.writer, past.length()
-    for cache in caches:
-        axis = write.integers([cache.axes.sequence or 0])
-        bounds = (write.integers([0]), length, axis, write.integers([1]))
-        past.replace(cache.read, write.op("Slice", cache.read, *bounds, label=f"{cache.read}/trim"))
-    past.finish()
+        if model.dialect == "onnx" and self.trim != "slice":
+            raise PreconditionError("GP301", f"trim={self.trim} is for OpenVINO IR", "leave the option out")
+        if model.dialect == "openvino" and (missing := STATEFUL.missing(model)):
+            raise PreconditionError("GP302", f"needs {STATEFUL.name!r}, but {missing}", STATEFUL.hint)
+        graph, rewriter = model.graph, model.rewriter()
+        pasts = [past_of(graph, cache) for cache in caches]
+        length = past_length(rewriter)
+        for cache, (past, uses) in zip(caches, pasts, strict=True):
+            axis = cache.axes.sequence or 0
+            cut = trimmed(rewriter, past, length, axis, self.trim, f"{cache.read}/trim")
+            redirect_to_cut(rewriter, uses, cut, past, length, axis, self.trim)
+        if self.trim != "slice":
+            model.write_note(TRIM_NOTE, self.trim)
+        rewriter.finish()
+        return Done({"caches cut": len(caches)})

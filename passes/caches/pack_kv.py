@@ -10,7 +10,7 @@ from graphpass.analysis.caches.parts import carriers, size_of
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.editor import Editor, Handle
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.caches.packing import finish, name_of_both, resized_start
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class PackKV(Pass["Model"]):
         pairs = _pairs(analyze_caches(model))
         if not pairs:
             return Skipped("no layer has a key cache and a value cache")
-        graph, editor = model.graph, model.rewriter()
+        graph, rewriter = model.graph, model.rewriter()
         reads, writes = carriers(graph)
         for pair in pairs:
             key, value = (_Chain(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in pair)
-            _pack(graph, editor, key, value, name_of_both(model, *pair))
-        finish(model, editor, {cache.name: () for pair in pairs for cache in pair})
+            _pack(graph, rewriter, key, value, name_of_both(model, *pair))
+        finish(model, rewriter, {cache.name: () for pair in pairs for cache in pair})
         return Changed(model, {"caches packed": 2 * len(pairs), "caches made": len(pairs)})
 
 
@@ -140,46 +140,48 @@ class _Chain:
             raise self._refused(f"{other.cache.name} is not appended to as it is")
 
 
-def _pack(graph: Graph, editor: Editor, key: _Chain, value: _Chain, names: tuple[str, str]) -> None:
+def _pack(graph: Graph, rewriter: Rewriter, key: _Chain, value: _Chain, names: tuple[str, str]) -> None:
     key.check_like(value)
     (past, present), axis = names, key.axis
     sizes: list[int | None] = [None] * (key.read.outputs[0].rank or 0)
     sizes[axis] = key.size + value.size
-    handle = editor.add_past(key.read, past, sizes, _start(graph, editor, key, value, sizes, f"{past}/initial"))
+    handle = rewriter.add_past(key.read, past, sizes, _start(graph, rewriter, key, value, sizes, f"{past}/initial"))
     made = {(key.read.index, 0): handle, (value.read.index, 0): handle}
     for one, other in zip(key.ops, value.ops, strict=True):
         sources = {0: handle}
         if one.op == "Concat":
-            sources[1] = editor.join([editor.handle(key.new), editor.handle(value.new)], axis, f"{past}/new")
-        handle = editor.again(one, sources, f"{past}/{one.op.lower()}")
+            sources[1] = rewriter.op(
+                "Concat", rewriter.native(key.new), rewriter.native(value.new), axis=axis, name=f"{past}/new"
+            )
+        handle = rewriter.clone(one, sources, f"{past}/{one.op.lower()}")
         made |= {(one.index, 0): handle, (other.index, 0): handle}
     for use in (*key.others, *value.others):
-        _read_shape(graph, editor, use, made[use.node.source().node, use.node.source().port], axis)
+        _read_shape(graph, rewriter, use, made[use.node.source().node, use.node.source().port], axis)
     for chain, part in zip(
-        (key, value), editor.split(handle, axis, [key.size, value.size], f"{past}/parts"), strict=True
+        (key, value), rewriter.split(handle, axis, [key.size, value.size], f"{past}/parts"), strict=True
     ):
         for use in graph.uses(chain.ops[-1].outputs[0]):
             if use.node not in (chain.write, *chain.after):
-                editor.redirect(use.node, use.port, part)
+                rewriter.redirect(use.node, use.port, part)
     for convert in key.after:
-        handle = editor.again(convert, {0: handle}, f"{present}/{convert.op.lower()}")
-    editor.add_present(key.write, present, sizes, handle)
-    editor.drop([key.write, value.write, key.read, value.read])
+        handle = rewriter.clone(convert, {0: handle}, f"{present}/{convert.op.lower()}")
+    rewriter.add_present(key.write, present, sizes, handle)
+    rewriter.drop([key.write, value.write, key.read, value.read])
 
 
 def _start(
-    graph: Graph, editor: Editor, key: _Chain, value: _Chain, sizes: list[int | None], name: str
+    graph: Graph, rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | None], name: str
 ) -> Handle | None:
     if not key.read.inputs or not value.read.inputs:
         return None
     starts = [chain.read.source() for chain in (key, value)]
-    made = resized_start(graph, editor, starts[0], sizes, name)
-    return made or editor.join([editor.handle(start) for start in starts], key.axis, name)
+    made = resized_start(graph, rewriter, starts[0], sizes, name)
+    return made or rewriter.op("Concat", *[rewriter.native(start) for start in starts], axis=key.axis, name=name)
 
 
-def _read_shape(graph: Graph, editor: Editor, use: Use, whole: Handle, axis: int) -> None:
+def _read_shape(graph: Graph, rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
     """Let a ShapeOf of a cache read the packed one, if nobody asks for the size that differs."""
-    given = editor.whole_shape(use.node)
+    given = rewriter.whole_shape(use.node)
     for reader in graph.uses(use.node.outputs[0]):
         picked = graph.constant(reader.node.inputs[1]) if reader.node.op == "Gather" and reader.port == 0 else None
         if picked is None or axis in [given[int(place)] for place in picked.reshape(-1)]:
@@ -187,7 +189,7 @@ def _read_shape(graph: Graph, editor: Editor, use: Use, whole: Handle, axis: int
                 "GP386", f"a cache cannot be packed: {reader.node.called} reads the size of a head from it"
             )
         places = [given[int(place)] for place in picked.reshape(-1)]
-        editor.redirect(
-            reader.node, 1, editor.integers(places if picked.ndim else places[0], f"{reader.node.name}/places")
+        rewriter.redirect(
+            reader.node, 1, rewriter.constant(places if picked.ndim else places[0], "i64", f"{reader.node.name}/places")
         )
-    editor.redirect(use.node, 0, whole)
+    rewriter.redirect(use.node, 0, whole)

@@ -12,7 +12,7 @@ from graphpass.analysis.caches.pairs import find_pairs, history_of
 from graphpass.analysis.caches.parts import carriers
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.editor import Editor, Handle
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.caches.packing import finish, name_of_all, resized_start
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ class PackLinear(Pass["Model"]):
             states = [_State(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in caches]
             _check(states, kept)
             packed.append((states, name_of_all(model, caches)))
-        editor = model.rewriter()
+        rewriter = model.rewriter()
         made: dict[Value, Handle] = {}
         for states, (past, _) in packed:
-            made |= _take_apart(graph, editor, states, past)
+            made |= _take_apart(graph, rewriter, states, past)
         for states, (_, present) in packed:
-            _put_together(editor, states, present, made)
+            _put_together(rewriter, states, present, made)
         gone = [cache.name for caches in layers for cache in caches]
-        finish(model, editor, dict.fromkeys(gone, ()))
+        finish(model, rewriter, dict.fromkeys(gone, ()))
         return Changed(model, {"caches packed": len(gone), "caches made": len(layers)})
 
 
@@ -121,49 +121,51 @@ def _check(states: list[_State], kept: set[str]) -> None:
             raise UnsupportedError("GP387", f"caches {first.name} and {state.name} cannot be packed: {why}")
 
 
-def _take_apart(graph: Graph, editor: Editor, states: list[_State], past: str) -> dict[Value, Handle]:
+def _take_apart(graph: Graph, rewriter: Rewriter, states: list[_State], past: str) -> dict[Value, Handle]:
     """What stands for the past of each state, as it was and as it was reordered."""
     first, counts = states[0], [state.count for state in states]
     shape = (None, 1, sum(counts))
-    whole = editor.add_past(first.read, past, shape, _start(graph, editor, states, shape, f"{past}/initial"))
+    whole = rewriter.add_past(first.read, past, shape, _start(graph, rewriter, states, shape, f"{past}/initial"))
     if first.gather is not None:
-        whole = editor.again(first.gather, {0: whole}, f"{past}/by_beam")
+        whole = rewriter.clone(first.gather, {0: whole}, f"{past}/by_beam")
     made = {}
-    for place, (state, part) in enumerate(zip(states, editor.split(whole, 2, counts, f"{past}/parts"), strict=True)):
-        own = editor.reshape(part, (0, *state.sizes), f"{past}/state_{place}")
+    for place, (state, part) in enumerate(zip(states, rewriter.split(whole, 2, counts, f"{past}/parts"), strict=True)):
+        own = rewriter.op("Reshape", part, (0, *state.sizes), name=f"{past}/state_{place}")
         for value in [node.outputs[0] for node in (state.read, state.gather) if node is not None]:
             made[value] = own
             for use in graph.uses(value):
                 if use.node != state.gather:
-                    editor.redirect(use.node, use.port, own)
+                    rewriter.redirect(use.node, use.port, own)
     return made
 
 
-def _put_together(editor: Editor, states: list[_State], present: str, made: dict[Value, Handle]) -> None:
+def _put_together(rewriter: Rewriter, states: list[_State], present: str, made: dict[Value, Handle]) -> None:
     presents = []
     for place, state in enumerate(states):
         new = state.write.source()
         # A state may be written as another one was.
-        handle = made[new] if new in made else editor.handle(new)
-        presents.append(editor.reshape(handle, (0, 1, state.count), f"{present}/state_{place}"))
+        handle = made[new] if new in made else rewriter.native(new)
+        presents.append(rewriter.op("Reshape", handle, (0, 1, state.count), name=f"{present}/state_{place}"))
     shape = (None, 1, sum(state.count for state in states))
-    editor.add_present(states[0].write, present, shape, editor.join(presents, 2, f"{present}/parts"))
-    editor.drop(node for state in states for node in (state.write, state.read))
+    rewriter.add_present(
+        states[0].write, present, shape, rewriter.op("Concat", *presents, axis=2, name=f"{present}/parts")
+    )
+    rewriter.drop(node for state in states for node in (state.write, state.read))
 
 
 def _start(
-    graph: Graph, editor: Editor, states: list[_State], shape: tuple[int | None, ...], name: str
+    graph: Graph, rewriter: Rewriter, states: list[_State], shape: tuple[int | None, ...], name: str
 ) -> Handle | None:
     if not all(state.read.inputs for state in states):
         return None
     starts = [state.read.source() for state in states]
     numbers = [graph.constant(graph.producer(start).inputs[0]) for start in starts if graph.producer(start).inputs]
     if len(numbers) == len(starts) and all(number is not None and number == numbers[0] for number in numbers):
-        made = resized_start(graph, editor, starts[0], shape, name)
+        made = resized_start(graph, rewriter, starts[0], shape, name)
         if made is not None:
             return made
     flat = [
-        editor.reshape(editor.handle(start), (0, 1, state.count), f"{name}/state_{place}")
+        rewriter.op("Reshape", rewriter.native(start), (0, 1, state.count), name=f"{name}/state_{place}")
         for place, (start, state) in enumerate(zip(starts, states, strict=True))
     ]
-    return editor.join(flat, 2, name)
+    return rewriter.op("Concat", *flat, axis=2, name=name)

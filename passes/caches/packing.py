@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache
     from graphpass.ir.declaration import Declaration
-    from graphpass.ir.editor import Editor, Handle
     from graphpass.ir.graph import Graph, Value
     from graphpass.ir.model import Model
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = [
     "finish",
@@ -143,7 +143,9 @@ def _native(model: Model) -> openvino.Model:
     return model.ov_model
 
 
-def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[int | None], name: str) -> Handle | None:
+def resized_start(
+    graph: Graph, rewriter: Rewriter, start: Value, sizes: Sequence[int | None], name: str
+) -> Handle | None:
     """What a variable starts with that is as ``start``, but of other sizes, as `Editor.add_past` takes them.
 
     Returns:
@@ -156,26 +158,30 @@ def resized_start(graph: Graph, editor: Editor, start: Value, sizes: Sequence[in
     known, maker = graph.constant(shape), graph.producer(shape)
     kept = [(place, size) for place, size in enumerate(sizes) if size != -1]
     if known is not None:
-        made = editor.integers([int(known[place]) if size is None else size for place, size in kept], f"{name}/shape")
-        return editor.again(node, {1: made}, name)
+        made = rewriter.constant(
+            [int(known[place]) if size is None else size for place, size in kept], "i64", f"{name}/shape"
+        )
+        return rewriter.clone(node, {1: made}, name)
     if maker.op != "Concat" or any(value is None or value.shape != (1,) for value in maker.inputs):
         return None
     parts = [
-        editor.handle(maker.source(place)) if size is None else editor.integers([size], f"{name}/size_{place}")
+        rewriter.native(maker.source(place))
+        if size is None
+        else rewriter.constant([size], "i64", f"{name}/size_{place}")
         for place, size in kept
     ]
-    return editor.again(node, {1: editor.join(parts, 0, f"{name}/shape")}, name)
+    return rewriter.clone(node, {1: rewriter.op("Concat", *parts, axis=0, name=f"{name}/shape")}, name)
 
 
-def finish(model: Model, editor: Editor, made: Mapping[str, Sequence[Declaration]]) -> None:
+def finish(model: Model, rewriter: Rewriter, made: Mapping[str, Sequence[Declaration]]) -> None:
     """End the edits of ``model``.
 
     Args:
         model: What was edited.
-        editor: What edited it.
+        rewriter: What edited it.
         made: Of each cache that is no more, what of that which was declared of it holds for those instead.
     """
     said = model.declarations
-    editor.finish()
+    rewriter.finish()
     if any(one.name in made for one in said):
         model.declare([new for one in said for new in made.get(one.name, [one])])

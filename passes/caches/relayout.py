@@ -16,8 +16,8 @@ import numpy
 from graphpass.ir.values import is_scalar
 
 if TYPE_CHECKING:
-    from graphpass.ir.editor import Editor, Handle
     from graphpass.ir.graph import Graph, Node, Use, Value
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["Order", "inverse", "move_axes"]
 
@@ -38,16 +38,16 @@ def inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def move_axes(graph: Graph, editor: Editor, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
+def move_axes(graph: Graph, rewriter: Rewriter, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
     """Move the axes of tensors that a model carries, and all that depends on them.
 
     Args:
         graph: The model as it is.
-        editor: Edits the model.
+        rewriter: Edits the model.
         reads: New orders of what Parameters and ReadValues give, by node index.
         writes: The same of what Results and Assigns take.
     """
-    _Relayout(graph, editor).run(reads, writes)
+    _Relayout(graph, rewriter).run(reads, writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ def _key(value: Value) -> _Key:
 
 
 class _Relayout:
-    def __init__(self, graph: Graph, editor: Editor) -> None:
+    def __init__(self, graph: Graph, rewriter: Rewriter) -> None:
         self._graph = graph
-        self._editor = editor
+        self._rewriter = rewriter
         self._moved: dict[_Key, _Moved] = {}
         self._replaced: dict[_Key, Handle] = {}
         self._transposed: dict[tuple[_Key, Order], Handle] = {}
@@ -94,15 +94,15 @@ class _Relayout:
             if node.index in reads:
                 self._read(node, reads[node.index])
             elif node.index in writes:
-                self._editor.redirect(node, 0, self._viewed(node.source(), writes[node.index]))
-                self._editor.transpose_port(node, writes[node.index])
+                self._rewriter.redirect(node, 0, self._viewed(node.source(), writes[node.index]))
+                self._rewriter.transpose_port(node, writes[node.index])
             elif any(value is not None and _key(value) in self._moved for value in node.inputs):
                 self._follow(node)
 
     def _read(self, node: Node, order: Order) -> None:
         if node.inputs:
-            self._editor.redirect(node, 0, self._initial(node.source(), order))
-        self._editor.transpose_port(node, order)
+            self._rewriter.redirect(node, 0, self._initial(node.source(), order))
+        self._rewriter.transpose_port(node, order)
         self._moved[node.index, 0] = _Moved(order)
 
     def _initial(self, value: Value, order: Order) -> Handle:
@@ -110,8 +110,8 @@ class _Relayout:
         node = self._graph.producer(value)
         if node.op != "Broadcast" or not is_scalar(node.source()) or len(self._graph.uses(value)) > 1:
             return self._viewed(value, order)
-        self._editor.redirect(node, 1, self._vector(node.source(1), order))
-        return self._editor.handle(value)
+        self._rewriter.redirect(node, 1, self._vector(node.source(1), order))
+        return self._rewriter.native(value)
 
     def _follow(self, node: Node) -> None:
         """Let ``node`` read what moved."""
@@ -129,13 +129,13 @@ class _Relayout:
                 return
             for made in node.outputs:
                 self._moved[_key(made)] = moved
-                self._editor.moved(made, moved.order)
+                self._rewriter.mark_permuted(made, moved.order)
 
     def _read_in_place(self, node: Node, port: int) -> None:
         """Let input ``port`` have its old order."""
         value = node.source(port)
         assert value.rank is not None
-        self._editor.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
+        self._rewriter.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
 
     def _viewed(self, value: Value, order: Order) -> Handle:
         """``value`` with its axes in ``order``: through a Transpose, one where it comes out of a Transpose already."""
@@ -150,12 +150,14 @@ class _Relayout:
             wanted = tuple(back[axis] for axis in wanted)
         handle = self._handle(source)
         if wanted != tuple(range(len(wanted))):
-            handle = self._editor.transpose(handle, wanted, f"{value.name}/axes_{''.join(map(str, order))}")
+            handle = self._rewriter.op(
+                "Transpose", handle, order=wanted, name=f"{value.name}/axes_{''.join(map(str, order))}"
+            )
         self._transposed[_key(value), order] = handle
         return handle
 
     def _handle(self, value: Value) -> Handle:
-        return self._replaced[_key(value)] if _key(value) in self._replaced else self._editor.handle(value)
+        return self._replaced[_key(value)] if _key(value) in self._replaced else self._rewriter.native(value)
 
     def _order(self, node: Node) -> _Moved | None:
         """How the first input moved; ``None`` where it did not."""
@@ -169,27 +171,29 @@ class _Relayout:
         order = tuple(back[axis] for axis in node.attributes["order"])
         if order == tuple(range(len(order))):
             self._replaced[node.index, 0] = self._handle(node.source())
-            self._editor.bypass(node, self._replaced[node.index, 0])
-        self._editor.set_axes(node, order)
+            self._rewriter.redirect_uses(node.outputs[0], self._replaced[node.index, 0])
+        self._rewriter.set_axes(node, order)
 
     def _shape(self, node: Node) -> None:
         """Dimensions are looked up at their new places."""
         moved = self._order(node)
         assert moved is not None
-        given = self._editor.whole_shape(node)
+        given = self._rewriter.whole_shape(node)
         places = tuple(inverse(moved.order)[axis] for axis in given)
         uses = self._graph.uses(node.outputs[0])
         picked = {use: self._graph.constant(use.node.inputs[1]) for use in uses if _picks(use)}
         for use, axes in picked.items():
             if axes is not None:
                 found = numpy.array(places)[axes].tolist()
-                self._editor.redirect(use.node, 1, self._editor.integers(found, f"{use.node.name}/places"))
+                self._rewriter.redirect(use.node, 1, self._rewriter.constant(found, "i64", f"{use.node.name}/places"))
         others = [use for use in uses if picked.get(use) is None]
         if others:
-            whole = self._editor.handle(node.outputs[0])
-            self._replaced[node.index, 0] = self._editor.pick(whole, places, f"{node.name}/in_order")
+            whole = self._rewriter.native(node.outputs[0])
+            self._replaced[node.index, 0] = self._rewriter.op(
+                "Gather", whole, list(places), axis=0, name=f"{node.name}/in_order"
+            )
         for use in others:
-            self._editor.redirect(use.node, use.port, self._replaced[node.index, 0])
+            self._rewriter.redirect(use.node, use.port, self._replaced[node.index, 0])
 
     def _unary(self, node: Node) -> _Moved | None:
         others = (value is None or is_scalar(value) for value in node.inputs[1:])
@@ -209,34 +213,34 @@ class _Relayout:
         for port, value in enumerate(node.inputs):
             moved = self._moved.get(_key(value)) if value is not None else None
             if value is not None and value.rank == len(order) and (moved is None or moved.order != order):
-                self._editor.redirect(node, port, self._viewed(value, order))
+                self._rewriter.redirect(node, port, self._viewed(value, order))
 
     def _concat(self, node: Node) -> _Moved | None:
         values = [value for value in node.inputs if value is not None]
         moved = next(self._moved[_key(value)] for value in values if _key(value) in self._moved)
         self._align(node, moved.order)
-        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
         return moved
 
     def _gather(self, node: Node) -> _Moved | None:
         moved, indices = self._order(node), node.inputs[1]
         if moved is None or indices is None or indices.rank != 1 or "axis" not in node.attributes:
             return None
-        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
         return moved
 
     def _slice(self, node: Node) -> _Moved | None:
         moved = self._order(node)
         if moved is None or "axes" not in node.attributes:
             return None
-        self._editor.set_axes(node, tuple(moved.order.index(axis) for axis in node.attributes["axes"]))
+        self._rewriter.set_axes(node, tuple(moved.order.index(axis) for axis in node.attributes["axes"]))
         return moved
 
     def _split(self, node: Node) -> _Moved | None:
         moved = self._order(node)
         if moved is None or "axis" not in node.attributes:
             return None
-        self._editor.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
         return moved
 
     def _unsqueeze(self, node: Node) -> _Moved | None:
@@ -249,14 +253,14 @@ class _Relayout:
         for axis in moved.order:
             order.append(axis + (axis >= copies))
             order += [copies] if axis == copies - 1 else []
-        self._editor.set_axes(node, (order.index(copies),))
+        self._rewriter.set_axes(node, (order.index(copies),))
         return _Moved(tuple(order), copies)
 
     def _broadcast(self, node: Node) -> _Moved | None:
         moved, shape = self._order(node), node.inputs[1]
         if moved is None or len(node.inputs) > 2 or shape is None or shape.shape != (len(moved.order),):
             return None
-        self._editor.redirect(node, 1, self._vector(shape, moved.order))
+        self._rewriter.redirect(node, 1, self._vector(shape, moved.order))
         return moved
 
     def _vector(self, vector: Value, order: Order) -> Handle:
@@ -265,11 +269,11 @@ class _Relayout:
         name = f"{vector.name}/axes_{''.join(map(str, order))}"
         known = self._graph.constant(vector)
         if known is not None:
-            return self._editor.integers([int(known[axis]) for axis in order], name)
+            return self._rewriter.constant([int(known[axis]) for axis in order], "i64", name)
         parts = [value for value in node.inputs if value is not None]
         if node.op == "Concat" and len(parts) == len(order) and all(part.shape == (1,) for part in parts):
-            return self._editor.join([self._handle(parts[axis]) for axis in order], 0, name)
-        return self._editor.pick(self._handle(vector), order, name)
+            return self._rewriter.op("Concat", *[self._handle(parts[axis]) for axis in order], axis=0, name=name)
+        return self._rewriter.op("Gather", self._handle(vector), list(order), axis=0, name=name)
 
     def _reshape(self, node: Node) -> _Moved | None:
         """Heads and their copies, which become one axis."""
@@ -281,7 +285,7 @@ class _Relayout:
         shape = _target(order, result, heads)
         if shape is None:
             return None
-        self._editor.set_shape(node, shape)
+        self._rewriter.set_shape(node, shape)
         return _Moved(order)
 
 

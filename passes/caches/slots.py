@@ -1,43 +1,38 @@
-"""What passes share that let a caller move and drop positions (slots) of KV caches: the past, and where it ends."""
+"""Find the KV caches whose positions can be moved and cut, their users, and the length that the past is to have."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.onnx.rewrite import NodeWriter, check_opset
-from graphpass.dialects.onnx.tensors import element_code, graphs
-from graphpass.dialects.openvino.rewrite import (
-    TOKEN_INPUTS,
-    add_input,
-    beam_gather,
-    has_input,
-    input_length,
-    integers,
-    named,
-    token_input,
-)
+from graphpass.analysis.caches.parts import carriers
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.inputs import PAST_LENGTH, token_input
 from graphpass.ir.slices import SLICES
 
 if TYPE_CHECKING:
-    import openvino
-
-    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Graph, Node, Use, Value
     from graphpass.ir.model import Model
+    from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
-__all__ = ["OnnxPast", "Trim", "growing_caches", "let_read", "past_length", "past_of", "reads_of", "trimmed"]
+__all__ = [
+    "Trim",
+    "beam_gather",
+    "conversions",
+    "growing_caches",
+    "past_length",
+    "past_of",
+    "redirect_to_cut",
+    "trimmed",
+]
 
-#: How a cache is cut: by a Slice from 0, or as 2026.4.1's GPU plugin wants it, which is wrong on all other devices.
+#: Cut a cache by a Slice from 0, or as 2026.4.1's GPU plugin wants it, which is wrong on all other devices.
 Trim = Literal["slice", "begin-one"]
-
-#: The input that tells the past's length where it does not follow from others.
-PAST_LENGTH = "past_len"
 
 
 def growing_caches(model: Model) -> tuple[Cache, ...]:
-    """The KV caches of ``model``, each of which holds all positions in order, the newest last.
+    """Return the KV caches of ``model``, each of which holds all positions in order, the newest last.
 
     Raises:
         PreconditionError: GP319, the model has inputs that move or cut positions.
@@ -65,143 +60,78 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
     return caches
 
 
-def past_length(native: openvino.Model) -> openvino.Node:
-    """How many positions the past is to hold, i64 [1].
+def past_length(rewriter: Rewriter) -> Handle:
+    """Make the number of positions that the past is to hold, i64 ``[1]``.
 
-    Length of the attention mask less that of the new tokens; where the model has no such inputs, a new input
-    ``past_len``.
+    That is the length of the attention mask minus that of the new tokens; without such inputs a new one, ``past_len``.
     """
-    from openvino import opset8
+    graph, write = rewriter.graph, rewriter.under("past_length")
+    tokens, mask = token_input(graph), graph.parameters.get("attention_mask")
+    if tokens is None or mask is None:
+        return rewriter.input(PAST_LENGTH, "i64", [1])
+    lengths = [write.size(value, 1, label=value.name) for value in (mask, tokens)]
+    return write.op("Subtract", *lengths, name="past_length")
 
-    tokens = token_input(native)
-    if tokens is None or not has_input(native, "attention_mask"):
-        return add_input(native, PAST_LENGTH, "i64", [1])
-    lengths = [input_length(native, name, f"past_length/{name}") for name in ("attention_mask", tokens)]
-    return named(opset8.subtract(*lengths), "past_length")
 
-
-def trimmed(past: openvino.Node, length: openvino.Node, axis: int, form: Trim, name: str) -> openvino.Node:
-    """The first ``length`` (i64 [1]) positions of ``past`` along ``axis``.
-
-    ``begin-one`` is what GPU plugins of 2026.4 fuse: a StridedSlice that begins at 1 and, there, drops nothing.
-    """
-    import numpy
-    from openvino import opset8, opset13
-
+def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: Trim, name: str) -> Handle:
+    """Make the first ``length`` (i64 ``[1]``) positions of ``past`` along ``axis``."""
     if form == "slice":
-        bounds = [integers([0], f"{name}/start"), length, integers([1], f"{name}/step")]
-        return named(opset8.slice(past, *bounds, integers([axis], f"{name}/axis")), name)
+        return rewriter.op("Slice", past, [0], length, [1], axes=[axis], name=name)
     # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones for where it begins, and drops nothing there. It takes
     # the length from the ends by the Concat's axis as that is written, so that -2 would find another axis's end.
-    free = numpy.array([1] * axis + [0], numpy.int64)
-    cut = opset13.strided_slice(
-        past,
-        integers([1] * (axis + 1), f"{name}/start"),
-        named(opset13.concat([length] * (axis + 1), 0), f"{name}/end"),
-        integers([1] * (axis + 1), f"{name}/step"),
-        begin_mask=free,
-        end_mask=free,
-    )
-    return named(cut, name)
+    free = [1] * axis + [0]
+    ones, ends = [1] * (axis + 1), rewriter.op("Concat", *[length] * (axis + 1), axis=0, name=f"{name}/end")
+    masks: dict[str, list[int]] = {"new_axis_mask": [], "shrink_axis_mask": [], "ellipsis_mask": []}
+    return rewriter.op("StridedSlice", past, ones, ends, ones, begin_mask=free, end_mask=free, **masks, name=name)
 
 
-def let_read(
-    readers: set[openvino.Input], cut: openvino.Node, past: openvino.Node, length: openvino.Node, axis: int
+def redirect_to_cut(
+    rewriter: Rewriter, uses: list[Use], cut: Handle, past: Operand, length: Handle, axis: int, form: Trim
 ) -> None:
-    """Let all ``readers`` of ``past`` read ``cut``, which `trimmed` made of it, and see the shape that is meant.
+    """Let users of a past read ``cut``, and those of its shape the shape that is meant.
 
-    A StridedSlice that begins at 1 has another: whoever asks for no more than the shape gets it from ``length``.
+    A StridedSlice that begins at 1 has another: its ShapeOf gets the size along ``axis`` from ``length``.
     """
-    from openvino import opset8, opset13
-
-    for reader in readers:
-        node = reader.get_node()
-        if cut.get_type_name() != "StridedSlice" or node.get_type_name() != "ShapeOf":
-            reader.replace_source_output(cut.output(0))
+    for use in uses:
+        if form == "slice" or use.node.op != "ShapeOf":
+            rewriter.redirect(use.node, use.port, cut)
             continue
-        name, kind = node.get_friendly_name(), node.get_output_element_type(0).to_string()
-        size = named(opset13.convert(length, kind), f"{name}/length")
-        whole, place = named(opset13.shape_of(past, kind), f"{name}/past"), integers([axis], f"{name}/place")
-        shape = named(opset8.scatter_update(whole, place, size, integers(0, f"{name}/zero")), f"{name}/cut")
-        for user in node.output(0).get_target_inputs():
-            user.replace_source_output(shape.output(0))
+        name, kind = use.node.name, use.node.outputs[0].element_type
+        size = rewriter.op("Convert", length, to=kind, name=f"{name}/length")
+        whole = rewriter.op("ShapeOf", past, output_type=kind, name=f"{name}/past")
+        shape = rewriter.op("ScatterUpdate", whole, [axis], size, axis=0, name=f"{name}/cut")
+        rewriter.redirect_uses(use.node.outputs[0], shape)
 
 
-def reads_of(native: openvino.Model) -> dict[str, openvino.Node]:
-    """The ReadValues by variable."""
-    ops = (node for node in native.get_ops() if node.get_type_name() == "ReadValue")
-    return {node.get_attributes()["variable_id"]: node for node in ops}
-
-
-def past_of(read: openvino.Node) -> tuple[openvino.Node, set[openvino.Input]]:
-    """What holds a variable's positions, its beam Gather where it has one, and all who read them.
+def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
+    """Return the value that holds a cache's positions, after its beam Gather, and all its users.
 
     Raises:
         PreconditionError: GP319, positions are cut there already.
     """
-    gather = beam_gather(read)
-    readers = read.output(0).get_target_inputs()
+    read = carriers(graph)[0][cache.read]
+    gather = beam_gather(graph, read.outputs[0])
+    uses = [use for use in graph.uses(read.outputs[0]) if use.node != gather and use.node.op != "Result"]
     if gather is not None:
-        readers = {reader for reader in readers if reader.get_node().get_name() != gather.get_name()}
-        readers |= gather.output(0).get_target_inputs()
-    kinds = {reader.get_node().get_type_name() for reader in readers} - {"ShapeOf"}
+        uses += graph.uses(gather.outputs[0])
+    kinds = {use.node.op for use in uses} - {"ShapeOf"}
     if kinds and kinds <= SLICES:
-        raise PreconditionError("GP319", f"positions of {read.get_friendly_name()} are cut already")
-    return gather or read, readers
+        raise PreconditionError("GP319", f"positions of {read.name} are cut already")
+    return (read if gather is None else gather).outputs[0], uses
 
 
-class OnnxPast:
-    """The pasts of an ONNX model, and what all who read them are to read instead.
+def conversions(graph: Graph, value: Value) -> list[Node]:
+    """Return the Converts through which ``value`` is read, if all who read its elements convert them to one type.
 
-    Attributes:
-        writer: Writes the new nodes, which stand before all others.
+    Plugins know a converted cache by a Convert directly after the ReadValue, before beams or slots are reordered.
     """
+    nodes = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
+    types = {node.outputs[0].element_type for node in nodes if node.outputs}
+    return nodes if len(types) == 1 and all(node.op == "Convert" for node in nodes) else []
 
-    def __init__(self, model: OnnxModel, prefix: str) -> None:
-        """Begin with nothing.
 
-        Args:
-            model: What to edit.
-            prefix: How names of new nodes begin.
-
-        Raises:
-            UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
-        """
-        self._model = model
-        self.writer = NodeWriter(prefix, check_opset(model, prefix))
-
-    def length(self) -> str:
-        """As `past_length`."""
-        names = {port.name for port in self._model.inputs}
-        tokens = next((name for name in TOKEN_INPUTS if name in names), None)
-        if tokens is None or "attention_mask" not in names:
-            return self.add_input(PAST_LENGTH, "i64", [1])
-        lengths = [self.writer.size(name, 1) for name in ("attention_mask", tokens)]
-        return self.writer.op("Sub", *lengths, label="past_length")
-
-    def add_input(self, name: str, element_type: str, shape: list[int | str]) -> str:
-        """A new input; text stands for a dimension that is not fixed."""
-        from onnx import helper
-
-        self._model.proto.graph.input.append(helper.make_tensor_value_info(name, element_code(element_type), shape))
-        return name
-
-    def replace(self, past: str, new: str) -> None:
-        """Let all who read the input ``past``, in bodies too, read ``new``.
-
-        Raises:
-            PreconditionError: GP319, positions are cut there already.
-        """
-        readers = {node.op_type for graph in graphs(self._model.proto) for node in graph.node if past in node.input}
-        if readers and readers - {"Shape"} <= {"Slice"}:
-            raise PreconditionError("GP319", f"positions of {past} are cut already")
-        for graph in graphs(self._model.proto):
-            for node in graph.node:
-                for port, name in enumerate(node.input):
-                    if name == past:
-                        node.input[port] = new
-
-    def finish(self) -> None:
-        """Put what was written into the model."""
-        for place, node in enumerate(self.writer.nodes):
-            self._model.proto.graph.node.insert(place, node)
+def beam_gather(graph: Graph, value: Value) -> Node | None:
+    """Return the Gather that reorders ``value`` by the input ``beam_idx``."""
+    beams = graph.parameters.get("beam_idx")
+    found = (use.node for use in graph.uses(value) if use.node.op == "Gather" and use.port == 0)
+    return next((node for node in found if beams is not None and node.inputs[1] == beams), None)

@@ -67,23 +67,27 @@ class StandardizeLayout(Pass["Model"]):
             raise UnsupportedError(
                 "GP384", f"input {slots[0]} moves slots of caches by their layout", "run it before insert-reorder"
             )
-        editor = model.rewriter()
-        before = editor.count("Transpose")
+        rewriter = model.rewriter()
+        before = _transposes(model)
         reads = {(node.op in _READS, node.name): node.index for node in model.graph.of_op(*_READS, *_WRITES)}
         move_axes(
             model.graph,
-            editor,
+            rewriter,
             {reads[True, cache.read]: order for cache, order in orders.items()},
             {reads[False, str(cache.write)]: order for cache, order in orders.items()},
         )
         _declare(model, orders)
-        editor.finish()
+        rewriter.finish()
         statistics = {
             "caches moved": len(orders),
             "Transpose before": before,
-            "Transpose after": editor.count("Transpose"),
+            "Transpose after": _transposes(model),
         }
         return Changed(model, statistics, notes)
+
+
+def _transposes(model: Model) -> int:
+    return sum(1 for _ in model.graph.of_op("Transpose"))
 
 
 _READS, _WRITES = ("Parameter", "ReadValue"), ("Result", "Assign")

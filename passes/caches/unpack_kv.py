@@ -51,7 +51,7 @@ class UnpackKV(Pass["Model"]):
         caches = packed_caches(analyze_caches(model))
         if not caches:
             return Skipped("no cache holds key and value")
-        graph, editor = model.graph, model.rewriter()
+        graph, rewriter = model.graph, model.rewriter()
         reads, writes = carriers(graph)
         made: dict[str, list[Declaration]] = {}
         notes = []
@@ -63,11 +63,11 @@ class UnpackKV(Pass["Model"]):
                 notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
                 continue
             names = names_of_parts(model, cache)
-            unpack(graph, editor, read, writes[str(cache.write)], parts, names if first else names[::-1])
+            unpack(graph, rewriter, read, writes[str(cache.write)], parts, names if first else names[::-1])
             made[cache.name] = _declared(cache, parts, [past for past, _ in names])
         if not made:
             return Unchanged(tuple(notes))
-        finish(model, editor, made)
+        finish(model, rewriter, made)
         return Changed(model, {"caches unpacked": len(made), "caches made": 2 * len(made)}, tuple(notes))
 
 

@@ -17,8 +17,8 @@ from graphpass.passes.caches.packing import resized_start
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphpass.ir.editor import Editor, Handle
     from graphpass.ir.graph import Graph, Node, Use, Value
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["unpack"]
 
@@ -27,19 +27,19 @@ _SAME = frozenset({"Convert", "Identity"})
 
 
 def unpack(
-    graph: Graph, editor: Editor, read: Node, write: Node, parts: Parts, names: Sequence[tuple[str, str]]
+    graph: Graph, rewriter: Rewriter, read: Node, write: Node, parts: Parts, names: Sequence[tuple[str, str]]
 ) -> None:
     """Carry the parts of a tensor instead of it.
 
     Args:
         graph: The model as it is.
-        editor: Edits the model.
+        rewriter: Edits the model.
         read: The Parameter or ReadValue of the tensor.
         write: Its Result or Assign.
         parts: How it is taken apart.
         names: Of each part what to call its input and output, or twice its variable.
     """
-    _Unpack(graph, editor, parts).run(read, write, names)
+    _Unpack(graph, rewriter, parts).run(read, write, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ def _key(value: Value) -> _Key:
 
 
 class _Unpack:
-    def __init__(self, graph: Graph, editor: Editor, parts: Parts) -> None:
+    def __init__(self, graph: Graph, rewriter: Rewriter, parts: Parts) -> None:
         self._graph = graph
-        self._editor = editor
+        self._rewriter = rewriter
         self._ranges = parts.ranges
         #: Whether the axis is one of key and value alone, which the parts do not have.
         self._drops = all(part.stop - part.start == 1 for part in parts.ranges) and any(
@@ -73,7 +73,7 @@ class _Unpack:
 
     def run(self, read: Node, write: Node, names: Sequence[tuple[str, str]]) -> None:
         pasts = [
-            self._editor.add_past(read, past, self._sizes(read.outputs[0], part), self._start(read, place, past))
+            self._rewriter.add_past(read, past, self._sizes(read.outputs[0], part), self._start(read, place, past))
             for place, (part, (past, _)) in enumerate(zip(self._ranges, names, strict=True))
         ]
         self._apart[_key(read.outputs[0])] = _Apart(self._axis, tuple(pasts))
@@ -82,12 +82,12 @@ class _Unpack:
             if node == write:
                 presents = self._parts(write.source(), self._axis)
                 for part, (_, present), handle in zip(self._ranges, names, presents, strict=True):
-                    self._editor.add_present(write, present, self._sizes(read.outputs[0], part), handle)
+                    self._rewriter.add_present(write, present, self._sizes(read.outputs[0], part), handle)
             elif node.op == "Squeeze" and any(_key(value) in self._bare for value in values[:1]):
                 self._replace(node.outputs[0], self._bare[_key(values[0])])
             elif any(_key(value) in self._apart for value in values):
                 self._follow(node)
-        self._editor.drop([write, read])
+        self._rewriter.drop([write, read])
 
     def _sizes(self, whole: Value, part: Range) -> list[int | None]:
         sizes: list[int | None] = [None] * (whole.rank or 0)
@@ -98,16 +98,16 @@ class _Unpack:
         if not read.inputs:
             return None
         sizes = self._sizes(read.outputs[0], self._ranges[place])
-        made = resized_start(self._graph, self._editor, read.source(), sizes, f"{name}/initial")
+        made = resized_start(self._graph, self._rewriter, read.source(), sizes, f"{name}/initial")
         return self._parts(read.source(), self._axis)[place] if made is None else made
 
     def _handle(self, value: Value) -> Handle:
-        return self._replaced[_key(value)] if _key(value) in self._replaced else self._editor.handle(value)
+        return self._replaced[_key(value)] if _key(value) in self._replaced else self._rewriter.native(value)
 
     def _replace(self, value: Value, handle: Handle) -> None:
         self._replaced[_key(value)] = handle
         for use in self._graph.uses(value):
-            self._editor.redirect(use.node, use.port, handle)
+            self._rewriter.redirect(use.node, use.port, handle)
 
     def _follow(self, node: Node) -> None:
         source = node.inputs[0]
@@ -123,7 +123,7 @@ class _Unpack:
         else:
             for port, value in enumerate(node.inputs):
                 if value is not None and _key(value) in self._apart:
-                    self._editor.redirect(node, port, self._whole(value))
+                    self._rewriter.redirect(node, port, self._whole(value))
 
     def _place(self, node: Node) -> int:
         """Along which axis the inputs of a Concat are taken apart."""
@@ -147,7 +147,7 @@ class _Unpack:
             axes = [given["axis"] - (self._drops and given["axis"] > axis)]
         name = node.outputs[0].name
         handles = [
-            self._editor.again(
+            self._rewriter.clone(
                 node, {port: source[place] for port, source in enumerate(sources)}, f"{name}/{end}", axes
             )
             for place, end in enumerate(("key", "value"))
@@ -164,10 +164,13 @@ class _Unpack:
             joined = _inputs(node)
             if [size_of(one, axis) for one in joined] == sizes:
                 return [self._bared(one, axis) for one in joined]
-        split = self._editor.split(self._whole(value), axis, sizes, f"{value.name}/apart")
+        split = self._rewriter.split(self._whole(value), axis, sizes, f"{value.name}/apart")
         if not self._drops:
             return split
-        return [self._editor.remove_axis(part, axis, f"{value.name}/apart_{place}") for place, part in enumerate(split)]
+        return [
+            self._rewriter.op("Squeeze", part, axes=[axis], name=f"{value.name}/apart_{place}")
+            for place, part in enumerate(split)
+        ]
 
     def _bared(self, value: Value, axis: int) -> Handle:
         """``value`` without ``axis``, where parts do not have it."""
@@ -176,7 +179,7 @@ class _Unpack:
             return self._handle(value)
         if node.op == "Unsqueeze" and node.attributes.get("axes") == (axis,):
             return self._handle(node.source())
-        return self._editor.remove_axis(self._handle(value), axis, f"{value.name}/bare")
+        return self._rewriter.op("Squeeze", self._handle(value), axes=[axis], name=f"{value.name}/bare")
 
     def _whole(self, value: Value) -> Handle:
         """``value``, put together of its parts where it is apart."""
@@ -186,27 +189,27 @@ class _Unpack:
         handles = list(apart.handles)
         if self._drops:
             handles = [
-                self._editor.insert_axis(handle, apart.axis, f"{value.name}/part_{place}")
+                self._rewriter.op("Unsqueeze", handle, axes=[apart.axis], name=f"{value.name}/part_{place}")
                 for place, handle in enumerate(handles)
             ]
-        return self._editor.join(handles, apart.axis, f"{value.name}/whole")
+        return self._rewriter.op("Concat", *handles, axis=apart.axis, name=f"{value.name}/whole")
 
     def _take(self, node: Node, apart: _Apart, found: Sequence[Range]) -> None:
         for value, part in zip(node.outputs, found, strict=True):
             bounds = [(one.start, one.stop) for one in self._ranges]
             if (part.start, part.stop) not in bounds:
-                self._editor.redirect(node, 0, self._whole(node.source()))
+                self._rewriter.redirect(node, 0, self._whole(node.source()))
                 return
             handle = apart.handles[bounds.index((part.start, part.stop))]
             if self._drops and part.keeps_axis:
                 self._bare[_key(value)] = handle
-                handle = self._editor.insert_axis(handle, apart.axis, f"{value.name}/kept_axis")
+                handle = self._rewriter.op("Unsqueeze", handle, axes=[apart.axis], name=f"{value.name}/kept_axis")
             self._replace(value, handle)
 
     def _shape(self, node: Node, apart: _Apart) -> None:
         """Dimensions are those of the first part, but for the one along which it is apart."""
-        given = self._editor.whole_shape(node)
-        self._editor.redirect(node, 0, apart.handles[0])
+        given = self._rewriter.whole_shape(node)
+        self._rewriter.redirect(node, 0, apart.handles[0])
         places = [axis - (self._drops and axis > apart.axis) for axis in given]
         others: list[Use] = []
         for use in self._graph.uses(node.outputs[0]):
@@ -215,18 +218,18 @@ class _Unpack:
                 others.append(use)
             else:
                 found = numpy.array(places)[picked].tolist()
-                self._editor.redirect(use.node, 1, self._editor.integers(found, f"{use.node.name}/places"))
+                self._rewriter.redirect(use.node, 1, self._rewriter.constant(found, "i64", f"{use.node.name}/places"))
         if not others:
             return
-        name, shape = f"{node.name}/whole", self._editor.handle(node.outputs[0])
-        total = self._editor.integers([self._ranges[-1].stop], f"{name}/size")
+        name, shape = f"{node.name}/whole", self._rewriter.native(node.outputs[0])
+        total = self._rewriter.constant([self._ranges[-1].stop], "i64", f"{name}/size")
         sizes = [
-            total if axis == apart.axis else self._editor.pick(shape, [place], f"{name}/{axis}")
+            total if axis == apart.axis else self._rewriter.op("Gather", shape, [place], axis=0, name=f"{name}/{axis}")
             for axis, place in zip(given, places, strict=True)
         ]
-        whole = self._editor.join(sizes, 0, name)
+        whole = self._rewriter.op("Concat", *sizes, axis=0, name=name)
         for use in others:
-            self._editor.redirect(use.node, use.port, whole)
+            self._rewriter.redirect(use.node, use.port, whole)
 
 
 def _squeezed(graph: Graph, value: Value) -> bool:

@@ -12,6 +12,7 @@ import numpy
 import onnx
 from onnx import numpy_helper
 
+from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
 from graphpass.dialects.onnx.tensors import element_type, embedded
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred
 from graphpass.errors import ReadError
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["build"]
-
-#: ONNX operators whose meaning OpenVINO calls by another name.
-_OPENVINO_NAMES = {
-    "And": "LogicalAnd",
-    "Cast": "Convert",
-    "Div": "Divide",
-    "Expand": "Broadcast",
-    "Mul": "Multiply",
-    "Neg": "Negative",
-    "Not": "LogicalNot",
-    "Or": "LogicalOr",
-    "Pow": "Power",
-    "ScatterElements": "ScatterElementsUpdate",
-    "ScatterND": "ScatterNDUpdate",
-    "Shape": "ShapeOf",
-    "Split": "VariadicSplit",
-    "Sub": "Subtract",
-    "Where": "Select",
-}
 
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
 _AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
@@ -318,7 +300,7 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
         builder.add(name, "Constant", (), [native.output[0]], tensor)
         return
     # Nothing can read a Constant of strings or a sparse one; it is an operator like others.
-    op = "OpaqueConstant" if native.op_type == "Constant" else _OPENVINO_NAMES.get(native.op_type, native.op_type)
+    op = "OpaqueConstant" if native.op_type == "Constant" else NEUTRAL_NAMES.get(native.op_type, native.op_type)
     if (native.domain, native.op_type) in _NAMESAKES:
         op = f"{native.domain}.{native.op_type}"
     inputs = tuple(builder.values.get(read) if read else None for read in native.input)

@@ -9,7 +9,6 @@ writes what was edited into it and leaves the rest alone.
 
 from __future__ import annotations
 
-import heapq
 from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -136,6 +135,7 @@ class Surgery:
         graph: The model's main graph.
         nodes: Origins of nodes by id.
         tensors: Origins of tensors by id.
+        main: Tensors of the main graph by name.
         holders: The proto of each graph, body and function, by the id of its graphsurgeon graph.
     """
 
@@ -161,10 +161,6 @@ class Surgery:
         from graphpass.dialects.onnx.write_back import WriteBack
 
         return WriteBack(self).run()
-
-    def named(self) -> dict[str, gs.Tensor]:
-        """Return the tensors of the main graph by name."""
-        return dict(self._main)
 
     def _empty(self, holder: Holder, functions: list[gs.Function]) -> Graph:
         proto = self.proto
@@ -205,7 +201,7 @@ class Surgery:
             scope.graph.nodes.extend(self._node(proto, scope, pending) for proto in scope.holder.node)
             self._connect_ports(scope)
         if isinstance(outermost.holder, onnx.GraphProto):
-            self._main = outermost.tensors.maps[0]
+            self.main = dict(outermost.tensors.maps[0])
         self._note_reads()
 
     def _declare(self, scope: _Scope) -> None:
@@ -327,25 +323,32 @@ def reads(node: gs.Node) -> Iterator[gs.Tensor]:
 
 
 def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
-    """Return nodes in a topological order that keeps theirs wherever it is one already."""
-    places = {id(node): place for place, node in enumerate(nodes)}
-    users: dict[int, list[int]] = {}
-    missing = [0] * len(nodes)
-    for place, node in enumerate(nodes):
-        needed = {places[id(maker)] for tensor in reads(node) for maker in tensor.inputs if id(maker) in places}
-        needed.discard(place)
-        missing[place] = len(needed)
-        for maker in needed:
-            users.setdefault(maker, []).append(place)
-    ready = [place for place, count in enumerate(missing) if not count]
-    ordered = []
-    while ready:
-        place = heapq.heappop(ready)
-        ordered.append(nodes[place])
-        for user in users.get(place, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, user)
+    """Return nodes in a topological order that keeps theirs; one that comes too late moves before its first user.
+
+    Nodes of a cycle are left out.
+    """
+    own = {id(node) for node in nodes}
+    ordered: list[gs.Node] = []
+    done: set[int] = set()
+    entered: set[int] = set()
+    for root in nodes:
+        pending = [root]
+        while pending:
+            node = pending[-1]
+            if id(node) in done:
+                pending.pop()
+                continue
+            makers = [maker for tensor in reads(node) for maker in tensor.inputs]
+            missing = [maker for maker in makers if id(maker) in own and id(maker) not in done and maker is not node]
+            if not missing:
+                pending.pop()
+                done.add(id(node))
+                ordered.append(node)
+            elif id(node) in entered:
+                return ordered  # it waits for itself
+            else:
+                entered.add(id(node))
+                pending += reversed(missing)
     return ordered
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import onnx_graphsurgeon as gs
 
-    from graphpass.dialects.onnx.editor import OnnxEditor
+    from graphpass.dialects.onnx.rewriter import OnnxRewriter
     from graphpass.ir.graph import Graph
 
 __all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
@@ -99,7 +99,7 @@ class OnnxModel(Model):
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         copy = OnnxModel(proto, self.path)
-        copy.edited = self.edited
+        copy.edits = self.edits
         copy.weight_files = self.weight_files
         return copy
 
@@ -157,11 +157,11 @@ class OnnxModel(Model):
 
         return build(self.proto, self.path, inline=inline)
 
-    def rewriter(self) -> OnnxEditor:
+    def rewriter(self) -> OnnxRewriter:
         """See `Model.rewriter`."""
-        from graphpass.dialects.onnx.editor import OnnxEditor
+        from graphpass.dialects.onnx.rewriter import OnnxRewriter
 
-        return OnnxEditor(self)
+        return OnnxRewriter(self.proto, self.path, self.graph, self.mark_edited)
 
     @contextlib.contextmanager
     def graphsurgeon(self) -> Iterator[gs.Graph]:

@@ -10,9 +10,9 @@ import numpy
 import onnx
 import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
+from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from graphpass.dialects.onnx.graphsurgeon import (
-    LazyValues,
     NodeOrigin,
     Surgery,
     Weights,
@@ -78,13 +78,12 @@ class WriteBack:
             if isinstance(holder, onnx.FunctionProto)
         }
         kept = {id(function) for function in graph.functions}
-        for key, holder in known.items():
+        for key, gone in known.items():
             if key not in kept:
-                proto.functions.remove(holder)
+                proto.functions.remove(gone)
                 self._changed = True
         for function in graph.functions:
-            holder = known.get(id(function))
-            if holder is None:
+            if (holder := known.get(id(function))) is None:
                 holder = proto.functions.add(name=function.name, domain=function.domain)
                 holder.opset_import.extend(function.import_domains or [helper.make_opsetid("", function.opset)])
                 holder.attribute.extend(name for name, default in function.attrs.items() if default is None)
@@ -265,7 +264,8 @@ class WriteBack:
 
     def _update_info(self, info: onnx.ValueInfoProto, tensor: gs.Tensor) -> bool:
         """Let ``info`` say what ``tensor`` is, and keep what graphsurgeon does not know; return whether it differed."""
-        origin, changed = self._surgery.tensors.get(id(tensor)), info.name != tensor.name
+        origin = self._surgery.tensors.get(id(tensor))
+        changed: bool = info.name != tensor.name
         info.name = tensor.name
         is_constant = isinstance(tensor, gs.Constant)
         typed = (tensor.dtype, None if tensor.shape is None else list(tensor.shape))
@@ -337,7 +337,8 @@ def _same(made: onnx.TensorProto, values: Weights) -> bool:
     if (made.data_type, list(made.dims)) != (values.tensor.data_type, list(values.tensor.dims)):
         return False
     before, after = values.load(), numpy_helper.to_array(made)
-    return bool((before == after).all()) if before.dtype == object else before.tobytes() == after.tobytes()
+    same: bool = before.tolist() == after.tolist() if before.dtype == object else before.tobytes() == after.tobytes()
+    return same
 
 
 def _attribute(name: str, value: Any, like: onnx.AttributeProto | None) -> onnx.AttributeProto:

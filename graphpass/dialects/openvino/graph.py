@@ -186,6 +186,8 @@ def _value(node: int, output: openvino.Output) -> Value:
 
 
 def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: list[Node]) -> dict[str, Any]:
+    if kind == "Parameter":
+        return {"names": tuple(sorted(op.output(0).get_names()))}
     if kind in {"ReadValue", "Assign"}:
         return {"variable": op.get_attributes()["variable_id"]}
     rank = inputs[0].rank if inputs else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from graphpass.dialects.openvino.editor import OpenVINOEditor
+    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
     from graphpass.ir.graph import Graph
 
 __all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "stabilise_names"]
@@ -126,7 +126,7 @@ class OpenVINOModel(Model):
         # A clone's names are all set, so those that OpenVINO made up must be settled before.
         self.stabilise_names()
         copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
-        copy.edited = self.edited
+        copy.edits = self.edits
         copy.weight_files = self.weight_files
         return copy
 
@@ -170,11 +170,11 @@ class OpenVINOModel(Model):
 
         return build(self.ov_model, inline=inline)
 
-    def rewriter(self) -> OpenVINOEditor:
+    def rewriter(self) -> OpenVINORewriter:
         """See `Model.rewriter`."""
-        from graphpass.dialects.openvino.editor import OpenVINOEditor
+        from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 
-        return OpenVINOEditor(self)
+        return OpenVINORewriter(self.ov_model, self.graph, self.mark_edited)
 
 
 def _port(port: openvino.Output) -> Port:

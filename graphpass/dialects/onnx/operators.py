@@ -1,0 +1,108 @@
+"""Write operators in ONNX that the neutral vocabulary calls otherwise, or whose axes ONNX holds elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphpass.dialects.onnx.tensors import element_code
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from graphpass.ir.rewriter import Handle, Rewriter
+
+__all__ = ["NEUTRAL_NAMES", "check_opset", "translated"]
+
+#: ONNX operators that the neutral vocabulary calls by another name.
+NEUTRAL_NAMES = {
+    "And": "LogicalAnd",
+    "Cast": "Convert",
+    "Div": "Divide",
+    "Expand": "Broadcast",
+    "Mul": "Multiply",
+    "Neg": "Negative",
+    "Not": "LogicalNot",
+    "Or": "LogicalOr",
+    "Pow": "Power",
+    "ScatterElements": "ScatterElementsUpdate",
+    "ScatterND": "ScatterNDUpdate",
+    "Shape": "ShapeOf",
+    "Split": "VariadicSplit",
+    "Sub": "Subtract",
+    "Where": "Select",
+}
+
+#: The other way round, and operators that take any number of operands in ONNX.
+_NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()} | {
+    "GreaterEqual": "GreaterOrEqual",
+    "LessEqual": "LessOrEqual",
+    "Maximum": "Max",
+    "Minimum": "Min",
+}
+
+#: Operators that read their axes from an input, since opset 13, and from which version on.
+_AXES_INPUTS = {"CumSum": 11, "ReduceMax": 18, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
+
+#: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
+_FIRST_OPSET = 13
+
+#: The first version with Swish.
+_SWISH = 24
+
+
+def check_opset(opset: int, what: str) -> None:
+    """Check that operators can be written for a model of this version.
+
+    Args:
+        opset: Version of ONNX's own operators that the model imports.
+        what: What needs it, for the message.
+
+    Raises:
+        UnsupportedError: GP340, it is from before 13.
+    """
+    if opset < _FIRST_OPSET:
+        raise UnsupportedError(
+            "GP340",
+            f"{what}: the model is of opset {opset}, and what is written needs {_FIRST_OPSET}",
+            "convert the model with onnx.version_converter first",
+        )
+
+
+def translated(
+    rewriter: Rewriter, opset: int, kind: str, inputs: list[Handle | None], name: str, given: dict[str, Any]
+) -> tuple[str, str | None, list[Handle | None], dict[str, Any]]:
+    """Return operator, domain, inputs and attributes as ONNX has them; arguments as of `Rewriter.make`."""
+    domain: str | None = given.pop("domain", None)
+    if domain is not None:
+        return kind, domain, inputs, given
+    op = _NATIVE_NAMES.get(kind, kind)
+
+    def constant(values: Any, what: str) -> Handle:
+        return rewriter.constant(values, "i64", f"{name}/{what}")
+
+    if "keep" in given:
+        given["keepdims"] = int(given.pop("keep"))
+    elif op in {"ReduceSum", "ReduceMax"}:
+        given["keepdims"] = 0
+    if kind == "Convert":
+        given["to"] = element_code(given["to"])
+    elif kind == "Transpose":
+        given["perm"] = list(given.pop("order"))
+    elif kind == "Reshape":
+        given = {} if given.pop("zero_keeps", True) else {"allowzero": 1}
+    elif kind == "Broadcast":
+        given.pop("mode", None)
+    elif kind == "Slice":
+        start, stop, *step = inputs[1:]
+        axes = list(given.pop("axes"))
+        # OpenVINO's frontend computes steps that are left out, and its fusions want constants.
+        steps = step[0] if step else constant([1] * len(axes), "step")
+        inputs = [inputs[0], start, stop, constant(axes, "axes"), steps]
+    elif kind == "Pad":
+        before, after, *value = inputs[1:]
+        inputs = [inputs[0], rewriter.make("Concat", [before, after], f"{name}/pads", 1, {"axis": 0})[0], *value]
+    elif kind == "Swish" and opset < _SWISH:
+        return "QuickGelu", "com.microsoft", inputs, {"alpha": 1.0}
+    elif opset >= _AXES_INPUTS.get(op, opset + 1):
+        held = given.pop("axis") if "axis" in given else list(given.pop("axes"))
+        inputs = [*inputs, constant(held, "axes")]
+    return op, None, inputs, given

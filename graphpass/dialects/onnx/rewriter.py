@@ -1,0 +1,345 @@
+"""Edit an ONNX model, through onnx-graphsurgeon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import numpy_helper
+
+from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights, inner_graphs
+from graphpass.dialects.onnx.operators import check_opset, translated
+from graphpass.dialects.onnx.tensors import element_code, element_type
+from graphpass.ir.graph import Value
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from graphpass.ir.graph import Graph, Node, Use
+    from graphpass.ir.types import Dimension
+
+__all__ = ["OnnxRewriter"]
+
+#: Inputs that hold axes; all other operators have them in an attribute.
+_AXES_INPUTS = {"Slice": 3, "Unsqueeze": 1}
+
+
+class OnnxRewriter(Rewriter):
+    """Edits a graphsurgeon graph; tensors that an edit does not make keep their names.
+
+    Attributes:
+        surgery: The graphsurgeon graph and where it came from.
+        opset: Version of ONNX's own operators that the model imports.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, path: Path | None, graph: Graph, edited: Callable[[], None]) -> None:
+        """Start to edit.
+
+        Args:
+            proto: The model.
+            path: The file that it was read from.
+            graph: The view of it that passes name nodes and values by.
+            edited: Called by `finish` if anything changed.
+        """
+        self.graph = graph
+        self.surgery = Surgery(proto, path)
+        self.opset: int = self.surgery.graph.opset or 0
+        self._edited = edited
+        self._nodes = {id(origin.proto): origin.node for origin in self.surgery.nodes.values()}
+        self._names = {tensor.name for tensor in (origin.tensor for origin in self.surgery.tensors.values())}
+        self._names |= {origin.node.name for origin in self.surgery.nodes.values()}
+        self._home: gs.Graph = self.surgery.graph
+        self._made: dict[int, gs.Node] = {}
+        self._released: list[gs.Tensor] = []
+        self._constants: dict[tuple[int, bytes], gs.Tensor] = {}
+
+    def node(self, node: Node) -> gs.Node:
+        """Return the graphsurgeon node of a node of the graph."""
+        return self._nodes[id(node.native)]
+
+    def native(self, value: Value) -> Handle:
+        """See `Rewriter.native`."""
+        maker = self._nodes.get(id(self.graph.producer(value).native))
+        return maker.outputs[value.port] if maker is not None else self.surgery.main[value.name]
+
+    def type_of(self, handle: Handle) -> str:
+        """See `Rewriter.type_of`."""
+        code = handle.dtype if isinstance(handle.dtype, int | None) else _code(handle.dtype)
+        return "dynamic" if code is None else element_type(code)
+
+    def make(
+        self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
+    ) -> list[Handle]:
+        """See `Rewriter.make`; the attribute ``domain`` names another domain than ONNX's.
+
+        Raises:
+            UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
+        """
+        check_opset(self.opset, name)
+        handles = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
+        op, domain, sources, attributes = translated(self, self.opset, kind, handles, name, dict(given))
+        return self._add(
+            op, [gs.Variable.empty() if one is None else one for one in sources], name, count, attributes, domain
+        )
+
+    def constant(self, values: Any, element_type: str, name: str) -> Handle:
+        """See `Rewriter.constant`; one of each content."""
+        if isinstance(values, numpy.ndarray):
+            tensor = numpy_helper.from_array(values)
+        else:
+            listed = list(values) if isinstance(values, range | tuple) else values
+            array = numpy.array(listed, numpy.int64 if element_type == "i64" else numpy.float32)
+            code = element_code(element_type)
+            tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
+        key = (id(self._home), tensor.SerializeToString(deterministic=True))
+        if key not in self._constants:
+            held = gs.Constant("", Weights(tensor, None))
+            (self._constants[key],) = self._add("Constant", [], name, 1, {"value": held}, None)
+        return self._constants[key]
+
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+        """See `Rewriter.input`."""
+        made = gs.Variable(name, element_code(element_type), list(shape))
+        self.surgery.graph.inputs.append(made)
+        self._names.add(name)
+        return made
+
+    def size(self, operand: Operand, axis: int, name: str) -> Handle:
+        """See `Rewriter.size`."""
+        shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
+        return self.make("Slice", [*shape, [axis], [axis + 1]], name, 1, {"axes": [0]})[0]
+
+    def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
+        """See `Rewriter.clone`."""
+        old = self.node(node)
+        sources = [
+            self.handle(inputs[port], f"{name}/input_{port}") if port in inputs else source
+            for port, source in enumerate(old.inputs)
+        ]
+        (made,) = self._add(old.op, sources, name, 1, dict(old.attrs), old.domain)
+        if axes is not None:
+            self._set_axes(made.inputs[0], node.op, axes)
+        return made
+
+    def replace(self, old: Value, new: Handle) -> None:
+        """See `Rewriter.replace`."""
+        tensor = self.native(old)
+        ports = [place for place, output in enumerate(self.surgery.graph.outputs) if output is tensor]
+        self._move_uses(tensor, new)
+        if id(new) in self._made or ports:
+            self._rename(tensor, new, ports)
+        self._released.append(tensor)
+
+    def _rename(self, old: gs.Tensor, new: gs.Tensor, ports: list[int]) -> None:
+        """Let ``new`` be called as ``old`` was, and be the outputs of the model that ``old`` was."""
+        outputs = self.surgery.graph.outputs
+        is_port = not new.inputs or any(output is new for output in outputs)
+        if is_port:
+            (new,) = self._add("Identity", [new], self._unused(f"{old.name}/output"), 1, {}, None)
+        name = old.name
+        old.name = self._unused(f"{name}/before")
+        new.name = name
+        if ports:
+            new.dtype, new.shape, new.type = old.dtype, old.shape, old.type
+            if (origin := self.surgery.tensors.get(id(old))) is not None:
+                self.surgery.tensors[id(new)] = TensorOrigin(new, name, origin.typed)
+        for place in ports:
+            outputs[place] = new
+
+    def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
+        """See `Rewriter.redirect_uses`."""
+        if not isinstance(old, Value):
+            return self._move_uses(old, new)
+        if only is None:
+            return self._move_uses(self.native(old), new)
+        uses = [use for use in self.graph.uses(old) if use.node.op != "Result" and only(use)]
+        for use in uses:
+            self.redirect(use.node, use.port, new)
+        return len(uses)
+
+    def _move_uses(self, old: gs.Tensor, new: gs.Tensor) -> int:
+        users = list(old.outputs)
+        for user in users:
+            for port, source in enumerate(user.inputs):
+                if source is old and not any(output is new for output in user.outputs):
+                    user.inputs[port] = new
+        self._released.append(old)
+        return len(users)
+
+    def redirect(self, node: Node, port: int, source: Operand) -> None:
+        """See `Rewriter.redirect`."""
+        handle = self.handle(source, f"{node.name}/input_{port}")
+        if node.op == "Result":
+            outputs = self.surgery.graph.outputs
+            place = next(place for place, output in enumerate(outputs) if output.name == node.name)
+            if outputs[place] is not handle:
+                old = outputs[place]
+                self._rename(old, handle, [place])
+                self._released.append(old)
+            return
+        native = self.node(node)
+        if port < len(native.inputs):
+            self._released.append(native.inputs[port])
+            native.inputs[port] = handle
+            return
+        # What bodies capture has no port of its own.
+        captured = self.native(node.source(port))
+        for inner in _inner_nodes(native):
+            for place, read in enumerate(inner.inputs):
+                if read is captured:
+                    inner.inputs[place] = handle
+        self._released.append(captured)
+
+    def set_input(self, node: Node, port: int, source: Operand) -> None:
+        """See `Rewriter.set_input`."""
+        native = self.node(node)
+        while len(native.inputs) <= port:
+            native.inputs.append(gs.Variable.empty())
+        native.inputs[port] = self.handle(source, f"{node.name}/input_{port}")
+
+    def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:  # noqa: ARG002
+        """See `Rewriter.add_past`; there are no variables."""
+        inputs = self.surgery.graph.inputs
+        place = next(place for place, tensor in enumerate(inputs) if tensor.name == like.name)
+        made = gs.Variable(name, inputs[place].dtype, _resized(inputs[place].shape, sizes))
+        inputs.insert(place, made)
+        self._names.add(name)
+        return made
+
+    def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
+        """See `Rewriter.add_present`."""
+        outputs = self.surgery.graph.outputs
+        place = next(place for place, tensor in enumerate(outputs) if tensor.name == like.name)
+        made = gs.Variable(name, outputs[place].dtype, _resized(outputs[place].shape, sizes))
+        outputs.insert(place, made)
+        self._names.add(name)
+        self._rename(made, source, [place])
+
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """See `Rewriter.drop`."""
+        names = {node.name for node in nodes}
+        graph = self.surgery.graph
+        self._released += [tensor for tensor in graph.outputs if tensor.name in names]
+        graph.inputs = [tensor for tensor in graph.inputs if tensor.name not in names]
+        graph.outputs = [tensor for tensor in graph.outputs if tensor.name not in names]
+
+    def drop_input(self, name: str) -> bool:
+        """See `Rewriter.drop_input`."""
+        inputs = self.surgery.graph.inputs
+        place = next((place for place, tensor in enumerate(inputs) if tensor.name == name), None)
+        if place is None or inputs[place].outputs:
+            return False
+        del inputs[place]
+        return True
+
+    def whole_shape(self, node: Node) -> tuple[int, ...]:
+        """See `Rewriter.whole_shape`."""
+        native = self.node(node)
+        places = range(node.source().rank or 0)[native.attrs.get("start", 0) : native.attrs.get("end")]
+        native.attrs.clear()
+        return tuple(places)
+
+    def set_axes(self, node: Node, axes: Sequence[int]) -> None:
+        """See `Rewriter.set_axes`."""
+        self._set_axes(self.node(node), node.op, axes)
+
+    def _set_axes(self, native: gs.Node, op: str, axes: Sequence[int]) -> None:
+        port = _AXES_INPUTS.get(op)
+        if port is not None and port < len(native.inputs):
+            self._released.append(native.inputs[port])
+            native.inputs[port] = self.constant(list(axes), "i64", f"{native.name}/axes")
+            return
+        name = {"Transpose": "perm", "Slice": "axes", "Unsqueeze": "axes"}.get(op, "axis")
+        native.attrs[name] = axes[0] if name == "axis" else list(axes)
+
+    def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
+        """See `Rewriter.set_shape`."""
+        native = self.node(reshape)
+        native.attrs.pop("allowzero", None)
+        self.redirect(reshape, 1, self.constant(list(shape), "i64", f"{reshape.name}/shape"))
+
+    def transpose_port(self, node: Node, order: Sequence[int]) -> None:
+        """See `Rewriter.transpose_port`."""
+        graph = self.surgery.graph
+        ports = graph.inputs if node.op == "Parameter" else graph.outputs
+        _permute(next(tensor for tensor in ports if tensor.name == node.name), order)
+
+    def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
+        """See `Rewriter.mark_permuted`; what an output of the model declares is `transpose_port`'s."""
+        tensor = self.native(value)
+        if not any(output is tensor for output in self.surgery.graph.outputs):
+            _permute(tensor, order)
+
+    def finish(self) -> bool:
+        """See `Rewriter.finish`."""
+        self._drop_dead()
+        changed = self.surgery.write_back()
+        if changed:
+            self._edited()
+        return changed
+
+    def every(self, *kinds: str) -> Iterator[gs.Node]:
+        """Yield the nodes of these native operators in the graph, its bodies and functions.
+
+        What is made until the next one is asked for stands in the same graph as the node.
+        """
+        for graph, _ in list(self.surgery.holders.values()):
+            self._home = graph
+            yield from [node for node in graph.nodes if node.op in kinds]
+        self._home = self.surgery.graph
+
+    def _add(
+        self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
+    ) -> list[Handle]:
+        name = self._unused(name)
+        names = [name] if count == 1 else [self._unused(f"{name}/output_{place}") for place in range(count)]
+        outputs = [gs.Variable(one) for one in names]
+        node = gs.Node(op, name, attributes, inputs, outputs, domain)
+        self._home.nodes.append(node)
+        self._made |= {id(output): node for output in outputs}
+        return outputs
+
+    def _drop_dead(self) -> None:
+        """Remove nodes that lost their last user, and what they alone read."""
+        ports = {id(tensor) for one, _ in self.surgery.holders.values() for tensor in one.outputs}
+        pending = [*self._released, *(output for node in self._made.values() for output in node.outputs)]
+        dead: set[int] = set()
+        while pending:
+            for node in list(pending.pop().inputs):
+                if id(node) in dead or any(output.outputs or id(output) in ports for output in node.outputs):
+                    continue
+                dead.add(id(node))
+                for one in (node, *_inner_nodes(node)):
+                    pending += one.inputs
+                    one.inputs.clear()
+        for one, _ in self.surgery.holders.values() if dead else ():
+            one.nodes[:] = [node for node in one.nodes if id(node) not in dead]
+
+    def _unused(self, name: str) -> str:
+        number, unused = 1, name
+        while unused in self._names:
+            number += 1
+            unused = f"{name}_{number}"
+        self._names.add(unused)
+        return unused
+
+
+def _inner_nodes(node: gs.Node) -> list[gs.Node]:
+    return [inner for body in inner_graphs([node]) for inner in body.nodes]
+
+
+def _code(dtype: Any) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype)))
+
+
+def _resized(shape: Sequence[Any], sizes: Sequence[int | None]) -> list[Any]:
+    return [shape[place] if size is None else size for place, size in enumerate(sizes) if size != -1]
+
+
+def _permute(tensor: gs.Tensor, order: Sequence[int]) -> None:
+    if isinstance(tensor, gs.Variable) and tensor.shape is not None and len(tensor.shape) == len(order):
+        tensor.shape = [tensor.shape[axis] for axis in order]

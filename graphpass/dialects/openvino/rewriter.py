@@ -1,0 +1,357 @@
+"""Edit an OpenVINO model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import openvino
+from openvino import opset6, opset13
+from openvino.op.util import Variable, VariableInfo
+from openvino.utils.node_factory import NodeFactory
+
+from graphpass.dialects.openvino.ports import port_name
+from graphpass.ir.graph import Use, Value
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from graphpass.ir.graph import Graph, Node
+    from graphpass.ir.types import Dimension
+
+__all__ = ["OpenVINORewriter"]
+
+#: Inputs that hold what the neutral form has as an attribute: operator -> (input, attribute, whether it is one number).
+_CONSTANT_INPUTS = {
+    "CumSum": (1, "axis", True),
+    "Gather": (2, "axis", True),
+    "ReduceMax": (1, "axes", False),
+    "ReduceSum": (1, "axes", False),
+    "ScatterElementsUpdate": (3, "axis", True),
+    "ScatterUpdate": (3, "axis", True),
+    "Slice": (4, "axes", False),
+    "Split": (1, "axis", True),
+    "Squeeze": (1, "axes", False),
+    "Transpose": (1, "order", False),
+    "Unsqueeze": (1, "axes", False),
+    "VariadicSplit": (1, "axis", True),
+}
+
+#: Names of attributes that the neutral form calls otherwise.
+_NATIVE_NAMES = {"to": "destination_type", "keep": "keep_dims", "zero_keeps": "special_zero"}
+
+_BINARY = frozenset(
+    {"Add", "BitwiseAnd", "BitwiseOr", "Divide", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd"}
+    | {"LogicalOr", "Maximum", "Minimum", "Multiply", "NotEqual", "Power", "Select", "Subtract"}
+)
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    **{kind: {"auto_broadcast": "NUMPY"} for kind in _BINARY},
+    "Broadcast": {"mode": "NUMPY"},
+    "CumSum": {"exclusive": False, "reverse": False},
+    "Gather": {"batch_dims": 0},
+    "MatMul": {"transpose_a": False, "transpose_b": False},
+    "Pad": {"pad_mode": "constant"},
+    "Range": {"output_type": "i64"},
+    "ReduceMax": {"keep_dims": False},
+    "ReduceSum": {"keep_dims": False},
+    "Reshape": {"special_zero": True},
+    "ScaledDotProductAttention": {"causal": False},
+    "ScatterElementsUpdate": {"reduction": "none", "use_init_val": True},
+    "ShapeOf": {"output_type": "i64"},
+}
+
+
+class OpenVINORewriter(Rewriter):
+    """Edits nodes in place, so that names and all that is not edited stay."""
+
+    def __init__(self, native: openvino.Model, graph: Graph, edited: Callable[[], None]) -> None:
+        """Start to edit.
+
+        Args:
+            native: The model.
+            graph: The view of it that passes name nodes and values by.
+            edited: Called by `finish` if anything changed.
+        """
+        self.graph = graph
+        self._native = native
+        self._edited = edited
+        self._reads: dict[str, openvino.Node] = {}
+        self._changed = False
+        self._factories: dict[int, NodeFactory] = {}
+
+    def native(self, value: Value) -> Handle:
+        """See `Rewriter.native`."""
+        return self.graph.producer(value).native.output(value.port)
+
+    def type_of(self, handle: Handle) -> str:
+        """See `Rewriter.type_of`."""
+        name: str = handle.get_element_type().to_string()
+        return name
+
+    def make(
+        self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
+    ) -> list[Handle]:
+        """See `Rewriter.make`; the attribute ``opset`` asks for the operator of an older set than 13."""
+        attributes = {_NATIVE_NAMES.get(key, key): value for key, value in given.items()}
+        opset = attributes.pop("opset", 13)
+        sources = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
+        if kind == "Slice" and len(sources) == 3:
+            steps = [1] * len(attributes["axes"])
+            sources.append(self.constant(steps, "i64", f"{name}/step"))
+        port, key, single = _CONSTANT_INPUTS.get(kind, (0, "", False))
+        if key in attributes:
+            held = attributes.pop(key)
+            sources.insert(port, self.constant(int(held) if single else list(held), "i64", f"{name}/{key}"))
+        if "mode" in attributes and kind == "Broadcast":
+            attributes["mode"] = attributes["mode"].upper()
+        defaults = _DEFAULTS.get(kind, {}) if opset == 13 else {}
+        factory = self._factories.setdefault(opset, NodeFactory(f"opset{opset}"))
+        node = factory.create(kind, sources, defaults | attributes)
+        node.set_friendly_name(name)
+        outputs: list[Handle] = node.outputs()
+        assert len(outputs) == count, f"{kind} has {len(outputs)} outputs, not {count}"
+        return outputs
+
+    def constant(self, values: Any, element_type: str, name: str) -> Handle:
+        """See `Rewriter.constant`."""
+        if element_type == "i64" or isinstance(values, numpy.ndarray):
+            array = values if isinstance(values, numpy.ndarray) else numpy.array(_listed(values), numpy.int64)
+            kind = getattr(openvino.Type, element_type) if element_type not in {"", "i64"} else None
+            node = opset13.constant(array) if kind is None else opset13.constant(array, dtype=kind)
+        else:
+            node = opset13.constant(values, dtype=getattr(openvino.Type, element_type))
+        node.set_friendly_name(name)
+        return node.output(0)
+
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+        """See `Rewriter.input`; a tensor inside that has the name already loses it."""
+        for inner in (output for op in self._native.get_ops() for output in op.outputs()):
+            if name in inner.get_names():
+                inner.set_names(inner.get_names() - {name})
+        sizes = [size if isinstance(size, int) else -1 for size in shape]
+        parameter = opset13.parameter(openvino.PartialShape(sizes), getattr(openvino.Type, element_type))
+        parameter.set_friendly_name(name)
+        parameter.output(0).set_names({name})
+        self._native.add_parameters([parameter])
+        self._changed = True
+        return parameter.output(0)
+
+    def size(self, operand: Operand, axis: int, name: str) -> Handle:
+        """See `Rewriter.size`."""
+        shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
+        return self.make("Gather", [*shape, [axis]], name, 1, {"axis": 0})[0]
+
+    def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
+        """See `Rewriter.clone`."""
+        sources = dict(enumerate(node.native.input_values()))
+        sources |= {port: self.handle(one, f"{name}/input_{port}") for port, one in inputs.items()}
+        attributes = node.native.get_attributes()
+        if axes is not None and node.op in _CONSTANT_INPUTS:
+            sources[_CONSTANT_INPUTS[node.op][0]] = self._axes_input(node, axes, name)
+        elif axes is not None:
+            attributes["axis"] = _signed(node, axes[0], len(sources[0].get_partial_shape()))
+        made = NodeFactory("opset13").create(node.native.get_type_name(), list(sources.values()), attributes)
+        made.set_friendly_name(name)
+        return made.output(0)
+
+    def replace(self, old: Value, new: Handle) -> None:
+        """See `Rewriter.replace`."""
+        output = self.native(old)
+        new.get_node().set_friendly_name(output.get_node().get_friendly_name())
+        output.replace(new)
+        self._changed = True
+
+    def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
+        """See `Rewriter.redirect_uses`; of a handle all users are redirected that the graph knows or not."""
+        count = 0
+        if isinstance(old, Value):
+            uses = self.graph.uses(old)
+            ports = [
+                use.node.native.input(use.port)
+                for use in uses
+                if use.node.op != "Result" and (only is None or only(use))
+            ]
+        else:
+            ports = [port for port in old.get_target_inputs() if port.get_node().get_type_name() != "Result"]
+        for port in ports:
+            port.replace_source_output(new)
+            count += 1
+        self._changed |= count > 0
+        return count
+
+    def redirect(self, node: Node, port: int, source: Operand) -> None:
+        """See `Rewriter.redirect`."""
+        entry, handle = node.native.input(port), self.handle(source, f"{node.name}/input_{port}")
+        if node.op == "Result":
+            # Results are named after what they read.
+            old, names = entry.get_source_output(), node.native.output(0).get_names()
+            entry.replace_source_output(handle)
+            old.set_names(old.get_names() - names)
+            handle.set_names(handle.get_names() | names)
+        else:
+            entry.replace_source_output(handle)
+        self._changed = True
+
+    def set_input(self, node: Node, port: int, source: Operand) -> None:
+        """See `Rewriter.set_input`; an operator with more inputs takes the place of one that omits this one."""
+        if port < node.native.get_input_size():
+            self.redirect(node, port, source)
+            return
+        inputs = dict(enumerate(node.native.input_values())) | {port: source}
+        self.replace(node.outputs[0], self.clone(node, inputs, node.name))
+
+    def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
+        """See `Rewriter.add_past`."""
+        self._changed = True
+        element_type = like.native.get_output_element_type(0)
+        if like.op == "Parameter":
+            shape = _resized(like.native.get_output_partial_shape(0), sizes)
+            parameter = opset13.parameter(shape, element_type)
+            parameter.set_friendly_name(name)
+            parameter.output(0).set_names({name})
+            self._native.add_parameters([parameter])
+            return parameter.output(0)
+        old = self._native.get_variable_by_id(like.attributes["variable"])
+        shape = _resized(old.info.data_shape, sizes)
+        return self.add_variable(name, old.info.data_type.to_string(), shape, initial, f"{name}/read")
+
+    def add_variable(
+        self,
+        variable_id: str,
+        element_type: str,
+        shape: Sequence[int] | openvino.PartialShape,
+        initial: Handle | None,
+        name: str,
+    ) -> Handle:
+        """Add a variable; -1 stands for a dimension that is not fixed. Return what its ReadValue, ``name``, gives."""
+        self._changed = True
+        info = VariableInfo()
+        info.variable_id, info.data_type = variable_id, getattr(openvino.Type, element_type)
+        info.data_shape = shape if isinstance(shape, openvino.PartialShape) else openvino.PartialShape(list(shape))
+        variable = Variable(info)
+        self._native.add_variables([variable])
+        if initial is None:
+            read = opset6.read_value(variable)
+        else:
+            # The binding takes nodes with a single output.
+            start = initial.get_node()
+            if start.get_output_size() > 1:
+                start = opset13.concat([initial], 0)
+                start.set_friendly_name(f"{variable_id}/start")
+            read = opset6.read_value(start, variable)
+        read.set_friendly_name(name)
+        self._reads[variable_id] = read
+        return read.output(0)
+
+    def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:  # noqa: ARG002
+        """See `Rewriter.add_present`; sizes are inferred."""
+        self._changed = True
+        if like.op == "Result":
+            result = opset13.result(source)
+            result.set_friendly_name(name)
+            result.output(0).add_names({name})
+            self._native.add_results([result])
+        else:
+            self.add_assign(name, source, f"{name}/write")
+
+    def add_assign(self, variable_id: str, source: Handle, name: str) -> None:
+        """Add the Assign, called ``name``, of a variable that `add_variable` made."""
+        # The binding takes a node with a single output; what is written may be one of several outputs of its node.
+        assign = opset6.assign(self._reads[variable_id], self._native.get_variable_by_id(variable_id))
+        assign.input(0).replace_source_output(source)
+        assign.set_friendly_name(name)
+        self._native.add_sinks([assign])
+
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """See `Rewriter.drop`."""
+        for node in nodes:
+            self._changed = True
+            if node.op == "Parameter":
+                self._native.remove_parameter(node.native)
+            elif node.op == "Result":
+                self._native.remove_result(node.native)
+            elif node.op == "Assign":
+                self._native.remove_sink(node.native)
+                self._native.remove_variable(self._native.get_variable_by_id(node.attributes["variable"]))
+
+    def drop_input(self, name: str) -> bool:
+        """See `Rewriter.drop_input`."""
+        named = (port for port in self._native.inputs if port_name(port) == name or name in port.get_names())
+        if (port := next(named, None)) is None:
+            return False
+        # Nodes that a rewrite left behind still count as readers until Python lets go of them.
+        living = {node.get_name() for node in self._native.get_ops()}
+        if any(reader.get_node().get_name() in living for reader in port.get_target_inputs()):
+            return False
+        self._native.remove_parameter(port.get_node())
+        self._changed = True
+        return True
+
+    def whole_shape(self, node: Node) -> tuple[int, ...]:
+        """See `Rewriter.whole_shape`; a ShapeOf of OpenVINO always does."""
+        return tuple(range(node.source().rank or 0))
+
+    def set_axes(self, node: Node, axes: Sequence[int]) -> None:
+        """See `Rewriter.set_axes`."""
+        self._changed = True
+        if node.op in _CONSTANT_INPUTS:
+            port = _CONSTANT_INPUTS[node.op][0]
+            node.native.input(port).replace_source_output(self._axes_input(node, axes, node.name))
+        else:
+            node.native.set_attribute("axis", _signed(node, axes[0], len(node.native.get_input_partial_shape(0))))
+
+    def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
+        """See `Rewriter.set_shape`."""
+        self._changed = True
+        reshape.native.set_attribute("special_zero", True)
+        reshape.native.input(1).replace_source_output(self.constant(list(shape), "i64", f"{reshape.name}/shape"))
+
+    def transpose_port(self, node: Node, order: Sequence[int]) -> None:
+        """See `Rewriter.transpose_port`."""
+        self._changed = True
+        native = node.native
+        if node.op == "Parameter":
+            native.set_partial_shape(_transposed(native.get_output_partial_shape(0), order))
+            native.constructor_validate_and_infer_types()
+        elif node.op == "ReadValue":
+            variable = self._native.get_variable_by_id(node.attributes["variable"])
+            info = VariableInfo()
+            info.variable_id, info.data_type = variable.info.variable_id, variable.info.data_type
+            info.data_shape = _transposed(variable.info.data_shape, order)
+            variable.update(info)
+
+    def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
+        """See `Rewriter.mark_permuted`; shapes are inferred."""
+
+    def finish(self) -> bool:
+        """See `Rewriter.finish`; nodes that nothing reads are none of the model."""
+        if self._changed:
+            self._native.validate_nodes_and_infer_types()
+            self._edited()
+        return self._changed
+
+    def _axes_input(self, node: Node, axes: Sequence[int], name: str) -> Handle:
+        single = node.native.get_input_partial_shape(_CONSTANT_INPUTS[node.op][0]).rank.get_length() == 0
+        return self.constant(axes[0] if single else list(axes), "i64", f"{name}/axes")
+
+
+def _listed(values: Any) -> Any:
+    return list(values) if isinstance(values, range | tuple) else values
+
+
+def _signed(node: Node, axis: int, rank: int) -> int:
+    """Count ``axis`` from the end if it was: the CPU plugin compares those of keys and values as they stand."""
+    return axis - rank if node.native.get_attributes()["axis"] < 0 else axis
+
+
+def _resized(shape: openvino.PartialShape, sizes: Sequence[int | None]) -> openvino.PartialShape:
+    made = [
+        shape[place] if size is None else openvino.Dimension(size) for place, size in enumerate(sizes) if size != -1
+    ]
+    return openvino.PartialShape(made)
+
+
+def _transposed(shape: openvino.PartialShape, order: Sequence[int]) -> openvino.PartialShape:
+    return shape if shape.rank.is_dynamic else openvino.PartialShape([shape[axis] for axis in order])

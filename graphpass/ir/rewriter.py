@@ -1,0 +1,236 @@
+"""`Rewriter`: edit a model of either dialect through the nodes and values of its `Graph`.
+
+Operators are made by their neutral names (``Multiply``, ``Select``, ``Broadcast`` ...) with axes as attributes,
+whatever the dialect makes of them:
+
+>>> rewriter = model.rewriter()                                              # doctest: +SKIP
+>>> write = rewriter.under("mask")                                           # doctest: +SKIP
+>>> shifted = write.op("Add", value, write.number(1.0, "f32"))               # doctest: +SKIP
+>>> rewriter.replace(value, write.op("Gather", shifted, [0, 2], axis=1))     # doctest: +SKIP
+>>> rewriter.finish()                                                        # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from graphpass.ir.graph import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy
+
+    from graphpass.ir.graph import Graph, Node, Use
+    from graphpass.ir.types import Dimension
+
+__all__ = ["NO_STOP", "Handle", "Operand", "Rewriter", "Writer"]
+
+Handle: TypeAlias = Any
+"""A tensor of the native graph: an `openvino.Output`, or an `onnx_graphsurgeon.Tensor`."""
+
+Operand: TypeAlias = Any
+"""A `Value` of the graph, a `Handle`, whole numbers that become an i64 constant, or ``None`` for an omitted input."""
+
+#: Where slices stop that keep all that follows.
+NO_STOP = 2**63 - 1
+
+
+class Rewriter(ABC):
+    """Edits one model, once; nothing holds before `finish`.
+
+    Attributes:
+        graph: The model as it was when the rewriter was made.
+    """
+
+    graph: Graph
+
+    def under(self, prefix: str) -> Writer:
+        """Return a writer of new nodes whose names begin with ``prefix``."""
+        return Writer(self, prefix)
+
+    def handle(self, operand: Operand, name: str = "") -> Handle:
+        """Return the tensor that ``operand`` means; numbers become a constant called ``name``."""
+        if operand is None or not isinstance(operand, Value | int | list | tuple | range):
+            return operand
+        return self.native(operand) if isinstance(operand, Value) else self.constant(operand, "i64", name)
+
+    @abstractmethod
+    def native(self, value: Value) -> Handle:
+        """Return the tensor of a value of `graph`, as the graph is now."""
+
+    @abstractmethod
+    def type_of(self, handle: Handle) -> str:
+        """Return the element type of a tensor; ``"dynamic"`` if unknown."""
+
+    @abstractmethod
+    def make(
+        self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
+    ) -> list[Handle]:
+        """Make an operator.
+
+        Args:
+            kind: Its neutral name, or the native one of an operator that has none.
+            inputs: What it reads; axes and sizes that the neutral form has as attributes are none of them.
+            name: Of the node, and of its first output in ONNX.
+            count: Number of outputs.
+            given: Attributes: ``axis`` (Concat, Gather, Softmax, ScatterElementsUpdate ...), ``axes`` (Squeeze,
+                Unsqueeze, Slice, reductions), ``order`` (Transpose), ``to`` (Convert), ``keep`` (reductions), ``mode``
+                (Broadcast: ``numpy`` or ``bidirectional``), ``zero_keeps`` (Reshape); others go to the operator.
+        """
+
+    def op(self, kind: str, *inputs: Operand, name: str, **given: Any) -> Handle:
+        """Make an operator with one output; see `make`."""
+        return self.make(kind, inputs, name, 1, given)[0]
+
+    def split(self, operand: Operand, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
+        """Make the parts of ``operand`` along ``axis``."""
+        return self.make("VariadicSplit", [operand, list(sizes)], name, len(sizes), {"axis": axis})
+
+    @abstractmethod
+    def constant(self, values: Any, element_type: str, name: str) -> Handle:
+        """Make a constant of a number, a sequence or an array."""
+
+    @abstractmethod
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+        """Add an input; text and ``None`` stand for dimensions that are not fixed."""
+
+    @abstractmethod
+    def size(self, operand: Operand, axis: int, name: str) -> Handle:
+        """Make one dimension of a tensor, i64 ``[1]``."""
+
+    @abstractmethod
+    def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
+        """Make a copy of ``node``, which has one output, with other inputs and, as `set_axes` has it, other axes."""
+
+    @abstractmethod
+    def replace(self, old: Value, new: Handle) -> None:
+        """Let all users of ``old`` read ``new``, which takes over its names, those of model outputs included."""
+
+    @abstractmethod
+    def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
+        """Let users of ``old`` read ``new``, but for outputs of the model and users that do not meet ``only``.
+
+        Returns:
+            Number of users that were redirected.
+        """
+
+    @abstractmethod
+    def redirect(self, node: Node, port: int, source: Operand) -> None:
+        """Let input ``port`` of ``node`` read ``source``. An output of the model keeps its name."""
+
+    @abstractmethod
+    def set_input(self, node: Node, port: int, source: Operand) -> None:
+        """Let ``node`` read ``source`` as input ``port``, which may be one that it omits."""
+
+    @abstractmethod
+    def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
+        """Add a tensor that is carried.
+
+        Args:
+            like: The Parameter or ReadValue whose type and dimensions it has.
+            name: What the input is called, or the variable.
+            sizes: The dimensions: ``None`` as ``like`` has it in this place, -1 for one that goes. They may be more or
+                fewer than those of ``like``.
+            initial: What a variable starts with.
+        """
+
+    @abstractmethod
+    def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
+        """Add the output, or the write of the variable, that belongs to `add_past`; arguments as there."""
+
+    @abstractmethod
+    def drop(self, nodes: Iterable[Node]) -> None:
+        """Remove Parameters, ReadValues, Results and Assigns, with their variables; nothing reads them by now."""
+
+    @abstractmethod
+    def drop_input(self, name: str) -> bool:
+        """Remove the input called ``name`` if nothing reads it; return whether it went."""
+
+    @abstractmethod
+    def whole_shape(self, node: Node) -> tuple[int, ...]:
+        """Let a ShapeOf give all dimensions; return those that it gave before."""
+
+    @abstractmethod
+    def set_axes(self, node: Node, axes: Sequence[int]) -> None:
+        """Let ``node`` work along other axes: of a Transpose the order, of a Concat or Gather the only one."""
+
+    @abstractmethod
+    def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
+        """Let a Reshape make this shape; 0 keeps a dimension, -1 is what is left."""
+
+    @abstractmethod
+    def transpose_port(self, node: Node, order: Sequence[int]) -> None:
+        """Declare the tensor of a Parameter, ReadValue, Result or Assign with its axes in this order."""
+
+    @abstractmethod
+    def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
+        """Note that the axes of ``value`` are in this order now."""
+
+    @abstractmethod
+    def finish(self) -> bool:
+        """Remove what lost its last user, sort, infer shapes, and mark the model as edited; return whether it was."""
+
+
+class Writer:
+    """Makes nodes named ``<prefix>/<label>``, with a number if the label was used before."""
+
+    def __init__(self, rewriter: Rewriter, prefix: str) -> None:
+        """Create a writer; see `Rewriter.under`."""
+        self._rewriter = rewriter
+        self._prefix = prefix
+        self._used: dict[str, int] = {}
+
+    def op(self, kind: str, *inputs: Operand, label: str = "", name: str = "", **given: Any) -> Handle:
+        """Make an operator with one output; see `Rewriter.make`.
+
+        Args:
+            kind: The operator.
+            inputs: What it reads.
+            label: What to call it; its kind by default.
+            name: Its whole name, instead of a label.
+            given: Its attributes.
+        """
+        return self._rewriter.make(kind, inputs, name or self._name(label or kind), 1, given)[0]
+
+    def outputs(self, kind: str, *inputs: Operand, count: int, label: str = "", **given: Any) -> list[Handle]:
+        """Make an operator with ``count`` outputs."""
+        return self._rewriter.make(kind, inputs, self._name(label or kind), count, given)
+
+    def constant(self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant") -> Handle:
+        """Make a constant: i64 of whole numbers, else of the array's type."""
+        kind = "i64" if isinstance(values, int | list | tuple | range) else ""
+        return self._rewriter.constant(values, kind, self._name(label))
+
+    def number(self, value: float | bool, element_type: str, label: str = "Constant") -> Handle:
+        """Make a constant without dimensions."""
+        return self._rewriter.constant(value, element_type, self._name(label))
+
+    def size(self, operand: Operand, axis: int, label: str = "Size") -> Handle:
+        """Make one dimension of a tensor, i64 ``[1]``."""
+        return self._rewriter.size(operand, axis, self._name(label))
+
+    def slice(
+        self, operand: Operand, start: Operand, stop: Operand, axis: int, *, label: str = "Slice", name: str = ""
+    ) -> Handle:
+        """Make ``operand[start:stop]`` along ``axis``.
+
+        Args:
+            operand: What to cut.
+            start: A number, or a tensor i64 ``[1]``.
+            stop: Likewise; ``None`` to keep all that follows.
+            axis: Along which axis.
+            label: See `op`.
+            name: See `op`.
+        """
+        first, last = ([one] if isinstance(one, int) else one for one in (start, NO_STOP if stop is None else stop))
+        return self.op("Slice", operand, first, last, axes=[axis], label=label, name=name)
+
+    def split(self, operand: Operand, axis: int, sizes: Sequence[int], label: str = "Split") -> list[Handle]:
+        """Make the parts of ``operand`` along ``axis``."""
+        return self._rewriter.split(operand, axis, sizes, self._name(label))
+
+    def _name(self, label: str) -> str:
+        count = self._used[label] = self._used.get(label, -1) + 1
+        return f"{self._prefix}/{label}" + (f"_{count}" if count else "")
