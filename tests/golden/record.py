@@ -11,7 +11,6 @@ as it is. Targets also keep how many parts of each kind the contract's rules fin
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import hashlib
 import json
 import multiprocessing
@@ -104,8 +103,8 @@ def main() -> int:
 def run(names: list[str], jobs: int) -> dict[str, Result]:
     """The results of these cases; a process lives for a few only, since OpenVINO never forgets."""
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, context, max_tasks_per_child=200) as pool:
-        return dict(zip(names, pool.map(result, names, chunksize=4), strict=True))
+    with context.Pool(jobs, maxtasksperchild=50) as pool:
+        return dict(zip(names, pool.imap(result, names, chunksize=4), strict=True))
 
 
 def compare(found: dict[str, Result], recorded: dict[str, Result]) -> Iterator[str]:
