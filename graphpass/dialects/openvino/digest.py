@@ -70,6 +70,8 @@ def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: M
 
 
 def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str:
+    if element_type == "dynamic":  # an omitted input of an operator, as OpenVINO's ONNX frontend makes it
+        return ""
     if element_type == "string":
         return repr(op.get_tensor_view().str_data.tolist())
     data = numpy.ravel(op.data).view(numpy.uint8)

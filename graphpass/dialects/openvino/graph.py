@@ -211,8 +211,11 @@ def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: 
     return {name: axes[0] if single else axes}
 
 
-def _read_constant(node: Node) -> numpy.ndarray:
-    if node.outputs[0].element_type == "bf16":
+def _read_constant(node: Node) -> numpy.ndarray | None:
+    element_type = node.outputs[0].element_type
+    if element_type == "dynamic":  # an omitted input of an operator, as OpenVINO's ONNX frontend makes it
+        return None
+    if element_type == "bf16":
         # Its `data` shows the bits of bf16 as if they were f16.
         return numpy.asarray(node.native.get_data(dtype=numpy.float32))
     return numpy.asarray(node.native.data)
