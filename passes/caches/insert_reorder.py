@@ -141,7 +141,7 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
     source, destination = (rewriter.input(name, "i32", ["moved"]) for name in ("src_idx", "dst_idx"))
     first = caches[0]
     read = graph.parameters.get(first.read) or carriers(graph)[0][first.read].outputs[0]
-    count = write.op("Squeeze", write.size(read, first.axes.sequence or 0, label="count"), axes=[0])
+    count = write.op("Gather", write.op("ShapeOf", read), first.axes.sequence or 0, axis=0, label="count")
     slots = write.op("Range", 0, count, 1)
     sources = write.op("Convert", source, to="i64", label="sources")
     order = write.op("ScatterElementsUpdate", slots, destination, sources, axis=0, label="order")
