@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphpass.ir.operators import MOVES
+
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
 
-__all__ = ["MOVES", "Match", "Miss", "MissError", "Pattern", "look_through", "op", "var"]
-
-#: Operators that keep all elements of their first input, in other places, shapes or types.
-MOVES = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+__all__ = ["Match", "Miss", "MissError", "Pattern", "look_through", "op", "var"]
 
 _COMMUTATIVE = frozenset(
     {"Add", "BitwiseAnd", "BitwiseOr", "Equal", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Multiply", "NotEqual"}
@@ -159,15 +158,14 @@ class _Number(Pattern):
     number: float
 
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
-        node = graph.producer(value)
-        while node.op == "Convert":
-            node = graph.producer(node.source())
-        held = graph.constant(node.outputs[0]) if node.op == "Constant" else None
+        from graphpass.ir.constants import fold_scalar
+
+        held = fold_scalar(graph, value)
         # Exports in f16 round the numbers that the model's code has.
-        if held is not None and held.size == 1 and math.isclose(float(held.item()), self.number, rel_tol=1e-3):
+        if held is not None and math.isclose(held, self.number, rel_tol=1e-3):
             yield bound
         else:
-            trace.note(depth, node, f"{value.name} is not the number {self.number:g}")
+            trace.note(depth, graph.producer(value), f"{value.name} is not the number {self.number:g}")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.adapters import adapter, counter
 from graphpass.analysis.caches.growth import growth_of
+from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.analysis.caches.operator_states import entered_state, inside_operator
-from graphpass.analysis.caches.pairs import Pair, appended, same_tensor
+from graphpass.analysis.caches.pairs import Pair, appended
 from graphpass.analysis.caches.updates import Update, find_updates
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node, Value
@@ -116,7 +117,7 @@ def _counter(case: Case) -> Attempt:
 def _constant(case: Case) -> Attempt:
     rule = "cross: computed once, then only read"
     present = case.pair.present
-    if present is not None and same_tensor(case.graph, present) != case.pair.past:
+    if present is not None and look_through_moves(case.graph, present) != case.pair.past:
         return Attempt(rule, False, _made_by(case))
     written = "nothing is written back" if present is None else "the past is written back as it is"
     if case.cache.kind == "cross":

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.pairs import same_tensor
+from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
-from graphpass.ir.values import one_number
 
 if TYPE_CHECKING:
     import openvino
@@ -91,7 +91,7 @@ def _counted_rows(model: Model) -> list[Value]:
     for node in graph.of_op("Range"):
         if _is_past_length(graph, node.inputs[0], pasts):
             found += _rows(graph, node.outputs[0])
-        elif one_number(graph, node.inputs[0]) == 0:
+        elif fold_scalar(graph, node.inputs[0]) == 0:
             found += _moved_rows(graph, node.outputs[0], pasts)
     return found
 
@@ -126,7 +126,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
         value, offset = pending.pop()
         for use in graph.uses(value):
             node = use.node
-            number = one_number(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
+            number = fold_scalar(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
             if node.op == "Convert" or (node.op == "Maximum" and number == 0):
                 pending.append((node.outputs[0], offset))
             elif node.op in {"Add", "Subtract"} and number is not None:
@@ -138,8 +138,8 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 
 def _ends_last(graph: Graph, node: Node) -> bool:
     """Whether a Slice keeps columns up to the last one."""
-    stop, axis = one_number(graph, node.inputs[2]), one_number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
-    return stop is not None and stop >= NO_END and axis in {1, -1}
+    cuts = fold_cuts(graph, node)
+    return [cut.axis for cut in cuts] == [1] and cuts[0].stop is not None and cuts[0].stop >= NO_END
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:
@@ -156,7 +156,7 @@ def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int
             source = node.inputs[0]
             if source is None:
                 return False
-            origin = same_tensor(graph, source)
+            origin = look_through_moves(graph, source)
             return (origin.node, origin.port) in pasts
         if node.op not in _KEEPS_LENGTH:
             return False

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named, output_of, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.ports import MASKED
 from graphpass.ir.types import Dialect
+from graphpass.ir.values import MASKED
 
 if TYPE_CHECKING:
     import openvino

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import integers, named, redirect, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.constants import fold_scalar
 from graphpass.ir.types import Dialect
-from graphpass.ir.values import one_number
 
 if TYPE_CHECKING:
     import openvino
@@ -122,11 +122,11 @@ def _is_one_hot(graph: Graph, mask: Value) -> bool:
 def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
     """Whether ``scatter`` writes rows where ``chosen`` found them, so that rows of 0 change nothing."""
     data, index = scatter.inputs[0], scatter.inputs[1]
-    if data is None or index is None or one_number(graph, scatter.inputs[3]) != 0:
+    if data is None or index is None or fold_scalar(graph, scatter.inputs[3]) != 0:
         return False
     reduction = scatter.native.get_attributes().get("reduction", "none")
     filled = graph.producer(data)
-    is_empty = filled.op == "Broadcast" and one_number(graph, filled.inputs[0]) == 0
+    is_empty = filled.op == "Broadcast" and fold_scalar(graph, filled.inputs[0]) == 0
     if reduction != "sum" and not (reduction == "none" and is_empty):
         return False
     value: Value | None = index

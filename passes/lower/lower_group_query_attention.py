@@ -10,8 +10,8 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewrite import NodeWriter, attributes, input_at, node_name, rewrite_nodes
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import UnsupportedError
-from graphpass.ir.ports import MASKED
 from graphpass.ir.types import Dialect
+from graphpass.ir.values import MASKED
 from graphpass.passes.lower.onnx_rotary import angles, rotated
 
 if TYPE_CHECKING:

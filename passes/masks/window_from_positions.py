@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.masks.window import WindowMask, read_mask, write_mask
+from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, input_length, integers, named
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.types import Dialect
+from graphpass.passes.masks.window_mask import write_mask
 
 if TYPE_CHECKING:
     import openvino

@@ -12,7 +12,7 @@ from support.piped import piped
 import graphpass
 from graphpass.engine.passes import Changed
 from graphpass.errors import UsageError
-from graphpass.ir.ports import MASKED
+from graphpass.ir.values import MASKED
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
 from graphpass.targets.finding import Finding, Observation, compare

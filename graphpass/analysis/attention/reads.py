@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.attention.axis_trace import Via, before
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.regroup import Labels
-from graphpass.analysis.attention.softmax import is_product
+from graphpass.analysis.attention.softmax import score_products
+from graphpass.analysis.attention.types import Attention
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import INNER_CACHES
+from graphpass.ir.operators import INNER_CACHES, SOURCES
 
 __all__ = ["Read", "attention_reads"]
 
@@ -104,16 +105,11 @@ def _operator_starts(attention: Attention) -> Iterator[Start]:
             yield attention, role, value, _OPERATOR_LABELS[value.rank]
 
 
-#: Operators between the products whose sum the scores are and their Softmax.
-_SCORES = frozenset({"Add", "Subtract", "Multiply", "Divide", "Select", "Convert", "Identity", "Reshape", "Maximum"})
-
-
 def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
     """The keys of scores that are a sum of products: one of content and one of positions, as MLA computes them."""
-    if attention.node.op != "Softmax" or attention.reason is None:
+    if attention.miss is None:
         return
-    leading = graph.backward(attention.node.inputs[:1], lambda node: node.inputs if node.op in _SCORES else ())
-    products = [node for node in leading if is_product(graph, node)]
+    products = list(score_products(graph, attention.node.source()))
     for product in products if len(products) > 1 else ():
         key = product.inputs[1]
         if key is not None and key.rank == 4:
@@ -143,7 +139,7 @@ def _follow(
             continue
         seen.add(key)
         node = graph.producer(place.value)
-        if node.op in {"Parameter", "ReadValue"}:
+        if node.op in SOURCES:
             yield node, Read(attention, role, place.labels, place.vias)
         elif not _is_far(node, place):
             for step in before(graph, place.value, place.labels):

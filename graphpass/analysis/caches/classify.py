@@ -1,4 +1,4 @@
-"""What one carried tensor is, told from how it is updated and from who reads it."""
+"""Classify one carried tensor by its update and its readers."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from graphpass.analysis.caches.conv_windows import shifted_in
 from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
+from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.analysis.caches.operator_states import entered_state, inside_operator
 from graphpass.analysis.caches.packed import Flat, find_flat
-from graphpass.analysis.caches.pairs import Pair, appended, same_tensor
+from graphpass.analysis.caches.pairs import Pair, appended
 from graphpass.analysis.caches.updates import Update, find_updates
 from graphpass.ir.cache import Axes, Cache, CacheKind, CacheRole
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension
 
-__all__ = ["Found", "classify", "read_only"]
+__all__ = ["Classification", "classify", "read_only"]
 
 _CROSS_ROLES: dict[str, CacheRole] = {"key": "cross_key", "value": "cross_value"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A cache, how deep in the graph its layer uses it, and the attention that reads it.
+class Classification:
+    """A cache, where its layer uses it, and the attention that reads it.
 
     Attributes:
         cache: The cache.
-        depth: How deep.
+        depth: Depth of its use in the graph.
         readers: The attention nodes that read it, by index.
-        spans_layers: Whether it holds what several layers keep.
+        spans_layers: Whether it holds the caches of several layers.
     """
 
     cache: Cache
@@ -47,12 +48,12 @@ class Found:
         return self.readers[0] if self.readers else None
 
 
-def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
-    """What ``pair`` is.
+def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classification:
+    """Classify ``pair``.
 
     Args:
         model: The model, as `graphpass.ir.bodies.inlined` shows it.
-        pair: What it carries.
+        pair: A tensor that it carries.
         reads: The attention that reads its past.
     """
     graph = model.graph
@@ -69,13 +70,13 @@ def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
     )
     other = _other(graph, cache, pair)
     if other is not None:
-        return Found(other, graph.depths[pair.read.index])
-    if pair.present is None or same_tensor(graph, pair.present) == pair.past:
+        return Classification(other, graph.depths[pair.read.index])
+    if pair.present is None or look_through_moves(graph, pair.present) == pair.past:
         return _constant(graph, cache, pair, reads)
     inside = inside_operator(graph, cache, pair)
     if inside is not None:
         cache, node = inside
-        return Found(cache, graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
+        return Classification(cache, graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
     updates = find_updates(graph, pair)
     positioned = tuple(read for read in reads if "sequence" in read.labels)
     return (
@@ -86,7 +87,7 @@ def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
 
 
 def _other(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
-    """``cache`` as what it is instead, where that is known."""
+    """Return ``cache`` if it is known to be none."""
     rules: tuple[tuple[CacheRole, tuple[str, ...] | None], ...] = (
         ("adapter", adapter(graph, pair)),
         ("counter", counter(graph, pair)),
@@ -94,8 +95,10 @@ def _other(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
     return next((replace(cache, kind="other", role=role, evidence=facts) for role, facts in rules if facts), None)
 
 
-def _kept(graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]) -> Found | None:
-    """A cache that is updated along the axis along which attention reads its positions."""
+def _kept(
+    graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]
+) -> Classification | None:
+    """Classify a cache that is updated along the axis along which attention reads its positions."""
     ordered = sorted(updates, key=lambda update: not update.appends)
     match = next(((read, update) for update in ordered for read in reads if _keeps_what_is_read(read, update)), None)
     if match is None:
@@ -119,21 +122,21 @@ def _kept(graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], r
             *notes(contents or reads, is_companion=not contents, spans_layers=spans),
         ),
     )
-    return Found(cache, graph.depths[readers[0]], readers, spans)
+    return Classification(cache, graph.depths[readers[0]], readers, spans)
 
 
 def _keeps_what_is_read(read: Read, update: Update) -> bool:
-    """Whether attention reads along the sequence axis what ``update`` makes, not something else made of the past."""
+    """Whether attention reads the result of ``update`` along the sequence axis, not something else made of the past."""
     return read.labels.index("sequence") in update.axes and any(via.node == update.node for via in read.vias)
 
 
 def _cuts_a_layer(read: Read) -> bool:
-    """Whether a Slice takes something else than positions or heads on the way to ``read``."""
+    """Whether a Slice on the way to ``read`` takes something else than positions or heads."""
     return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
 
 
 def axes_of(labels: Labels) -> Axes:
-    """Where the logical axes stand."""
+    """Return the places of the logical axes."""
     places = {label: position for position, label in enumerate(labels) if isinstance(label, str)}
     merged = next((position for position, label in enumerate(labels) if _holds(label, "head_dim")), None)
     return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim", merged))
@@ -145,8 +148,8 @@ def _holds(label: object, word: str) -> bool:
 
 def _growing(
     model: Model, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]
-) -> Found | None:
-    """A tensor that grows but is not known to be read along the axis along which it does."""
+) -> Classification | None:
+    """Classify a tensor that grows but is not known to be read along the axis along which it does."""
     graph = model.graph
     concat = appended(graph, pair)
     if concat is None:
@@ -161,14 +164,14 @@ def _growing(
     label = reads[0].labels[axis] if reads and axis < len(reads[0].labels) else "sequence"
     if label != "sequence":
         missing = f"axis {axis} is the {label} axis of the attention that reads it, not the sequence axis"
-        return Found(replace(cache, evidence=(evidence, missing)), graph.depths[concat.index])
+        return Classification(replace(cache, evidence=(evidence, missing)), graph.depths[concat.index])
     missing = "what it grows to is read by no attention that could be recognised"
     axes = Axes(batch=_batch(graph, cache.shape, axis), sequence=axis)
-    return Found(replace(cache, axes=axes, evidence=(evidence, missing)), graph.depths[concat.index])
+    return Classification(replace(cache, axes=axes, evidence=(evidence, missing)), graph.depths[concat.index])
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
-    """The axis that is the batch: of the size that token inputs start with, or the only other one that is not fixed."""
+    """Return the batch axis: of the size that token inputs start with, or the only other one that is not fixed."""
     if shape is None:
         return None
     symbols = {
@@ -183,7 +186,7 @@ def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> 
     return free[0] if len(free) == 1 else None
 
 
-def _constant(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> Found:
+def _constant(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> Classification:
     direct = tuple(read for read in reads if _only_laid_out(read))
     written = "written back as it is" if pair.present is not None else "never written"
     if direct:
@@ -198,11 +201,9 @@ def _constant(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -
         )
     role: CacheRole = "encoder_hidden" if starts else "unknown"
     kind: CacheKind = "cross" if starts else "unknown"
-    return Found(replace(cache, kind=kind, role=role, axes=Axes(batch=0), evidence=evidence), _depth(graph, pair.read))
-
-
-def _depth(graph: Graph, node: Node) -> int:
-    return graph.depths[node.index]
+    return Classification(
+        replace(cache, kind=kind, role=role, axes=Axes(batch=0), evidence=evidence), graph.depths[pair.read.index]
+    )
 
 
 def _only_laid_out(read: Read) -> bool:
@@ -213,11 +214,11 @@ def _only_laid_out(read: Read) -> bool:
 def _starts_from_input(graph: Graph, read: Node) -> bool:
     """Whether a variable starts as a model input, as it stands."""
     source = read.inputs[0] if read.inputs else None
-    return source is not None and graph.producer(same_tensor(graph, source)).op == "Parameter"
+    return source is not None and graph.producer(look_through_moves(graph, source)).op == "Parameter"
 
 
-def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Found | None:
-    """An input that attention reads as it is given; ``None`` where none does."""
+def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Classification | None:
+    """Classify an input that attention reads as it is given; ``None`` if none does."""
     direct = tuple(read for read in reads if _only_laid_out(read))
     if not direct:
         return None
@@ -226,7 +227,7 @@ def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Found | None
     return _cross(graph, cache, direct, "given from outside, never written")
 
 
-def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -> Found:
+def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -> Classification:
     readers = tuple(sorted({read.attention.node.index for read in reads}))
     roles = {read.role for read in reads}
     cache = replace(
@@ -236,10 +237,10 @@ def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -
         axes=axes_of(reads[0].labels),
         evidence=(evidence, *read_by(reads, "read as the")),
     )
-    return Found(cache, graph.depths[readers[0]], readers)
+    return Classification(cache, graph.depths[readers[0]], readers)
 
 
-def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
+def _replaced(model: Model, cache: Cache, pair: Pair) -> Classification:
     assert pair.present is not None
     graph = model.graph
     producer = graph.producer(pair.present)
@@ -249,7 +250,7 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     evidence = (updated_in_loop(graph, pair) if flat is None else None) or evidence
     entered = entered_state(graph, cache, pair)
     if entered is not None:
-        return Found(entered, depth)
+        return Classification(entered, depth)
     layers = sliced_axes(graph, pair)
     batch = state_batch_axis(model, pair.past, pair.present)
     if batch in layers:
@@ -260,16 +261,16 @@ def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
     if free or not growth:
         where = f"axis {free[0]}" if free else "any axis"
         missing = f"nothing fixes its size along {where}, which may depend on the sequence"
-        return Found(replace(cache, evidence=(evidence, missing)), depth)
+        return Classification(replace(cache, evidence=(evidence, missing)), depth)
     role, use = _use(graph, pair.past, flat)
     spanned = (f"several layers in one tensor: {names(layers.values())} takes each layer's part",) if layers else ()
     facts = (evidence, use, "its size depends on the batch alone", *spanned)
     cache = replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
-    return Found(cache, depth, spans_layers=bool(layers))
+    return Classification(cache, depth, spans_layers=bool(layers))
 
 
 def _use(graph: Graph, past: Value, flat: Flat | None) -> tuple[CacheRole, str]:
-    """What a state is used for, and why that is said."""
+    """Return the use of a state, and the evidence."""
     if flat is not None:
         return "unknown", f"{len(flat.states)} states in one tensor: {names(flat.takers)} takes them apart"
     window = shifted_in(graph, past)

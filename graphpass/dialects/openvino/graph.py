@@ -38,6 +38,7 @@ _PLAIN_ATTRIBUTES = {
     "LogSoftmax": ("axis",),
     "MatMul": ("transpose_a", "transpose_b"),
     "ScaledDotProductAttention": ("causal",),
+    "StridedSlice": ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),
 }
 
 
@@ -200,15 +201,16 @@ def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: 
     if kind not in _AXIS_INPUTS:
         return {}
     port, name, single = _AXIS_INPUTS[kind]
+    found = {"steps_port": 3} if kind == "Slice" else {}
     if port >= len(inputs) or nodes[inputs[port].node].op != "Constant":
-        return {}
+        return found
     rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
     axes = tuple(positive_axis(int(axis), rank) for axis in nodes[inputs[port].node].native.data.reshape(-1))
     if kind == "Transpose" and not axes and rank is not None:
         axes = tuple(reversed(range(rank)))
     if single and len(axes) != 1:
-        return {}
-    return {name: axes[0] if single else axes}
+        return found
+    return found | {name: axes[0] if single else axes}
 
 
 def _read_constant(node: Node) -> numpy.ndarray | None:

@@ -14,7 +14,7 @@ from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.ir.cache import Axes
-from graphpass.ir.slices import SLICES
+from graphpass.ir.operators import SLICES
 from graphpass.targets.base import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.targets.consumers.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
 from graphpass.targets.consumers.view import names_of
