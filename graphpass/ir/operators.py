@@ -144,12 +144,12 @@ class InnerState:
     """One state of an operator.
 
     Attributes:
-        past: Which input holds it before.
-        present: Which output holds it after.
-        kind: What kind of cache it is.
-        role: What for; ``unknown`` where keys and values are in one tensor.
-        axes: Where its axes stand.
-        update: What the operator does to it, in words.
+        past: Input that holds it before.
+        present: Output that holds it after.
+        kind: Kind of the cache.
+        role: Its role; ``unknown`` if keys and values are in one tensor.
+        axes: Places of its axes.
+        update: The change, in words.
     """
 
     past: int
@@ -208,7 +208,7 @@ INNER_CACHES: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def inner_state(node: Node, past: Value | None = None, present: Value | None = None) -> InnerState | None:
-    """The state of ``node`` that it reads as ``past`` and gives back as ``present``; either may be left open."""
+    """Return the state of ``node`` that it reads as ``past`` and outputs as ``present``; either may be left open."""
     for state in STATE_OPERATORS.get(node.op, ()):
         reads = state.past < len(node.inputs) and node.inputs[state.past] == past
         gives = state.present < len(node.outputs) and node.outputs[state.present] == present

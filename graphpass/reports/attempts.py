@@ -1,7 +1,6 @@
-"""The rules by which a carried tensor is classified, in order, and the first fact that each of them missed.
+"""Try the rules by which a carried tensor is classified, in order, and report the first fact that each missed.
 
-Each rule here asks the same public question as `classify` of `graphpass.analysis.caches` does, and says what the
-answer was. A rule is any function from a `Case` to an `Attempt`, so the analysis's own rules can report themselves.
+Each rule calls the same functions as `classify` of `graphpass.analysis.caches`, and reports their answer.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from graphpass.analysis.caches.operator_states import entered_state, inside_oper
 from graphpass.analysis.caches.pairs import Pair, appended
 from graphpass.analysis.caches.updates import Update, find_updates
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS
 
-__all__ = ["Attempt", "Case", "Rule", "attempts_at"]
+__all__ = ["Attempt", "attempts_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Attempt:
     """One rule that was tried.
 
     Attributes:
-        rule: What it would say if it held.
+        rule: Its claim.
         holds: Whether it does.
         fact: The fact that decides: for a rule that does not hold, the first one that it missed.
     """
@@ -40,14 +40,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What rules look at.
+    """The input of rules.
 
     Attributes:
         model: The model, as `graphpass.ir.bodies.inlined` shows it.
-        cache: What the inventory says.
-        pair: What is carried.
+        cache: Its entry in the inventory.
+        pair: The carried tensor.
         reads: The attention that reads the past.
-        updates: What makes the present from the past.
+        updates: The operators that make the present from the past.
     """
 
     model: Model
@@ -66,7 +66,7 @@ Rule = Callable[[Case], Attempt]
 
 
 def attempts_at(model: Model, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> tuple[Attempt, ...]:
-    """The rules that were tried on ``pair``, up to the first that holds; all of them where none does."""
+    """Try the rules on ``pair``, up to the first that holds."""
     case = Case(model, cache, pair, reads, find_updates(model.graph, pair))
     tried = []
     for rule in _RULES:
@@ -77,18 +77,14 @@ def attempts_at(model: Model, cache: Cache, pair: Pair, reads: tuple[Read, ...])
     return tuple(tried)
 
 
-def maker(graph: Graph, value: Value) -> Node:
-    """The node that makes ``value``, behind Converts and the like."""
-    node = graph.producer(value)
-    while node.op in {"Convert", "Identity"} and node.inputs[0] is not None:
-        node = graph.producer(node.inputs[0])
-    return node
+def _maker(case: Case) -> Node:
+    """Return the operator that makes the present, before conversions."""
+    assert case.pair.present is not None
+    return case.graph.producer(case.graph.look_through(case.pair.present, CASTS))
 
 
 def _made_by(case: Case) -> str:
-    assert case.pair.present is not None
-    node = maker(case.graph, case.pair.present)
-    return f"the present is made by {node.called}"
+    return f"the present is made by {_maker(case).called}"
 
 
 def _adapter(case: Case) -> Attempt:
@@ -161,7 +157,7 @@ def _appended(case: Case) -> Attempt:
         return Attempt(rule, True, f"Concat {concat.name} appends along axis {concat.attributes['axis']}")
     if case.pair.present is None:
         return Attempt(rule, False, "nothing is written back")
-    node = maker(case.graph, case.pair.present)
+    node = _maker(case)
     if node.op != "Concat":
         return Attempt(rule, False, f"the present is made by {node.called}, not by a Concat")
     return Attempt(rule, False, f"Concat {node.name}, which makes the present, does not join the past and one new part")

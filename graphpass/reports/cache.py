@@ -1,4 +1,4 @@
-"""All that is known of one cache."""
+"""Report all that is known of one cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
+from graphpass.ir.operators import SOURCES
 from graphpass.ir.paths import shortest_way
+from graphpass.ir.pattern import Miss
 from graphpass.reports.attempts import Attempt, attempts_at
 
 __all__ = ["Reader", "Reasoning", "find_cache", "reason_about"]
@@ -25,22 +27,24 @@ class Reader:
     Attributes:
         node: Its operator and name.
         role: What it reads the cache as.
-        through: What lies between, operator and name, from the cache to attention.
+        through: Operators and names on the way from the cache to attention.
+        miss: Why `fuse-attention` leaves it; ``None`` if it does not.
     """
 
     node: str
     role: str
     through: tuple[str, ...] = ()
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Why a cache is called what it is called.
+    """Why a cache has its kind and role.
 
     Attributes:
         cache: The cache, with its evidence.
-        attempts: The rules that were tried, in order; the last one holds where any does.
-        path: The nodes from the past to what is written back, both included; only the past where nothing is.
+        attempts: The rules that were tried, in order; the last one holds if any does.
+        path: The nodes from the past to what is written back, both included; only the past if nothing is.
         readers: The attention that reads it.
     """
 
@@ -51,7 +55,7 @@ class Reasoning:
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
-    """The cache that ``name`` means: its own name, that of its past or present, or a beginning that only it has.
+    """Return the cache called ``name``: its own, that of its past or present, or a beginning that only it has.
 
     Raises:
         UsageError: GP217, there is none.
@@ -75,16 +79,16 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
 
 
 def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
-    """Everything that led to what ``inventory`` says of ``cache``.
+    """Return everything that led to the classification of ``cache``.
 
     Args:
         model: The model that ``inventory`` is of.
-        inventory: What `graphpass.analyze_caches` says of it.
+        inventory: Its inventory.
         cache: One of its caches.
     """
     whole = inlined(model)
     graph = whole.graph
-    past = next(node for node in graph.of_op("Parameter", "ReadValue") if node.name == cache.read)
+    past = next(node for node in graph.of_op(*SOURCES) if node.name == cache.read)
     reads = whole.analysis(attention_reads).get(past.index, ())
     pair = next(
         (pair for pair in whole.analysis(find_pairs) if pair.read == past), Pair(past.outputs[0], None, past, None)
@@ -94,6 +98,7 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             read.attention.node.called,
             read.role,
             tuple(dict.fromkeys(via.node.called for via in reversed(read.vias))),
+            read.attention.miss,
         )
         for read in reads
     ]

@@ -21,6 +21,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, integers, named, output_of, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.operators import RESHAPES
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, MASKED_BELOW, is_value_preserving
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ExposeAlibi"]
 
 #: Operators that keep elements in order, so that heads stay in front of positions.
-_LAYOUT = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
             if number is None or (node.op == "Divide" and number == 0):
                 return None
             factor *= number if node.op == "Multiply" else 1 / number
-        elif node.op not in _LAYOUT and not is_value_preserving(node):
+        elif node.op not in RESHAPES and not is_value_preserving(node):
             return None
         value = node.inputs[0]
     return None

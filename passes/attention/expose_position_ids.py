@@ -13,6 +13,7 @@ from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchange
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT, SLICES
 from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
 
@@ -24,13 +25,10 @@ __all__ = ["ExposePositionIds"]
 _POSITIONS = "position_ids"
 
 #: Operators through which a length stays a length.
-_KEEPS_LENGTH = frozenset({"Convert", "Gather", "Reshape", "Slice", "Squeeze", "StridedSlice", "Unsqueeze"})
+_KEEPS_LENGTH = KEEPS_ORDER | SLICES | {"Gather"}
 
 #: Operators between positions and the angles of a rotary embedding.
-_TOWARDS_ANGLES = frozenset(
-    {"Add", "Broadcast", "Concat", "Convert", "Einsum", "Gather", "MatMul", "Multiply", "Reshape", "ScatterNDUpdate"}
-    | {"Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
+_TOWARDS_ANGLES = LAYOUT | SLICES | {"Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,8 @@ def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> li
 
 def _last_columns(graph: Graph, counted: Node) -> list[Value]:
     """Where the columns of the new tokens are cut out of a running sum, less 1, of the attention mask."""
-    source = counted.inputs[0]
-    while source is not None and graph.producer(source).op == "Convert":
-        source = graph.producer(source).inputs[0]
-    if source is None or graph.producer(source).op != "Parameter" or source.rank != 2:
+    source = graph.look_through(counted.source(), CASTS)
+    if graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
     found: list[Value] = []
     pending = [(counted.outputs[0], 0.0)]
@@ -150,18 +146,11 @@ def _pasts(model: Model) -> set[tuple[int, int]]:
 
 def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
     """Whether ``value`` is a dimension of what a cache starts with."""
-    while value is not None:
-        node = graph.producer(value)
-        if node.op == "ShapeOf":
-            source = node.inputs[0]
-            if source is None:
-                return False
-            origin = look_through_moves(graph, source)
-            return (origin.node, origin.port) in pasts
-        if node.op not in _KEEPS_LENGTH:
-            return False
-        value = node.inputs[0]
-    return False
+    shape = graph.producer(graph.look_through(value, _KEEPS_LENGTH)) if value is not None else None
+    if shape is None or shape.op != "ShapeOf":
+        return False
+    origin = look_through_moves(graph, shape.source())
+    return (origin.node, origin.port) in pasts
 
 
 def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
@@ -226,22 +215,19 @@ def _makes_row(node: Node) -> bool:
 
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:
-    pending, seen = [use], set()
-    while pending:
-        current = pending.pop()
-        node = current.node
-        if node.op in {"Cos", "Sin"} or (
-            node.op == "Gather" and current.port == 1 and _is_table(graph, node.inputs[0])
-        ):
-            return True
-        if node.op in _TOWARDS_ANGLES and node.index not in seen:
-            seen.add(node.index)
-            pending += [following for output in node.outputs for following in graph.uses(output)]
-    return False
+    onward = [use, *graph.forward(_outputs_towards_angles(use), _outputs_towards_angles)]
+    return any(
+        one.node.op in {"Cos", "Sin"}
+        or (one.node.op == "Gather" and one.port == 1 and _is_table(graph, one.node.inputs[0]))
+        for one in onward
+    )
+
+
+def _outputs_towards_angles(use: Use) -> tuple[Value, ...]:
+    return use.node.outputs if use.node.op in _TOWARDS_ANGLES else ()
 
 
 def _is_table(graph: Graph, value: Value | None) -> bool:
     """Whether ``value`` is a learned table: a matrix of constants, as it stands or converted."""
-    while value is not None and graph.producer(value).op == "Convert":
-        value = graph.producer(value).inputs[0]
-    return value is not None and value.rank == 2 and graph.producer(value).op == "Constant"
+    table = graph.look_through(value, CASTS) if value is not None else None
+    return table is not None and table.rank == 2 and graph.producer(table).op == "Constant"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.dialects.openvino.rewrite import integers, named
+from graphpass.ir.operators import REDUCTIONS
 
 if TYPE_CHECKING:
     import openvino
 
 __all__ = ["keep_reduced_axes"]
-
-_REDUCTIONS = frozenset({"ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
 
 
 def keep_reduced_axes(model: openvino.Model) -> None:
@@ -25,7 +24,7 @@ def keep_reduced_axes(model: openvino.Model) -> None:
     from openvino import opset13
 
     for op in model.get_ordered_ops():
-        if op.get_type_name() not in _REDUCTIONS or op.get_attributes()["keep_dims"] or not _is_by_channel(op):
+        if op.get_type_name() not in REDUCTIONS or op.get_attributes()["keep_dims"] or not _is_by_channel(op):
             continue
         output, name = op.output(0), op.get_friendly_name()
         readers, names = list(output.get_target_inputs()), output.get_names()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named, output_of, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.ir.operators import LAYOUT, SLICES
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LowerBooleanMasks"]
 
 #: Operators that lay out a mask, or take a part of it.
-_LAYOUT = frozenset({"Broadcast", "Convert", "Reshape", "Slice", "Squeeze", "StridedSlice", "Transpose", "Unsqueeze"})
+_LAYOUT = LAYOUT | SLICES
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import integers, named, redirect, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.operators import LAYOUT, SPLITS
 from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ComputeAllExperts"]
 
-#: Operators that lay out indices.
-_LAYOUT = frozenset({"Broadcast", "Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-
 #: Operators whose rows depend on the same rows of what they are given, and operators on sizes.
-_BY_ROWS = _LAYOUT | {
+_BY_ROWS = LAYOUT | SPLITS | {
     "Add", "Clamp", "Concat", "Divide", "Elu", "Gather", "Gelu", "HSwish", "Maximum", "Minimum", "Multiply", "Relu",
-    "ShapeOf", "Sigmoid", "SoftPlus", "Split", "Subtract", "Swish", "Tanh", "VariadicSplit",
+    "ShapeOf", "Sigmoid", "SoftPlus", "Subtract", "Swish", "Tanh",
 }  # fmt: skip
 
 
@@ -113,7 +111,7 @@ def _is_one_hot(graph: Graph, mask: Value) -> bool:
         if node.op == "TopK":
             return is_marked and value.port == 1
         is_marked |= node.op == "OneHot"
-        if node.op not in _LAYOUT | {"Gather", "OneHot"}:
+        if node.op not in LAYOUT | {"Gather", "OneHot"}:
             return False
         value = node.inputs[0]
     return False
@@ -129,16 +127,11 @@ def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
     is_empty = filled.op == "Broadcast" and fold_scalar(graph, filled.inputs[0]) == 0
     if reduction != "sum" and not (reduction == "none" and is_empty):
         return False
-    value: Value | None = index
-    while value is not None and graph.producer(value).op in _LAYOUT:
-        value = graph.producer(value).inputs[0]
-    split = graph.producer(value) if value is not None else None
-    if value is None or split is None or split.op not in {"Split", "VariadicSplit"} or value.port != tokens:
+    value = graph.look_through(index, LAYOUT)
+    split = graph.producer(value)
+    if split.op not in SPLITS or value.port != tokens:
         return False
-    source = split.inputs[0]
-    while source is not None and graph.producer(source).op == "Transpose":
-        source = graph.producer(source).inputs[0]
-    return source is not None and source.node == chosen.index
+    return graph.look_through(split.source(), {"Transpose"}).node == chosen.index
 
 
 def _compute_all_tokens(expert: _Expert) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.dialects.openvino.rewrite import fold
+from graphpass.ir.operators import KEEPS_ORDER
 
 if TYPE_CHECKING:
     import openvino
 
 __all__ = [
     "EXPERT_LIMIT",
-    "LAYOUT",
     "SPREAD",
     "ExpertLayer",
     "Step",
@@ -32,11 +32,8 @@ __all__ = [
     "values_of",
 ]
 
-#: Operators that lay out numbers, in the same order.
-LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
-
-#: The same, and those that repeat them along further axes.
-SPREAD = LAYOUT | {"Broadcast"}
+#: Operators that lay numbers out in their order, and repeat them along further axes.
+SPREAD = KEEPS_ORDER | {"Broadcast"}
 
 #: Experts of more operators are not looked at.
 EXPERT_LIMIT = 64

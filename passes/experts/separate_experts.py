@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.passes.experts.expert_layers import (
     EXPERT_LIMIT,
-    LAYOUT,
     SPREAD,
     ExpertLayer,
     Step,
@@ -80,7 +80,7 @@ def _expert(gather: openvino.Node, token_axis: int) -> _Expert | None:
     if places is None:
         return None
     token, slot = places[token_axis], places[1 - token_axis]
-    takers = [node for node in readers(token, "Gather") if same(behind(node.input_value(1), LAYOUT), token)]
+    takers = [node for node in readers(token, "Gather") if same(behind(node.input_value(1), KEEPS_ORDER), token)]
     adders = [
         node for node in readers(token, "ScatterElementsUpdate") if same(behind(node.input_value(1), SPREAD), token)
     ]
@@ -144,16 +144,16 @@ def _weights(value: openvino.Output, slot: openvino.Output, token: openvino.Outp
     if taken.get_type_name() != "Gather" or number_of(taken.input_value(2)) != 0:
         return None
     weights = behind(taken.input_value(0), {"Reshape", "Unsqueeze"})
-    place = behind(taken.input_value(1), LAYOUT).get_node()
+    place = behind(taken.input_value(1), KEEPS_ORDER).get_node()
     shape = weights.get_partial_shape()
     if place.get_type_name() != "Add" or len(shape) != 2 or shape[1].is_dynamic:
         return None
     for first, second in ((0, 1), (1, 0)):
         row = place.input_value(second).get_node()
-        if not same(behind(place.input_value(first), LAYOUT), slot) or row.get_type_name() != "Multiply":
+        if not same(behind(place.input_value(first), KEEPS_ORDER), slot) or row.get_type_name() != "Multiply":
             continue
         for left, right in ((0, 1), (1, 0)):
-            is_token = same(behind(row.input_value(left), LAYOUT), token)
+            is_token = same(behind(row.input_value(left), KEEPS_ORDER), token)
             if is_token and _size(row.input_value(right)) == shape[1].get_length():
                 return weights
     return None
@@ -161,7 +161,7 @@ def _weights(value: openvino.Output, slot: openvino.Output, token: openvino.Outp
 
 def _size(value: openvino.Output) -> int | None:
     """A number, or the fixed size of an axis."""
-    source = behind(value, LAYOUT)
+    source = behind(value, KEEPS_ORDER)
     node = source.get_node()
     if node.get_type_name() not in {"Gather", "Split"} or node.input_value(0).get_node().get_type_name() != "ShapeOf":
         return number_of(value)

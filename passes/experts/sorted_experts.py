@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.dialects.openvino.rewrite import integers, named
+from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.passes.experts.expert_layers import (
     EXPERT_LIMIT,
-    LAYOUT,
     SPREAD,
     ExpertLayer,
     Step,
@@ -47,8 +47,8 @@ def _sorted(sort: openvino.Node) -> openvino.Output | None:
     """The choices ``[tokens, k]`` that ``sort`` sorts in ascending order, all of them."""
     given = sort.get_attributes()
     flat = sort.input_value(0)
-    chosen = behind(flat, LAYOUT)
-    length = behind(sort.input_value(1), {*LAYOUT, "Gather"})
+    chosen = behind(flat, KEEPS_ORDER)
+    length = behind(sort.input_value(1), {*KEEPS_ORDER, "Gather"})
     if (given["mode"], given["sort"], len(flat.get_partial_shape())) != ("min", "value", 1):
         return None
     if length.get_node().get_type_name() != "ShapeOf" or not same(length.get_node().input_value(0), flat):
@@ -81,13 +81,13 @@ def _layer(
 def _weights(value: openvino.Output, sort: openvino.Node, chosen: openvino.Output) -> openvino.Output | None:
     """The weights ``[tokens, k]`` that ``value`` holds in sorted order, ``[tokens * k, 1]``."""
     shape = value.get_partial_shape()
-    taken = behind(value, LAYOUT).get_node()
+    taken = behind(value, KEEPS_ORDER).get_node()
     if len(shape) != 2 or shape[1] != 1 or taken.get_type_name() != "Gather" or number_of(taken.input_value(2)) != 0:
         return None
     flat = taken.input_value(0)
-    weights = behind(flat, LAYOUT)
+    weights = behind(flat, KEEPS_ORDER)
     is_flat = len(flat.get_partial_shape()) == 1 and weights.get_partial_shape() == chosen.get_partial_shape()
-    return weights if is_flat and same(behind(taken.input_value(1), LAYOUT), sort.output(1)) else None
+    return weights if is_flat and same(behind(taken.input_value(1), KEEPS_ORDER), sort.output(1)) else None
 
 
 class _Bodies:
@@ -133,7 +133,7 @@ class _Bodies:
     def _rows(self, gather: openvino.Node) -> int | None:
         tokens = gather.input_value(0)
         shape = tokens.get_partial_shape()
-        is_row = same(behind(gather.input_value(1), LAYOUT), self._row) and number_of(gather.input_value(2)) == 0
+        is_row = same(behind(gather.input_value(1), KEEPS_ORDER), self._row) and number_of(gather.input_value(2)) == 0
         if not is_row or len(shape) != 2 or shape[1].is_dynamic:
             return None
         self.tokens = tokens
@@ -183,7 +183,7 @@ class _Bodies:
 
     def _counted(self, value: openvino.Output) -> list[int] | None:
         """The experts whose rows ``value`` counts."""
-        value = behind(value, LAYOUT)
+        value = behind(value, KEEPS_ORDER)
         node = value.get_node()
         if node.get_type_name() == "Add":
             left, right = (self._counted(one) for one in node.input_values())

@@ -9,7 +9,7 @@ from graphpass.analysis.masks.comparisons import bound_of_positions, compared_po
 from graphpass.analysis.masks.facts import WRITES, alibi_operands, mask_facts
 from graphpass.ir.constants import fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import COMPARISONS, LAYOUT, SHAPE_READERS, SLICES, SPLITS
+from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, SHAPE_READERS, SLICES, SPLITS
 
 __all__ = ["FIRST_ONLY", "PastOrder", "order_of_mask"]
 
@@ -53,7 +53,9 @@ def _writes_all(graph: Graph, node: Node, lengths: set[int], stops: set[int]) ->
 
     for source in graph.backward([node.inputs[1]], places):
         if source.op == "Range":
-            known = [fold_scalar(graph, value) for value in source.inputs] == [0, None, 1]
+            stop = graph.look_through(source.source(1), KEEPS_ORDER)
+            counts = [fold_scalar(graph, source.inputs[port]) for port in (0, 2)] == [0, 1]
+            known = counts and graph.producer(stop).op != "Constant"
         elif source.op in SLICES:
             known = starts_at_first(graph, source) and uses_length(graph, source.source(2), lengths, stops)
         else:
