@@ -60,17 +60,17 @@ def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
 
 
 def copies_elements(node: Node) -> bool:
-    """Whether ``node`` copies or lays out its elements, perhaps to a shape that is not known."""
+    """Return whether ``node`` copies or lays out its elements, perhaps to a shape that is not known."""
     return is_value_preserving(node) or node.op in COPIES | RESHAPES
 
 
 def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
-    """Return what a Slice or StridedSlice keeps, axis by axis; nothing if that cannot be told."""
+    """Return what a Slice or StridedSlice keeps, axis by axis; nothing if that is not known."""
     return cuts(node, lambda value: fold(graph, value))
 
 
 def starts_at_first(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` slices, and keeps the first places along each axis that it cuts."""
+    """Return whether ``node`` slices, and keeps the first places along each axis that it cuts."""
     found = fold_cuts(graph, node)
     return bool(found) and all(cut.starts_at_first for cut in found)
 

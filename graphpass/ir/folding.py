@@ -219,7 +219,7 @@ def _remainder(first: _Array, second: _Array) -> _Array | None:
 
 
 def _agree(first: _Array, second: _Array) -> bool:
-    """Whether the dialects agree on quotient and remainder of whole numbers: not if the signs differ."""
+    """Return whether the dialects agree on quotient and remainder of whole numbers: not if the signs differ."""
     return bool((first >= 0).all() and (second > 0).all())
 
 

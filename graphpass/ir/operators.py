@@ -1,4 +1,4 @@
-"""Classes of operators by their meaning, and the operators that hold a state inside.
+"""Classes of operators by their meaning, and operators that hold a state inside.
 
 A matcher that passes more unions classes; a set of its own states a fact of one runtime's matcher.
 """

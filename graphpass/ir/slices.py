@@ -21,7 +21,7 @@ NO_END = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The range of places that a slice keeps along one axis; ``None`` for bounds that are computed.
+    """Range of places that a slice keeps along one axis; ``None`` for bounds that are computed.
 
     Attributes:
         axis: The axis.
@@ -39,17 +39,17 @@ class Cut:
 
     @property
     def starts_at_first(self) -> bool:
-        """Whether the first place is kept."""
+        """Return whether the first place is kept."""
         return self.start == 0 and self.step == 1
 
     @property
     def is_whole(self) -> bool:
-        """Whether all places are kept."""
+        """Return whether all places are kept."""
         return self.starts_at_first and self.stop is not None and self.stop >= NO_END
 
 
 def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut, ...]:
-    """Return what a Slice or StridedSlice keeps, axis by axis; nothing if that cannot be told.
+    """Return what a Slice or StridedSlice keeps, axis by axis; nothing if that is not known.
 
     Args:
         node: Any operator.
@@ -82,7 +82,7 @@ def _at(numbers: tuple[int, ...] | None, place: int) -> int | None:
 
 
 def _strided(node: Node, count: int, *bounds: tuple[int, ...] | None) -> tuple[Cut, ...]:
-    """Cuts of an OpenVINO StridedSlice: a mask of 1 says that a bound does not hold."""
+    """Return the cuts of an OpenVINO StridedSlice: a mask of 1 means that a bound does not hold."""
     given = node.attributes
     if any(given["new_axis_mask"]) or any(given["ellipsis_mask"]):
         return ()

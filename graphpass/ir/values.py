@@ -1,4 +1,4 @@
-"""Small questions about values and their types."""
+"""Classify values and their types."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
 def is_wider(element_type: str, other: str) -> bool:
-    """Whether numbers of ``element_type`` keep more bits than those of ``other``."""
+    """Return whether numbers of ``element_type`` keep more bits than those of ``other``."""
     return _WIDTHS.get(element_type, 0) > _WIDTHS.get(other, 64)
 
 
 def is_scalar(value: Value) -> bool:
-    """Whether all dimensions of ``value`` are 1, so that it scales a tensor as a whole."""
+    """Return whether all dimensions of ``value`` are 1, so that it scales a tensor as a whole."""
     return value.shape is not None and all(dimension == 1 for dimension in value.shape)
 
 
@@ -52,7 +52,7 @@ def fixed_size(value: Value | None, axis: int) -> int | None:
 
 
 def is_activation(graph: Graph, value: Value | None) -> bool:
-    """Whether ``value`` is no weight: a constant, as it stands, dequantized, laid out or sliced by a loop."""
+    """Return whether ``value`` is no weight: a constant, as it stands, dequantized, laid out or sliced by a loop."""
 
     def sources(node: Node) -> tuple[Value | None, ...]:
         if node.op in {"Multiply", "Subtract"}:
@@ -69,7 +69,7 @@ _WEIGHT_FORMS = MOVES | {"DequantizeLinear", "Sliced"}
 
 
 def is_value_preserving(node: Node) -> bool:
-    """Whether ``node`` passes its elements on; a Convert from or to integers or booleans does not."""
+    """Return whether ``node`` passes its elements on; a Convert from or to integers or booleans does not."""
     if node.op not in CASTS or node.inputs[0] is None:
         return False
     types = {node.inputs[0].element_type, node.outputs[0].element_type}

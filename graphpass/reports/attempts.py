@@ -40,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The input of rules.
+    """Input of rules.
 
     Attributes:
         model: The model, as `graphpass.ir.bodies.inlined` shows it.
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def graph(self) -> Graph:
-        """The operators of the model."""
+        """Graph of the model."""
         return self.model.graph
 
 

@@ -39,7 +39,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Why a cache has its kind and role.
+    """Reasons for the kind and role of a cache.
 
     Attributes:
         cache: The cache, with its evidence.

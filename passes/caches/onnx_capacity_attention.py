@@ -74,9 +74,9 @@ class CapacityAttention:
             old.output[0] = f"{output}/decomposed"
             used = self._rewrite.for_each_row(self._rewrite.total, query.name)
             writer.op("Attention", *operands, used, output=output, scale=scale, label="attention")
-            scores = read_scores(self._rewrite.model.graph, attention.node).product
-            assert scores is not None
-            self._fused |= {scores.outputs[0].name, old.output[0]}
+            scores = read_scores(self._rewrite.model.graph, attention.node)
+            assert not isinstance(scores, Miss)
+            self._fused |= {scores.product.outputs[0].name, old.output[0]}
 
     def attend(self, cache: Cache) -> None:
         """Let attention read all slots, and all else see only the positions that there are.

@@ -62,7 +62,7 @@ def bare_operands(graph: Graph, product: Node, weighing: Node) -> tuple[Operand,
         query, key, value = (_with_heads(graph, operand) for operand in (query, key, value))
         heads = {operand.value.shape[1] for operand in (query, key, value) if operand.value.shape is not None} - {None}
         if len(heads) != 1:
-            raise MissError(product, "it merges batch and heads, and it cannot be told how many heads there are")
+            raise MissError(product, "it merges batch and heads, and the number of heads is not known")
     for operand in (query, key, value):
         if operand.value.rank != 4:
             reason = f"its {operand.role} {operand.value.name} has {operand.value.rank} dimensions, not 4"
@@ -81,7 +81,7 @@ def _with_heads(graph: Graph, operand: Operand) -> Operand:
     # One of the last two axes is known: the size of a head.
     ends = zip(value.shape[-2:], source.shape[-2:], strict=True)
     if not any(own == other and isinstance(own, int) for own, other in ends):
-        raise MissError(node, f"it cannot be told how {node.op} {node.name} merges batch and heads")
+        raise MissError(node, f"it is not known how {node.op} merges batch and heads")
     return _bare(graph, operand.before(source))
 
 
@@ -114,7 +114,7 @@ _MERGED_SWAP = op.Reshape(
 
 
 def _keeps_heads(match: Match) -> bool:
-    """Whether heads and the size of one are the same before and after a swap of merged rows."""
+    """Return whether heads and the size of one are the same before and after a swap of merged rows."""
     source, (rows, split) = match["source"].shape, (node.outputs[0].shape for node in (match.nodes["rows"], match.node))
     if source is None or rows is None or split is None or (len(source), len(rows), len(split)) != (4, 3, 4):
         return False

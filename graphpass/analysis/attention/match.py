@@ -22,7 +22,7 @@ _MASKED_BELOW_BEFORE_SCALE = -1e8
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """The way of the probabilities to ``product``, which weighs the value with them."""
+    """Way of the probabilities to ``product``, which weighs the value with them."""
 
     product: Node
     guarded: bool
@@ -31,7 +31,7 @@ class _Weights:
 
 @dataclass(slots=True)
 class Scores:
-    """The way of the scores to the Softmax.
+    """Way of the scores to the Softmax.
 
     Attributes:
         product: Multiplies query and key.
@@ -224,7 +224,7 @@ _PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zero)
 
 
 def _regroups_heads(node: Node) -> bool:
-    """Whether ``node`` reshapes scores between ``[batch, heads, ..]`` and ``[batch * heads, ..]``, or not at all.
+    """Return whether ``node`` reshapes scores to or from ``[batch * heads, ..]``, or not at all.
 
     Unknown dimensions need no proof: the product with the value fits only if they are the right ones.
     """
@@ -248,7 +248,7 @@ def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Va
 
 
 def _merges_heads(mask: Value, scores: Value) -> bool:
-    """Whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
+    """Return whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
     return scores.rank == 3 and mask.shape is not None and len(mask.shape) == 3 and mask.shape[0] != 1
 
 
@@ -263,7 +263,7 @@ def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Ma
 
 
 def _outgrows(mask: Value, scores: Value) -> bool:
-    """Whether ``mask`` is longer along an axis along which the scores have one element."""
+    """Return whether ``mask`` is longer along an axis along which the scores have one element."""
     if mask.shape is None or scores.shape is None:
         return False
     pairs = zip(reversed(mask.shape), reversed(scores.shape), strict=False)

@@ -56,7 +56,7 @@ Read = tuple[Literal["key", "value"], Value | None, Labels]
 
 
 def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
-    """Role, operand and meaning of the operand's axes."""
+    """Return role, operand and meaning of the operand's axes."""
     key, value, transposed = attention.key, attention.value, attention.key_is_transposed
     if attention.miss is not None:
         # A soft cap, a sink or the like: no plain attention, but its products still read caches.
@@ -104,7 +104,7 @@ def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
 
 
 def _before_reshape(node: Node, labels: Labels) -> Labels | None:
-    """A Reshape that merges copies into the heads, or the heads into the batch."""
+    """Look through a Reshape that merges copies into the heads, or the heads into the batch."""
     source = node.inputs[0]
     if source is None or source.rank is None:
         return None

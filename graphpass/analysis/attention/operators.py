@@ -92,7 +92,7 @@ def operator_heads(node: Node) -> Heads:
 
 
 def _of_weights(node: Node, heads: int | None) -> Heads:
-    """Heads of operators whose weights make query, key and value out of the hidden state."""
+    """Return heads of operators whose weights make query, key and value out of the hidden state."""
     sizes = node.attributes.get("qkv_hidden_sizes")
     if sizes:
         return Heads(heads, heads, _divided(int(sizes[0]), heads), _divided(int(sizes[2]), heads))
@@ -151,7 +151,7 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
 
 
 def operator_sinks(node: Node) -> bool:
-    """Whether the Softmax gives a share to no position."""
+    """Return whether the Softmax gives a share to no position."""
     port = _PORTS[node.op].sink
     value = node.input(port) if port is not None else None
     if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:
@@ -160,5 +160,5 @@ def operator_sinks(node: Node) -> bool:
 
 
 def keeps_window(node: Node) -> bool:
-    """Whether the operator keeps no more in its cache than its window."""
+    """Return whether the operator keeps no more in its cache than its window."""
     return bool(node.attributes.get("sliding_window_cache"))

@@ -1,4 +1,4 @@
-"""Follows what attention reads as key and value back to the tensors that the model is given or keeps."""
+"""Trace keys and values back to the tensors that the model is given or keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Read", "attention_reads"]
 
 _BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
 
-#: What the axes of a key or value input of an operator mean, by rank: heads beside their sizes in the last axis, and
+#: Meaning of the axes of a key or value input of an operator, by rank: heads beside their sizes in the last axis, and
 #: MultiHeadAttention's keys and values in one tensor.
 _OPERATOR_LABELS: dict[int, Labels] = {
     3: ("batch", "sequence", ("heads", "head_dim")),
@@ -33,13 +33,13 @@ Role = Literal["key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """That attention reads a cache as it was before the step.
+    """A read by attention of a cache as it was before the step.
 
     Attributes:
-        attention: Who reads it.
-        role: As what.
-        labels: What each of the cache's axes means.
-        vias: What lies on the way, from attention to the cache.
+        attention: The reader.
+        role: What it reads the cache as.
+        labels: Meaning of each of the cache's axes.
+        vias: Operators on the way, from attention to the cache.
     """
 
     attention: Attention
@@ -48,7 +48,7 @@ class Read:
     vias: tuple[Via, ...]
 
     def has(self, *kinds: str) -> bool:
-        """Whether one of these lies on the way."""
+        """Return whether one of these lies on the way."""
         return any(via.kind in kinds for via in self.vias)
 
 
@@ -56,7 +56,7 @@ Reads = dict[int, tuple[Read, ...]]
 
 
 def attention_reads(model: Model) -> Reads:
-    """For each Parameter and ReadValue (by node index) that attention reads as key or value, by whom."""
+    """Return the reads of each Parameter and ReadValue (by node index) as key or value."""
     graph = model.graph
     found: Reads = {}
     for attention, role, value, labels in _starts(model):
@@ -69,14 +69,14 @@ Start = tuple[Attention, Role, Value, Labels]
 
 
 def _starts(model: Model) -> Iterator[Start]:
-    """What attention reads, and what the axes mean."""
+    """Yield keys and values of attention, with the meaning of their axes."""
     graph = model.graph
     last: dict[tuple[int, Role], tuple[Operand, Value]] = {}
     for (index, port), operands in model.analysis(attention_operands).items():
         for operand in operands:
             key = (operand.attention.node.index, operand.role)
-            # Of all values on the way from a cache to attention, the last one made is what attention reads itself; but
-            # where that is of merged rows, the last one that tells batch and heads apart.
+            # The last value made on the way from a cache to attention is what attention reads itself; but of merged
+            # rows, the last one that has batch and heads apart.
             is_known = key in last and (_tells_heads(last[key][0]), last[key][1].node) >= (_tells_heads(operand), index)
             if not is_known:
                 last[key] = (operand, graph.nodes[index].outputs[port])
@@ -92,7 +92,7 @@ def _tells_heads(operand: Operand) -> bool:
 
 
 def _operator_starts(attention: Attention) -> Iterator[Start]:
-    """The key and value inputs of an operator that could hold caches inside but has them outside."""
+    """Yield the key and value inputs of an operator that could hold caches inside but has them outside."""
     node = attention.node
     ports = INNER_CACHES.get(node.op, ())
     if not ports or any(past < len(node.inputs) and node.inputs[past] is not None for past, _ in ports):
@@ -106,7 +106,7 @@ def _operator_starts(attention: Attention) -> Iterator[Start]:
 
 
 def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
-    """The keys of scores that are a sum of products: one of content and one of positions, as MLA computes them."""
+    """Yield the keys of scores that are a sum of products: of content and of positions, as MLA computes them."""
     if attention.miss is None:
         return
     products = list(score_products(graph, attention.node.source()))
@@ -149,10 +149,10 @@ def _follow(
 
 
 def _is_far(node: Node, place: _Place) -> bool:
-    """Whether ``node`` belongs to what the new keys and values are made of, or to another layer.
+    """Return whether ``node`` belongs to what the new keys and values are made of, or to another layer.
 
-    A latent cache is multiplied with weights once behind its Concat. What is added up before a product with weights is
-    a residual stream; following it would lead through all layers.
+    A latent cache is multiplied with weights once after its Concat. A sum before a product with weights is a residual
+    stream; following it would lead through all layers.
     """
     if node.op == "Add":
         return place.passed("weights") and all(value is None or value.rank != 0 for value in node.inputs)

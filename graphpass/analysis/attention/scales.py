@@ -91,7 +91,7 @@ def _before_bias(graph: Graph, node: Node) -> Value | None:
 
 
 def _holds_integers(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is a product of whole numbers that a scale dequantizes."""
+    """Return whether ``value`` is a product of whole numbers that a scale dequantizes."""
     node = graph.producer(value)
     source = node.inputs[0] if node.op == "Convert" else None
     return source is not None and source.element_type in INTEGERS

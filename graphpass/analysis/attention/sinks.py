@@ -85,7 +85,7 @@ def _sliced_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
 
 
 def _split_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
-    """A split into one column and the others, if only the others are read."""
+    """Read a split into one column and the others, if only the others are read."""
     lengths = fold(graph, node.inputs[-1])
     if len(node.outputs) != 2 or lengths is None or lengths.size != 2:
         return None
@@ -100,12 +100,12 @@ def _split_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
 
 
 def _is_last(node: Node, axes: tuple[int | None, ...]) -> bool:
-    """Whether ``axes`` is the last axis of what ``node`` makes."""
+    """Return whether ``axes`` is the last axis of what ``node`` makes."""
     return axes in {(-1,), ((node.outputs[0].rank or 0) - 1,)}
 
 
 def subtracts_row_maximum(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` subtracts from each row its maximum, which a Softmax after it does not see."""
+    """Return whether ``node`` subtracts from each row its maximum, which a Softmax after it does not see."""
     match = _ROW_MAXIMUM.match(graph, node)
     if not isinstance(match, Match) or node.source(0).rank != node.source(1).rank:
         return False

@@ -19,7 +19,7 @@ _PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
-    """Whether ``softmax`` stands between a product of two activations and a product with an activation."""
+    """Return whether ``softmax`` stands between a product of two activations and a product with an activation."""
     return any(True for _ in score_products(graph, softmax.source())) and weighing_product(graph, softmax) is not None
 
 

@@ -1,4 +1,4 @@
-"""The parts of an attention; `graphpass.analysis.attention.find` lists the forms."""
+"""Parts of an attention; `graphpass.analysis.attention.find` lists the forms."""
 
 from __future__ import annotations
 
@@ -89,5 +89,5 @@ class Attention:
 
     @property
     def is_fused(self) -> bool:
-        """Whether one operator computes it."""
+        """Return whether one operator computes it."""
         return self.node.op in OPERATORS

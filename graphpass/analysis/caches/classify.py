@@ -44,7 +44,7 @@ class Classification:
 
     @property
     def reader(self) -> int | None:
-        """The first attention that reads it."""
+        """First attention that reads it."""
         return self.readers[0] if self.readers else None
 
 
@@ -126,12 +126,12 @@ def _kept(
 
 
 def _keeps_what_is_read(read: Read, update: Update) -> bool:
-    """Whether attention reads the result of ``update`` along the sequence axis, not something else made of the past."""
+    """Return whether attention reads the result of ``update`` along the sequence axis, not another form of the past."""
     return read.labels.index("sequence") in update.axes and any(via.node == update.node for via in read.vias)
 
 
 def _cuts_a_layer(read: Read) -> bool:
-    """Whether a Slice on the way to ``read`` takes something else than positions or heads."""
+    """Return whether a Slice on the way to ``read`` takes something else than positions or heads."""
     return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
 
 
@@ -207,12 +207,12 @@ def _constant(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -
 
 
 def _only_laid_out(read: Read) -> bool:
-    """Whether attention reads the tensor's own content as it was given."""
+    """Return whether attention reads the tensor's own content as it was given."""
     return "sequence" in read.labels and not read.has("weights", "arithmetic", "join", "write", "scale", "zero_point")
 
 
 def _starts_from_input(graph: Graph, read: Node) -> bool:
-    """Whether a variable starts as a model input, as it stands."""
+    """Return whether a variable starts as a model input, as it stands."""
     source = read.inputs[0] if read.inputs else None
     return source is not None and graph.producer(look_through_moves(graph, source)).op == "Parameter"
 

@@ -49,7 +49,7 @@ def _declared(model: Model, pair: Pair, entry: Classification, said: Declaration
         raise UsageError(
             "GP219",
             f"cache {cache.name} is said to be {_text(said)}, but {against}",
-            "`graphpass why MODEL CACHE` tells what the graph says",
+            "see `graphpass why MODEL CACHE`",
         )
     agrees = f"declared to be {_text(said)}; {_support(model, pair, said)}"
     axes = said.axes
@@ -112,7 +112,7 @@ _WORDS = {
     "fixed": "is of a fixed size",
     "kept": "is as long as before",
     "grows": "grows",
-    "unknown": "is of a size that is not told",
+    "unknown": "is of a size that is not known",
 }
 
 

@@ -15,7 +15,7 @@ __all__ = ["kept_positions", "names", "notes", "read_by", "update_text"]
 
 
 def names(nodes: Iterable[Node]) -> str:
-    """``MatMul a, MatMul b and MatMul c``."""
+    """Join names as in ``MatMul a, MatMul b and MatMul c``."""
     texts = list(dict.fromkeys(node.called for node in nodes))
     return " and ".join((", ".join(texts[:-1]), texts[-1]) if len(texts) > 1 else texts)
 

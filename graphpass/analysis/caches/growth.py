@@ -44,7 +44,7 @@ def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
 
 
 def _rises(added: Size, before: Size) -> bool:
-    """Whether more than nothing is added to ``before``, and is known to be added."""
+    """Return whether more than nothing is added to ``before``, and is known to be added."""
     is_sum = before.plain is None or added.plain is not None
     return is_sum and added.is_natural
 

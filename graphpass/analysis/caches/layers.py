@@ -62,7 +62,7 @@ def _chain(dominators: dict[int, int], end: int) -> list[int]:
 
 
 def _adds_up(node: Node, dominators: dict[int, int]) -> bool:
-    """Whether ``node`` adds the result of a layer to what leads around it."""
+    """Return whether ``node`` adds the result of a layer to what leads around it."""
     reached = [value for value in node.inputs if value is not None and value.node in dominators]
     return node.op in {"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"} and len(reached) > 1
 

@@ -63,14 +63,14 @@ def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
 
 
 def _keeps_axes(node: Node) -> bool:
-    """Whether ``node`` converts its input or picks entries by a list, as the beams of a batch are."""
+    """Return whether ``node`` converts its input or picks entries by a list, as the beams of a batch are."""
     if node.op == "Gather":
         return node.inputs[1] is not None and node.inputs[1].rank == 1
     return node.op in CASTS
 
 
 def takes_part_in_turn(graph: Graph, via: Via) -> bool:
-    """Whether each iteration of a loop takes a part of its own."""
+    """Return whether each iteration of a loop takes a part of its own."""
     return via.kind == "part" and (via.node.op == "Sliced" or _counted(graph, via.node) is not None)
 
 
@@ -82,7 +82,7 @@ def _counted(graph: Graph, gather: Node) -> Node | None:
 
 
 def _takes_in_turn(graph: Graph, node: Node, stacked: Node) -> bool:
-    """Whether ``node`` takes parts in the loop of ``stacked``, along the axis along which that one stacks."""
+    """Return whether ``node`` takes parts in the loop of ``stacked``, along the axis along which that one stacks."""
     loop = node if node.op == "Sliced" else _counted(graph, node)
     same = loop is not None and loop.called == stacked.called
     return same and node.attributes.get("axis") == stacked.attributes["axis"]

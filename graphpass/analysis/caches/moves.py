@@ -21,6 +21,6 @@ def look_through_moves(graph: Graph, value: Value) -> Value:
 
 
 def _only_moves(graph: Graph, scatter: Node) -> bool:
-    """Whether ``scatter`` writes into a cache what stood elsewhere in it, as reordering does."""
+    """Return whether ``scatter`` writes into a cache what stood elsewhere in it, as reordering does."""
     ops = MOVES_POSITIONS - {"ScatterElementsUpdate"}
     return graph.look_through(scatter.source(0), ops) == graph.look_through(scatter.source(2), ops)

@@ -94,7 +94,7 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
     if not found:
         return None
     operators = ", ".join(f"{node.op} {node.name}" for node, _ in found)
-    words = f"{found[0][1].update} {operators}, with other operators before or behind"
+    words = f"{found[0][1].update} {operators}, with other operators before or after"
     batches = {_axes(node, state).batch for node, state in found}
     same_rank = cache.shape is not None and all(
         (held := node.inputs[state.past]) is not None and held.rank == len(cache.shape) for node, state in found

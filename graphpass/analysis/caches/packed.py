@@ -33,7 +33,7 @@ class FlatState:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The way in which a flat tensor is taken apart and put together.
+    """Way in which a flat tensor is taken apart and put together.
 
     Attributes:
         axis: The axis along which states lie.

@@ -14,7 +14,7 @@ _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
 
 def absorbs_padding(model: Model, cache: Cache) -> bool:
-    """Whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
+    """Return whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
 
     Args:
         model: The model.
@@ -24,7 +24,7 @@ def absorbs_padding(model: Model, cache: Cache) -> bool:
 
 
 def absorbs_attention(model: Model, cache: Cache) -> bool:
-    """Whether what is written into ``cache``, a linear one of ``model``, is computed from a result of attention."""
+    """Return whether a linear ``cache`` of ``model`` is computed from a result of attention."""
     graph = model.graph
     attention = {found.node.index for found in model.analysis(find_attention)}
     written = next(node for node in graph.of_op("Assign", "Result") if node.name == cache.write)

@@ -40,7 +40,7 @@ class Pair:
 
 
 def is_stateful(model: Model) -> bool:
-    """Whether ``model`` holds variables."""
+    """Return whether ``model`` holds variables."""
     return any(True for _ in model.graph.of_op("ReadValue"))
 
 
@@ -104,7 +104,7 @@ def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[P
 
 
 def _is_hidden_state(graph: Graph, value: Value) -> bool:
-    """Whether weights multiply ``value`` position by position: hidden states, which no step carries to the next."""
+    """Return whether weights multiply ``value`` position by position: no step carries hidden states to the next."""
 
     def weighs(use: Use) -> bool:
         return use.node.op in {"MatMul", "Gemm", "MatMulNBits"} and use.port == 0
@@ -114,7 +114,7 @@ def _is_hidden_state(graph: Graph, value: Value) -> bool:
 
 
 def _is_residual(model: Model, pair: Pair) -> bool:
-    """Whether the past is only added and scaled on its way to a present whose size is not fixed: one tensor a token."""
+    """Return whether the past is only added and scaled on its way to a present of open size: one tensor a token."""
     assert pair.present is not None
     graph, sizes = model.graph, pair.present.shape
     if pair.present == pair.past or sizes is None or all(isinstance(size, int) for size in sizes[1:]):
@@ -132,12 +132,12 @@ def _is_residual(model: Model, pair: Pair) -> bool:
 
 
 def may_be_past(value: Value) -> bool:
-    """Whether ``value`` holds at least a matrix of real or quantized numbers per batch entry; ids and masks do not."""
+    """Return whether ``value`` has a matrix of real or quantized numbers per batch entry; ids and masks have not."""
     return (value.rank is None or value.rank >= 3) and value.element_type not in {"i64", "boolean", "string"}
 
 
 def _fit(past: Value, present: Value | None) -> bool:
-    """Whether types and shapes allow ``present`` to be the next step's ``past``."""
+    """Return whether types and shapes allow ``present`` to be the next step's ``past``."""
     if present is None:
         return False
     if "dynamic" not in {past.element_type, present.element_type} and past.element_type != present.element_type:

@@ -35,7 +35,7 @@ class Range:
 
 
 def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
-    """Return the parts of its first input along ``axis`` that ``node`` outputs; empty if they cannot be told."""
+    """Return the parts of its first input along ``axis`` that ``node`` outputs; empty if they are not known."""
     size = fixed_size(node.inputs[0], axis)
     if size is None:
         return ()
@@ -62,7 +62,7 @@ def carriers(graph: Graph) -> tuple[dict[str, Node], dict[str, Node]]:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The way in which a tensor is taken apart.
+    """Way in which a tensor is taken apart.
 
     Attributes:
         axis: The axis along which parts lie.
@@ -115,7 +115,7 @@ def packed_layout(model: Model, cache: Cache) -> KVLayout:
     """Return the layout of ``cache``, one of `packed_caches`, by how the graph takes it apart; else by `layout_of`.
 
     Raises:
-        UnsupportedError: GP381, it cannot be told.
+        UnsupportedError: GP381, it is not known.
     """
     reads = (node for node in model.graph.of_op(*SOURCES) if node.name == cache.read)
     parts = next((find_parts(model.graph, node.outputs[0]) for node in reads), None)

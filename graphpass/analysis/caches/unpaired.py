@@ -75,17 +75,17 @@ def _is_appended(graph: Graph, value: Value, operands: Places) -> bool:
 
 
 def _enters_operator(graph: Graph, value: Value) -> bool:
-    """Whether an operator with a cache inside reads ``value`` as its past."""
+    """Return whether an operator with a cache inside reads ``value`` as its past."""
     return any(use.port == past for use in graph.uses(value) for past, _ in INNER_CACHES.get(use.node.op, ()))
 
 
 def _leaves_operator(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is the present of an operator with a cache inside."""
+    """Return whether ``value`` is the present of an operator with a cache inside."""
     return any(value.port == present for _, present in INNER_CACHES.get(graph.producer(value).op, ()))
 
 
 def _is_read_by_attention(graph: Graph, value: Value, operands: Places) -> bool:
-    """Whether attention reads ``value``, or what it is a layout of."""
+    """Return whether attention reads ``value``, or what it is a layout of."""
     ways = MOVES | LOOP_EXITS
     found = graph.look_through(value, lambda node: node.op in ways and (node.index, 0) not in operands)
     return (found.node, found.port) in operands
@@ -95,7 +95,7 @@ Signature = tuple[object, ...]
 
 
 def _sizes(value: Value) -> Signature:
-    """Type and fixed sizes of a linear cache."""
+    """Return type and fixed sizes of a linear cache."""
     return (value.element_type, *(value.shape or ())[1:])
 
 

@@ -62,7 +62,7 @@ def _is_condition(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The part of a constant that is left, and the Slices that left it."""
+    """Part of a constant that is left, and the Slices that left it."""
 
     condition: Value
     rows: Node | None = None
@@ -85,6 +85,6 @@ def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
 
 
 def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Lengths) -> bool:
-    """Whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
+    """Return whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
     stops = [sizes.value(slice_.native.input_value(2)) for slice_ in (rows, columns)]
     return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

@@ -46,7 +46,7 @@ def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int])
 
 
 def _writes_all(graph: Graph, node: Node, lengths: set[int], stops: set[int]) -> bool:
-    """Whether ``node`` writes to all places, which it counts from the first one."""
+    """Return whether ``node`` writes to all places, which it counts from the first one."""
 
     def places(node: Node) -> tuple[Value | None, ...]:
         return () if node.op == "Range" else node.inputs if node.op == "Concat" else node.inputs[:1]

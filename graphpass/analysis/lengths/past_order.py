@@ -69,7 +69,7 @@ def _past_order(model: Model) -> PastOrder:
 
 
 class _Attentions:
-    """Where attention is computed: its masks, its results."""
+    """Masks, results and insides of all attentions."""
 
     def __init__(self, graph: Graph, attentions: Iterable[Attention]) -> None:
         self.masks_of_each: list[list[Value]] = []
@@ -109,7 +109,7 @@ def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
 
 
 def _are_plain(inventory: Inventory) -> bool:
-    """Whether each attention reads growing caches, and sees what a mask of known parts lets through."""
+    """Return whether each attention reads growing caches, and sees what a mask of known parts lets through."""
     return all(
         block.key is not None
         and block.value is not None
@@ -121,7 +121,7 @@ def _are_plain(inventory: Inventory) -> bool:
 
 
 def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
-    """Whether elements of ``attention_mask``, not its shape alone, enter one of the masks of an attention."""
+    """Return whether elements of ``attention_mask``, not its shape alone, enter one of the masks of an attention."""
     upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
     return any(node.op == "Parameter" and node.name == "attention_mask" for node in upstream)
 
@@ -131,7 +131,7 @@ def _grows(inventory: Inventory, node: Node) -> bool:
 
 
 def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
-    """Whether nothing but attention joins entries of a cache, or takes some of them."""
+    """Return whether nothing but attention joins entries of a cache, or takes some of them."""
     shapes = _shapes(graph, entries)
     for index in entries - shapes:
         node = graph.nodes[index]
@@ -157,7 +157,7 @@ def _shapes(graph: Graph, entries: set[int]) -> set[int]:
 
 
 def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
-    """Whether ``node`` only changes scores on their way to the Softmax."""
+    """Return whether ``node`` only changes scores on their way to the Softmax."""
     allowed = _INSIDE | {"Concat"}
     if node.op not in allowed:
         return False
@@ -168,13 +168,13 @@ def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
 
 
 def _slices_last_axis(node: Node) -> bool:
-    """Whether a slice leaves all axes but the last one of four as they are."""
+    """Return whether a slice leaves all axes but the last one of four as they are."""
     axes = node.attributes.get("axes")
     return node.op == "Slice" and node.outputs[0].rank == 4 and axes is not None and tuple(axes) in {(3,), (-1,)}
 
 
 def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Whether numbers that are neither masks nor shapes are computed from how many entries there are."""
+    """Return whether numbers that are neither masks nor shapes are computed from how many entries there are."""
     masks = set(found.masks)
 
     def numbers(node: Node) -> Iterable[Value | None]:
@@ -197,7 +197,7 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
 
 
 def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Whether a slice takes the same, however many hidden entries there are.
+    """Return whether a slice takes the same, however many hidden entries there are.
 
     Of a tensor with something for each position it may take the new ones, which stand last; of anything else, what does
     not start at a length.

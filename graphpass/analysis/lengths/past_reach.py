@@ -11,7 +11,7 @@ __all__ = ["reached", "uses_length"]
 
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
-    """Whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
+    """Return whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
     upstream = graph.backward(
         [value], lambda node: () if node.op in SHAPE_READERS or node.index in stops else node.inputs
     )
@@ -32,7 +32,7 @@ def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
 
 
 def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Whether ``node`` counts on from a length, as many steps as the past does not determine."""
+    """Return whether ``node`` counts on from a length, as many steps as the past does not determine."""
     if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
         return False
     start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (0, 1))
@@ -44,7 +44,7 @@ def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
 
 
 def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Whether ``node`` takes the last ones along one axis, as many as there are new tokens."""
+    """Return whether ``node`` takes the last ones along one axis, as many as there are new tokens."""
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or cuts[0].stop is None or cuts[0].stop < NO_END:
         return False

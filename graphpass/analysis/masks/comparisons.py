@@ -109,7 +109,7 @@ def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value
 
 
 def _varies(positions: Value, axis: int) -> bool:
-    """Whether ``positions`` differ along ``axis`` of the last two alone: keys along -1, queries along -2."""
+    """Return whether ``positions`` differ along ``axis`` of the last two alone: keys along -1, queries along -2."""
     if not positions.shape:
         return False
     last = (1, *positions.shape)[-2:]

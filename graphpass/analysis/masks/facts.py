@@ -55,7 +55,7 @@ WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUp
 
 @dataclass(slots=True)
 class MaskFacts:
-    """What is known of a mask.
+    """Facts of a mask.
 
     Attributes:
         parts: What hides or weighs positions.
@@ -177,7 +177,7 @@ def added_bias(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def _is_bias(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` itself makes numbers that mean more than masking."""
+    """Return whether ``node`` itself makes numbers that mean more than masking."""
     if node.op != "Constant":
         return _is_table(graph, node) or alibi_operands(graph, node) is not None
     facts = MaskFacts()
@@ -251,7 +251,7 @@ def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | No
 
 
 def counts_up(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is a constant ``[.., n]`` that counts up along its last axis, as MPT keeps its positions."""
+    """Return whether ``value`` is a constant ``[.., n]`` that counts up, as MPT keeps its positions."""
     constant = graph.constant(graph.look_through(value, KEEPS_ORDER), LARGEST_MASK)
     if constant is None or value.shape is None or constant.size < 2 or value.shape[-1:] != (constant.size,):
         return False
@@ -264,7 +264,7 @@ _EXPOSED = op.Reshape(op.Reshape(op.Multiply(var(), var(), name="product"), ...)
 
 
 def is_exposed_alibi(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is ``Reshape(Reshape(Multiply(slopes, .)))``."""
+    """Return whether ``value`` is ``Reshape(Reshape(Multiply(slopes, .)))``."""
     match = _EXPOSED.match(graph, value)
     product = match.nodes["product"] if isinstance(match, Match) else None
     if product is None or graph.producer(product.source()).op != "Constant":
@@ -273,7 +273,7 @@ def is_exposed_alibi(graph: Graph, value: Value) -> bool:
 
 
 def _holds_positions(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` counts positions: a range, or the running sum of an input's ones."""
+    """Return whether ``value`` counts positions: a range, or the running sum of an input's ones."""
 
     def counted(node: Node) -> tuple[Value | None, ...]:
         if node.op in _LAYOUT:
@@ -284,7 +284,7 @@ def _holds_positions(graph: Graph, value: Value) -> bool:
 
 
 def _is_table(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` reads a table of weights, as learned relative position biases do.
+    """Return whether ``node`` reads a table of weights, as learned relative position biases do.
 
     A square may hold what a mask adds, row by row, so that its numbers have to decide.
     """

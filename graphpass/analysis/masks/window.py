@@ -34,7 +34,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class WindowMask:
-    """The parts of a sliding-window mask.
+    """Parts of a sliding-window mask.
 
     Attributes:
         keys: Positions of the keys, compared with the queries'.
@@ -93,7 +93,7 @@ def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
 
 
 def _only_masks(graph: Graph, mask: Value) -> bool:
-    """Whether each number of ``mask`` is 0 or counts as masked."""
+    """Return whether each number of ``mask`` is 0 or counts as masked."""
     facts = mask_facts(graph, mask)
     if facts.unknown is not None or facts.parts & {"alibi", "bias"}:
         return False
