@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.reads import attention_reads
+from graphpass.analysis.caches.classify import RULES, Case
 from graphpass.analysis.caches.pairs import Pair, find_pairs
 from graphpass.errors import UsageError
 from graphpass.ir.bodies import inlined
@@ -15,9 +17,23 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SOURCES
 from graphpass.ir.paths import shortest_way
 from graphpass.ir.pattern import Miss
-from graphpass.reports.attempts import Attempt, attempts_at
 
-__all__ = ["Reader", "Reasoning", "find_cache", "reason_about"]
+__all__ = ["Attempt", "Reader", "Reasoning", "find_cache", "reason_about"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rule that was tried.
+
+    Attributes:
+        rule: Its claim.
+        holds: Whether it applies.
+        fact: The fact that decides: for a rule that does not hold, the first one that it missed.
+    """
+
+    rule: str
+    holds: bool
+    fact: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +125,17 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
-    return Reasoning(cache, attempts_at(whole, cache, pair, reads), path, tuple(readers))
+    return Reasoning(cache, tuple(_attempts(Case(whole, pair, reads))), path, tuple(readers))
+
+
+def _attempts(case: Case) -> Iterator[Attempt]:
+    """Try the rules, up to the first that applies."""
+    for rule in RULES:
+        found = rule.judge(case)
+        if isinstance(found, str):
+            yield Attempt(rule.claim, False, found)
+            continue
+        # An unknown cache that is known to grow is a claim, too; any other misses what its evidence ends with.
+        holds = found.cache.kind != "unknown" or found.cache.axes.sequence is not None
+        yield Attempt(rule.claim, holds, found.cache.evidence[0 if holds else -1])
+        return

@@ -7,7 +7,7 @@ from dataclasses import replace
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.reads import Read, attention_reads
 from graphpass.analysis.caches.blocks import attention_blocks, beyond_reach, with_windows
-from graphpass.analysis.caches.classify import Classification, classify, read_only
+from graphpass.analysis.caches.classify import Case, Classification, classify, read_only
 from graphpass.analysis.caches.declared import apply_declarations
 from graphpass.analysis.caches.layers import regions
 from graphpass.analysis.caches.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past
@@ -64,7 +64,7 @@ def _analyze(model: Model) -> Inventory:
 
 
 def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classification:
-    found = classify(model, pair, reads)
+    found = classify(Case(model, pair, reads))
     state = history_of(model.graph, pair)
     if state is None:
         return found
