@@ -37,10 +37,8 @@ def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
         value: Any value.
 
     Returns:
-        The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else.
-
-    Raises:
-        FileNotFoundError: A constant lies in a file that is not there.
+        The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else, or
+        on a file that is not there.
     """
     from graphpass.ir.folding import folded
 

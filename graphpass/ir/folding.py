@@ -83,7 +83,10 @@ def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
     if node.op == "ShapeOf":
         return _shape(node, dtype)
     if node.op == "Constant":
-        held = graph.constant(value, LIMIT)
+        try:
+            held = graph.constant(value, LIMIT)
+        except FileNotFoundError:  # a graph may be analyzed without its weights
+            return None
         return None if held is None else _known(held.astype(dtype))
     inputs: list[Fold] = [graph.folds[source] for source in node.inputs if source is not None]
     try:

@@ -23,7 +23,17 @@ from graphpass.ir.cache import Inventory, MaskPart
 from graphpass.ir.constants import fold, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, LAYOUT, SHAPE_READERS, SLICES, SOURCES, SPLITS
+from graphpass.ir.operators import (
+    ARITHMETIC,
+    EXTREMA,
+    KEEPS_ORDER,
+    LAYOUT,
+    PICKS,
+    SHAPE_READERS,
+    SLICES,
+    SOURCES,
+    SPLITS,
+)
 
 __all__ = ["PastOrder", "past_order"]
 
@@ -159,12 +169,13 @@ def _shapes(graph: Graph, entries: set[int]) -> set[int]:
 def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
     """Return whether ``node`` only changes scores on their way to the Softmax."""
     allowed = _INSIDE | {"Concat"}
-    if node.op not in allowed:
-        return False
-    uses = list(graph.forward(node.outputs, lambda use: () if use.node.index in found.inside else use.node.outputs))
-    on_way = [node, *(use.node for use in uses if use.node.index not in found.inside)]
-    ends = [one for one in on_way if not any(graph.uses(output) for output in one.outputs)]
-    return not ends and all(use.node.op in allowed for use in uses)
+
+    def goes_on(node: Node) -> bool:
+        is_used = any(graph.uses(output) for output in node.outputs)
+        return node.op in allowed and (is_used or node.index in found.inside)
+
+    uses = graph.forward(node.outputs, lambda use: () if use.node.index in found.inside else use.node.outputs)
+    return goes_on(node) and all(goes_on(use.node) for use in uses)
 
 
 def _slices_last_axis(node: Node) -> bool:
@@ -180,7 +191,8 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
     def numbers(node: Node) -> Iterable[Value | None]:
         if node.op in SHAPE_READERS | {"ConstantOfShape"}:
             return ()
-        if all(fold(graph, value) is not None for value in node.outputs):
+        # Dimensions that the model fixes count nothing: the size of a head, mostly.
+        if node.op in PICKS and all(fold(graph, value) is not None for value in node.outputs):
             return ()
         count = 3 if node.op == "ScaledDotProductAttention" else 1 if node.op in SLICES | FIRST_ONLY else None
         return (value for value in node.inputs[:count] if value not in masks)
