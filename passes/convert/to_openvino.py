@@ -107,10 +107,9 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     """The frontend's exception as an error that names operators, domains and nodes."""
     listed = re.search(r"No conversion rule found for operations: (.*)", message)
-    held = [node.op_type for node in _nodes(model.proto.graph)]
     if listed is None:
         place = re.search(_PLACE, message)
-        hint = lowering_hint([] if place is None else [place[1]], held)
+        hint = lowering_hint([] if place is None else [place[1]])
         return UnsupportedError("GP312", f"OpenVINO's ONNX frontend fails{_complaint(message)}", hint)
     # ONNX's own operators come with the version of their set: "Zork-18".
     names = [name.strip() for name in listed[1].split(",")]
@@ -124,7 +123,7 @@ def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     return UnsupportedError(
         "GP311",
         f"OpenVINO's ONNX frontend has no rule for {'; '.join(described)}",
-        lowering_hint((name.rpartition(".")[2] for name in missing), held)
+        lowering_hint(name.rpartition(".")[2] for name in missing)
         or "replace these operators before to-openvino, or keep the model in ONNX",
     )
 

@@ -20,17 +20,17 @@ _SUM = look_through(op.ReduceSum(var(), ..., name="sum"), KEEPS_ORDER)
 _SUM_LESS_ONE = look_through(op.Subtract(_SUM, 1) | op.Add(_SUM, -1), KEEPS_ORDER)
 
 
-def only_summed_mask(graph: Graph) -> str | None:
-    """Return the mask of which all GroupQueryAttention get the sum; ``None`` if there is not just one."""
+def only_summed_mask(graph: Graph) -> Value | None:
+    """Return the mask of which all GroupQueryAttention of ``graph`` get the sum; ``None`` if they differ."""
     found = {summed_mask(graph, node.inputs[_LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
     return found.pop() if len(found) == 1 else None
 
 
-def summed_mask(graph: Graph, lengths: Value | None) -> str | None:
-    """Return the name of the mask of which ``lengths`` is the sum over its columns, less 1."""
+def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
+    """Return the mask of which ``lengths`` is the sum over its columns, less 1."""
     match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
     if not isinstance(match, Match):
         return None
     total = match.nodes["sum"]
     mask = graph.look_through(total.source(), CASTS)
-    return mask.name if mask.rank == 2 and reduced_axes(graph, total) in {(1,), (-1,)} else None
+    return mask if mask.rank == 2 and reduced_axes(graph, total) in {(1,), (-1,)} else None

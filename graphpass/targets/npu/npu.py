@@ -128,7 +128,7 @@ def _cache(graph: Graph, cache: Cache, read: Node | None, instead: str) -> Findi
             return found("refused", use.node, reason, _EMPTY)
     for use in misreads(graph, read) if cache.role == "value" and is_transposed(graph, read) else ():
         reason = "NPUW transposes values, so that what asks this one how long the past is gets another size"
-        return found("refused", use.node, f"{reason}: run measure-keys", _VALUES)
+        return found("refused", use.node, f"{reason}: run read-length-from-keys", _VALUES)
     return found("taken", None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""lower-mixture-of-experts: the same numbers on ONNX Runtime, and a model that OpenVINO can read."""
+"""Lowering mixture-of-experts: the same numbers on ONNX Runtime, and a model that OpenVINO can read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_mixture_of_experts import LowerMixtureOfExperts
+from graphpass.passes.lower.lower_operators import LowerOperators
 
 EXPERTS, INNER, HIDDEN = 4, 16, 32
 
@@ -67,7 +67,7 @@ def feeds(*, flat: bool = False) -> dict[str, numpy.ndarray]:
 
 
 def lowered(model: OnnxModel) -> OnnxModel:
-    result = PassManager([LowerMixtureOfExperts()]).run(model)
+    result = PassManager([LowerOperators()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OnnxModel)
     return result.model
@@ -138,7 +138,7 @@ def test_a_norm_behind_it_gets_its_type():
 
 
 def test_twice_is_once():
-    result = PassManager([LowerMixtureOfExperts()]).run(lowered(build(*PLAIN)))
+    result = PassManager([LowerOperators()]).run(lowered(build(*PLAIN)))
     assert isinstance(result.records[0].result, Unchanged)
 
 
@@ -152,7 +152,7 @@ def test_twice_is_once():
 )
 def test_refuses_what_it_cannot_write(given, reason):
     with pytest.raises(UnsupportedError, match=f"GP341: .* moe cannot be lowered: {reason}"):
-        PassManager([LowerMixtureOfExperts()]).run(build(*PLAIN, **given))
+        PassManager([LowerOperators()]).run(build(*PLAIN, **given))
 
 
 def test_openvino_still_cannot_read_the_operator():

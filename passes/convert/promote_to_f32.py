@@ -1,4 +1,4 @@
-"""The pass `compute-in-f32`."""
+"""The pass `promote-to-f32`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphpass.ir.types import Dialect
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["ComputeInF32"]
+__all__ = ["PromoteToF32"]
 
 _HALF = frozenset({"f16", "bf16"})
 
@@ -34,7 +34,7 @@ _FEW_ELEMENTS = 16
 
 
 @dataclass(frozen=True)
-class ComputeInF32(Pass[OpenVINOModel]):
+class PromoteToF32(Pass[OpenVINOModel]):
     """Let a model that computes in f16 or bf16 compute in f32, its weights stored as they are.
 
     That is the form in which optimum exports f16 models: each plugin lowers the precision itself, and keeps the weights
@@ -56,7 +56,7 @@ class ComputeInF32(Pass[OpenVINOModel]):
         UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are.
     """
 
-    name: ClassVar[str] = "compute-in-f32"
+    name: ClassVar[str] = "promote-to-f32"
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> PassResult:
@@ -227,5 +227,5 @@ def _check(graph: openvino.Model) -> None:
     for node in graph.get_ordered_ops():
         if node.get_name() not in stored and any(map(_is_half, node.outputs())):
             kind, called = node.get_type_name(), node.get_friendly_name()
-            hint = "keep the model in its type: leave compute-in-f32 out of the pipeline"
+            hint = "keep the model in its type: leave promote-to-f32 out of the pipeline"
             raise UnsupportedError("GP327", f"{kind} {called} gives f16 or bf16 whatever its inputs are", hint)

@@ -4,7 +4,7 @@ from support.models import export
 from graphpass.engine.manager import PassManager
 from graphpass.errors import PreconditionError
 from graphpass.io import load
-from graphpass.passes.convert.take_branch import TakeBranch
+from graphpass.passes.convert.select_branch import SelectBranch
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 
 
@@ -17,7 +17,7 @@ def test_each_branch_is_the_decoder_it_was_merged_from():
         merged = load(export(model, "onnx") / "decoder_model_merged.onnx")
         for value, name in ((True, "decoder_with_past_model"), (False, "decoder_model")):
             whole = load(export(model, "onnx") / f"{name}.onnx")
-            taken = PassManager([TakeBranch(value=value)]).run(merged).model
+            taken = PassManager([SelectBranch(value=value)]).run(merged).model
             taken.validate()
             assert names(taken.inputs) == names(whole.inputs)
             assert names(taken.outputs) == names(whole.outputs)
@@ -28,13 +28,13 @@ def test_each_branch_is_the_decoder_it_was_merged_from():
 def test_the_input_stays_as_it_was():
     merged = load(export("t5", "onnx") / "decoder_model_merged.onnx")
     before = merged.digest()
-    PassManager([TakeBranch()]).run(merged)
+    PassManager([SelectBranch()]).run(merged)
     assert merged.digest() == before
 
 
 def test_refuses_what_no_input_decides():
     merged = load(export("t5", "onnx") / "decoder_model_merged.onnx")
-    once = PassManager([TakeBranch()]).run(merged).model
+    once = PassManager([SelectBranch()]).run(merged).model
     for model, given in ((once, "use_cache_branch"), (merged, "input_ids")):
         with pytest.raises(PreconditionError, match=f"GP346: .* no If of the main graph is decided by input {given}"):
-            PassManager([TakeBranch(given)]).run(model)
+            PassManager([SelectBranch(given)]).run(model)

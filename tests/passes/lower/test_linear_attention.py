@@ -1,4 +1,4 @@
-"""lower-linear-attention: the same numbers on ONNX Runtime, and a model that OpenVINO can read."""
+"""Lowering linear-attention: the same numbers on ONNX Runtime, and a model that OpenVINO can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_linear_attention import LowerLinearAttention
+from graphpass.passes.lower.lower_operators import LowerOperators
 
 KEY_DIM, VALUE_DIM = 8, 6
 RULES = ["linear", "gated", "delta", "gated_delta"]
@@ -81,7 +81,7 @@ def session(model: OnnxModel) -> onnxruntime.InferenceSession:
 
 
 def lowered(model: OnnxModel) -> OnnxModel:
-    result = PassManager([LowerLinearAttention()]).run(model)
+    result = PassManager([LowerOperators()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OnnxModel)
     return result.model
@@ -154,20 +154,20 @@ def test_the_state_is_found_again():
 
 
 def test_twice_is_once():
-    result = PassManager([LowerLinearAttention()]).run(lowered(build()))
+    result = PassManager([LowerOperators()]).run(lowered(build()))
     assert isinstance(result.records[0].result, Unchanged)
 
 
 def test_refuses_a_window_of_states():
     with pytest.raises(UnsupportedError, match=r"GP341: .* layer cannot be lowered: it has state_window = 2"):
-        PassManager([LowerLinearAttention()]).run(build(state_window=2))
+        PassManager([LowerOperators()]).run(build(state_window=2))
 
 
 def test_refuses_a_rule_without_its_input():
     model = build("gated")
     del model.proto.graph.node[0].input[4]
     with pytest.raises(UnsupportedError, match="update_rule is gated, and input 4 is left out"):
-        PassManager([LowerLinearAttention()]).run(model)
+        PassManager([LowerOperators()]).run(model)
 
 
 def test_openvino_still_cannot_read_the_operator():

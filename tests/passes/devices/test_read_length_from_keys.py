@@ -1,4 +1,4 @@
-"""measure-keys: no value is asked how long the past is where a key is proved equally long; the same numbers."""
+"""read-length-from-keys: no value is asked for a length that a key is proved to share; the same numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.state_mutants import with_length_of_value
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Changed, Unchanged
-from graphpass.passes.devices.measure_keys import MeasureKeys
+from graphpass.passes.devices.read_length_from_keys import ReadLengthFromKeys
 
 
 def run(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    return piped(model, MeasureKeys())
+    return piped(model, ReadLengthFromKeys())
 
 
 def measured(model: OpenVINOModel) -> set[str]:

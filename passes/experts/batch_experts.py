@@ -1,4 +1,4 @@
-"""The pass `join-experts`."""
+"""The pass `batch-experts`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from graphpass.passes.experts.expert_layers import ExpertLayer, Step
 
-__all__ = ["JoinExperts"]
+__all__ = ["BatchExperts"]
 
 #: What finds a layer, by the operator that it starts at.
 _FINDERS = {"OneHot": find_experts, "TopK": find_sorted_experts}
 
 
 @dataclass(frozen=True)
-class JoinExperts(Pass[OpenVINOModel]):
+class BatchExperts(Pass[OpenVINOModel]):
     """Make one product of all experts of a layer that are computed one by one.
 
     Exporters that trace a loop over experts write for each of them the search for its tokens, its products, and the sum
@@ -47,7 +47,7 @@ class JoinExperts(Pass[OpenVINOModel]):
         Tile(tokens) -> MatMul(., Concat(weights of all experts)), .. -> Multiply(., weights by expert) -> ReduceSum
     """
 
-    name: ClassVar[str] = "join-experts"
+    name: ClassVar[str] = "batch-experts"
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> PassResult:

@@ -21,26 +21,26 @@ def fixed() -> OnnxModel:
 
 def test_the_result_computes_the_same_in_both_runtimes() -> None:
     model = fixed()
-    result = PassManager(parse("repeat-shared-heads")).run(model)
+    result = PassManager(parse("lower-operators")).run(model)
     assert result.changed
     assert isinstance(result.model, OnnxModel)
     (attention, _) = [node for node in result.model.proto.graph.node if node.op_type == "Attention"]
     makers = {name: node.op_type for node in result.model.proto.graph.node for name in node.output}
     assert [makers[name] for name in attention.input[1:3]] == ["Reshape", "Reshape"]
     assert compare(model, result.model, steps=4).passed
-    converted = PassManager(parse("lower-tensor-scatter,to-openvino")).run(result.model).model
+    converted = PassManager(parse("lower-operators,to-openvino")).run(result.model).model
     assert compare(model, converted, steps=4).passed
 
 
 def test_targets_on_openvino_run_it() -> None:
     names = [step.name for step in get_target("cpu").pipeline(fixed())]
-    assert names.index("repeat-shared-heads") < names.index("to-openvino")
+    assert names.index("lower-operators") < names.index("to-openvino")
 
 
 def test_a_second_run_changes_nothing() -> None:
-    once = PassManager(parse("repeat-shared-heads")).run(fixed()).model
-    assert not PassManager(parse("repeat-shared-heads")).run(once).changed
+    once = PassManager(parse("lower-operators")).run(fixed()).model
+    assert not PassManager(parse("lower-operators")).run(once).changed
 
 
 def test_attention_that_is_not_of_onnx() -> None:
-    assert not PassManager(parse("repeat-shared-heads")).run(onnx_model("llama")).changed
+    assert not PassManager(parse("lower-operators")).run(onnx_model("llama")).changed

@@ -1,4 +1,4 @@
-"""lower-rotary-embedding: the same numbers on ONNX Runtime, and on OpenVINO where it reads the operator wrongly."""
+"""Lowering rotary-embedding: the same numbers on ONNX Runtime, and on OpenVINO, which reads the operator wrongly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_rotary_embedding import LowerRotaryEmbedding
+from graphpass.passes.lower.lower_operators import LowerOperators
 
 HEADS = 3
 
@@ -60,7 +60,7 @@ def feeds(model: OnnxModel, length: int) -> dict[str, numpy.ndarray]:
 
 
 def lowered(model: OnnxModel) -> OnnxModel:
-    result = PassManager([LowerRotaryEmbedding()]).run(model)
+    result = PassManager([LowerOperators()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OnnxModel)
     return result.model
@@ -102,10 +102,10 @@ def test_openvino_still_reads_it_wrongly():
 
 
 def test_twice_is_once():
-    result = PassManager([LowerRotaryEmbedding()]).run(lowered(build()))
+    result = PassManager([LowerOperators()]).run(lowered(build()))
     assert isinstance(result.records[0].result, Unchanged)
 
 
 def test_refuses_packed_batches():
     with pytest.raises(UnsupportedError, match=r"GP341: .* rotary cannot be lowered: it has is_packed_batching"):
-        PassManager([LowerRotaryEmbedding()]).run(build(is_packed_batching=1))
+        PassManager([LowerOperators()]).run(build(is_packed_batching=1))

@@ -1,4 +1,4 @@
-"""compute-in-f32: exports in f16 and bf16 run on the CPU plugin and in openvino.genai, their weights as stored."""
+"""promote-to-f32: exports in f16 and bf16 run on the CPU plugin and in openvino.genai, their weights as stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
-from graphpass.passes.convert.compute_in_f32 import ComputeInF32
+from graphpass.passes.convert.promote_to_f32 import PromoteToF32
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.verify import compare
 
@@ -37,9 +37,9 @@ HALF = {"f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
 
 def widened(model: openvino.Model) -> tuple[openvino.Model, dict[str, int]]:
     """``model`` after the pass, which finds nothing more to do there, and its statistics."""
-    after, result = piped(OpenVINOModel(model), ComputeInF32())
+    after, result = piped(OpenVINOModel(model), PromoteToF32())
     assert isinstance(result, Changed)
-    again, told = piped(after, ComputeInF32())
+    again, told = piped(after, PromoteToF32())
     assert isinstance(told, Unchanged)
     assert again.digest() == after.digest()
     return after.ov_model, dict(result.statistics)
@@ -103,7 +103,7 @@ class TestLlama:
 
     def test_names_and_shapes_stay(self, kind):
         before, _ = piped(llama(kind), ToOpenVINO())
-        after, _ = piped(before, ComputeInF32())
+        after, _ = piped(before, PromoteToF32())
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
             assert [(port.name, port.shape) for port in new] == [(port.name, port.shape) for port in old]
             assert kind not in {port.element_type for port in new}
@@ -173,7 +173,7 @@ def test_models_in_f32_are_unchanged(name, variant):
     model = graphpass.load(export(name, variant))
     if variant == "onnx":
         model, _ = piped(model, ToOpenVINO())
-    after, result = piped(model, ComputeInF32())
+    after, result = piped(model, PromoteToF32())
     assert isinstance(result, Unchanged)
     assert after.digest() == model.digest()
 
@@ -181,7 +181,7 @@ def test_models_in_f32_are_unchanged(name, variant):
 class TestVariables:
     def test_of_llama(self):
         before, _ = piped(llama("f16"), ToOpenVINO(), MakeStateful())
-        after, result = piped(before, ComputeInF32())
+        after, result = piped(before, PromoteToF32())
         assert result.statistics["variables"] == 4
         ids = [{variable.info.variable_id for variable in model.ov_model.get_variables()} for model in (before, after)]
         assert ids[0] == ids[1]
@@ -197,7 +197,7 @@ class TestVariables:
         before = TinyDecoder(cache_type=openvino.Type.f16).build()
         if stateful:
             before, _ = piped(before, MakeStateful())
-        after, result = piped(before, ComputeInF32())
+        after, result = piped(before, PromoteToF32())
         assert isinstance(result, Changed)
         assert "Convert" not in {op.get_type_name() for op in conversions(after.ov_model)}
         prompts = [[1, 5, 9, 2, 7], [3, 3, 8, 1, 4]]
@@ -397,8 +397,8 @@ class TestOperators:
         x = ops.parameter([2, 4], HALF["f16"])
         model = OpenVINOModel(with_outputs([x], Half(x.output(0))))
         before = model.digest()
-        with pytest.raises(UnsupportedError, match=r"GP327: pass compute-in-f32: Half .* whatever its inputs are"):
-            piped(model, ComputeInF32())
+        with pytest.raises(UnsupportedError, match=r"GP327: pass promote-to-f32: Half .* whatever its inputs are"):
+            piped(model, PromoteToF32())
         assert model.digest() == before
 
 
@@ -463,7 +463,7 @@ class TestBodies:
 
 def test_the_same_file_twice(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        model, _ = piped(llama("f16"), ToOpenVINO(), ComputeInF32())
+        model, _ = piped(llama("f16"), ToOpenVINO(), PromoteToF32())
         graphpass.save(model, tmp_path / f"{name}.xml")
     for ending in ("xml", "bin"):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()

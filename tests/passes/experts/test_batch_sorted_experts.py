@@ -1,4 +1,4 @@
-"""join-experts on tokens that are sorted by expert: one product of all experts, the same numbers."""
+"""batch-experts on tokens that are sorted by expert: one product of all experts, the same numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.piped import piped
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Changed, Unchanged
-from graphpass.passes.experts.join_experts import JoinExperts
+from graphpass.passes.experts.batch_experts import BatchExperts
 from graphpass.targets.npu.npu_numbers import data_dependent
 
 MODEL, LAYERS, EXPERTS = "granitemoehybrid", 4, 4
@@ -29,7 +29,7 @@ def exported() -> openvino.Model:
 
 
 def run(model: openvino.Model) -> tuple[OpenVINOModel, object]:
-    return piped(OpenVINOModel(model), JoinExperts())
+    return piped(OpenVINOModel(model), BatchExperts())
 
 
 @functools.cache

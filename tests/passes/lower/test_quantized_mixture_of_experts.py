@@ -1,4 +1,4 @@
-"""lower-quantized-mixture-of-experts: the same numbers on ONNX Runtime and OpenVINO, weights as they are stored."""
+"""Lowering quantized-mixture-of-experts: the same numbers in both runtimes, weights as they are stored."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_mixture_of_experts import LowerMixtureOfExperts
-from graphpass.passes.lower.lower_quantized_mixture_of_experts import LowerQuantizedMixtureOfExperts
+from graphpass.passes.lower.lower_operators import LowerOperators
 
 EXPERTS, INNER, HIDDEN, BLOCK = 4, 32, 64, 32
 SWIGLU = {"activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0}
@@ -91,7 +90,7 @@ def test_openvino_computes_what_onnx_runtime_computes(bits, blocks, zeros, given
     model = build(bits, blocks=blocks, zeros=zeros, **given)
     wanted = expected(model)
     stored = {tensor.name: tensor.raw_data for tensor in model.proto.graph.initializer if "weights" in tensor.name}
-    result = PassManager([LowerQuantizedMixtureOfExperts(), LowerMixtureOfExperts(), ToOpenVINO()]).run(model)
+    result = PassManager([LowerOperators(), ToOpenVINO()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OpenVINOModel)
     # ONNX Runtime's CPU kernel rounds activations for blocks of 8 bits, whatever accuracy is asked for.
@@ -105,8 +104,8 @@ def test_openvino_computes_what_onnx_runtime_computes(bits, blocks, zeros, given
 
 
 def test_twice_is_once():
-    once = PassManager([LowerQuantizedMixtureOfExperts()]).run(build(4, blocks=True, zeros=False)).model
-    assert isinstance(PassManager([LowerQuantizedMixtureOfExperts()]).run(once).records[0].result, Unchanged)
+    once = PassManager([LowerOperators()]).run(build(4, blocks=True, zeros=False)).model
+    assert isinstance(PassManager([LowerOperators()]).run(once).records[0].result, Unchanged)
 
 
 def test_two_operators_may_share_weights():
@@ -116,7 +115,7 @@ def test_two_operators_may_share_weights():
     second.name, second.input[0], second.output[0] = "again", "mixed", "twice"
     model.proto.graph.output[0].name = "twice"
     wanted = expected(model)
-    result = PassManager([LowerQuantizedMixtureOfExperts(), LowerMixtureOfExperts(), ToOpenVINO()]).run(model).model
+    result = PassManager([LowerOperators(), ToOpenVINO()]).run(model).model
     assert isinstance(result, OpenVINOModel)
     numpy.testing.assert_allclose(compiled(result.ov_model)(feeds())[0], wanted, atol=1e-3, rtol=1e-4)
 
@@ -133,7 +132,7 @@ def test_two_operators_may_share_weights():
 )
 def test_refuses_what_it_cannot_write(given, reason):
     with pytest.raises(UnsupportedError, match=f"GP341: .* moe cannot be lowered: {reason}"):
-        PassManager([LowerQuantizedMixtureOfExperts()]).run(build(4, blocks=True, zeros=False, **given))
+        PassManager([LowerOperators()]).run(build(4, blocks=True, zeros=False, **given))
 
 
 def test_openvino_still_cannot_read_the_operator():

@@ -1,4 +1,4 @@
-"""lower-causal-conv: the same numbers on ONNX Runtime, and a hybrid that reaches the CPU."""
+"""Lowering causal-conv: the same numbers on ONNX Runtime, and a hybrid that reaches the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_causal_conv import LowerCausalConv
+from graphpass.passes.lower.lower_operators import LowerOperators
 
 CHANNELS = 6
 
@@ -55,7 +55,7 @@ def _info(name: str, shape: list[Any]) -> onnx.ValueInfoProto:
 
 
 def lowered(model: Model) -> OnnxModel:
-    result = PassManager([LowerCausalConv()]).run(model)
+    result = PassManager([LowerOperators()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OnnxModel)
     return result.model
@@ -126,14 +126,14 @@ def test_onnx_s_own_operator_as_onnx_defines_it():
 
 
 def test_twice_is_once():
-    result = PassManager([LowerCausalConv()]).run(lowered(build()))
+    result = PassManager([LowerOperators()]).run(lowered(build()))
     assert isinstance(result.records[0].result, Unchanged)
 
 
 @pytest.mark.parametrize(("name", "value"), [("ndim", 2), ("state_window", 2)])
 def test_refuses_what_it_cannot_write(name, value):
     with pytest.raises(UnsupportedError, match=f"GP341: .* conv cannot be lowered: it has {name} = 2"):
-        PassManager([LowerCausalConv()]).run(build(**{name: value}))
+        PassManager([LowerOperators()]).run(build(**{name: value}))
 
 
 def test_openvino_still_cannot_read_the_operator():

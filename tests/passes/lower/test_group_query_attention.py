@@ -1,4 +1,4 @@
-"""lower-group-query-attention: the same numbers on ONNX Runtime, and attention that OpenVINO's CPU plugin fuses."""
+"""Lowering group-query-attention: the same numbers on ONNX Runtime, and attention that the CPU plugin fuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_group_query_attention import LowerGroupQueryAttention
+from graphpass.passes.lower.lower_operators import LowerOperators
 from graphpass.runtime import open_session
 from graphpass.verify import compare
 
@@ -38,7 +38,7 @@ LEFT = numpy.array([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
 
 
 def lowered(model: Model) -> OnnxModel:
-    result = PassManager([LowerGroupQueryAttention()]).run(model)
+    result = PassManager([LowerOperators()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OnnxModel)
     return result.model
@@ -177,7 +177,7 @@ class TestStructure:
 
     def test_twice_is_once(self):
         once = lowered(build(Form()))
-        result = PassManager([LowerGroupQueryAttention()]).run(once)
+        result = PassManager([LowerOperators()]).run(once)
         assert isinstance(result.records[0].result, Unchanged)
 
 
@@ -227,7 +227,7 @@ class TestCachesOfAWindow:
 class TestRefusals:
     def refused(self, model: OnnxModel, match: str) -> None:
         with pytest.raises(UnsupportedError, match=match) as failure:
-            PassManager([LowerGroupQueryAttention()]).run(model)
+            PassManager([LowerOperators()]).run(model)
         assert failure.value.id in {"GP340", "GP341"}
         assert "gqa" in failure.value.message
 
@@ -326,7 +326,7 @@ class TestWindow:
     ids=str,
 )
 def test_fuse_attention_takes_it(form, left):
-    result = PassManager([LowerGroupQueryAttention(), ToOpenVINO(), FuseAttention()]).run(build(form))
+    result = PassManager([LowerOperators(), ToOpenVINO(), FuseAttention()]).run(build(form))
     notes = result.records[-1].result.notes
     kinds = [op.get_type_name() for op in result.model.ov_model.get_ops()]
     assert kinds.count("ScaledDotProductAttention") == (0 if left else 1)

@@ -1,4 +1,4 @@
-"""The pass `take-branch`."""
+"""The pass `select-branch`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["TakeBranch"]
+__all__ = ["SelectBranch"]
 
 
 @dataclass(frozen=True)
-class TakeBranch(Pass[OnnxModel]):
+class SelectBranch(Pass[OnnxModel]):
     """Put one branch of each If that an input decides in its place, and take the input out.
 
     Optimum merges a decoder for the first step and one for all others into one file, as the branches of an If, of which
@@ -40,7 +40,7 @@ class TakeBranch(Pass[OnnxModel]):
         PreconditionError: GP346, no If of the main graph is decided by the input alone.
     """
 
-    name: ClassVar[str] = "take-branch"
+    name: ClassVar[str] = "select-branch"
     dialect: ClassVar[Dialect | None] = "onnx"
 
     input: str = "use_cache_branch"

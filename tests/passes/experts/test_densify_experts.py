@@ -1,4 +1,4 @@
-"""compute-all-experts: sizes no longer depend on the routing, and the numbers stay."""
+"""densify-experts: sizes no longer depend on the routing, and the numbers stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.experts.compute_all_experts import ComputeAllExperts
+from graphpass.passes.experts.densify_experts import DensifyExperts
 from graphpass.targets.npu.npu_numbers import data_dependent
 
 #: Experts in all layers of what was exported.
@@ -37,7 +37,7 @@ def before(name: str, variant: str) -> OpenVINOModel:
 
 
 def run(model: graphpass.Model) -> tuple[OpenVINOModel, object]:
-    return piped(model, ComputeAllExperts())
+    return piped(model, DensifyExperts())
 
 
 @pytest.mark.parametrize(("name", "variant"), EXPERTS)

@@ -1,4 +1,4 @@
-"""The pass `measure-keys`."""
+"""The pass `read-length-from-keys`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from graphpass.targets.npu.npu_values import asked_axes, length_reads, past_of
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["MeasureKeys"]
+__all__ = ["ReadLengthFromKeys"]
 
 
 @dataclass(frozen=True)
-class MeasureKeys(Pass[OpenVINOModel]):
+class ReadLengthFromKeys(Pass[OpenVINOModel]):
     """Ask the keys of a layer, not its values, how long the past is.
 
     NPUW keeps values transposed, ``[batch, heads, head_dim, sequence]``, and leaves those alone that ask for their
@@ -42,7 +42,7 @@ class MeasureKeys(Pass[OpenVINOModel]):
         PreconditionError: GP302 the model is not stateful.
     """
 
-    name: ClassVar[str] = "measure-keys"
+    name: ClassVar[str] = "read-length-from-keys"
     dialect: ClassVar[Dialect | None] = "openvino"
     requires = (STATEFUL,)
 

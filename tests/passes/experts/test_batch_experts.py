@@ -1,4 +1,4 @@
-"""join-experts: one product of all experts, the same numbers, and the kernel that optimum's export gets."""
+"""batch-experts: one product of all experts, the same numbers, and the kernel that optimum's export gets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
-from graphpass.passes.convert.compute_in_f32 import ComputeInF32
+from graphpass.passes.convert.promote_to_f32 import PromoteToF32
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.experts.join_experts import JoinExperts
+from graphpass.passes.experts.batch_experts import BatchExperts
 from graphpass.verify import compare
 
 LAYERS, EXPERTS, INNER = 2, 4, 32
@@ -41,7 +41,7 @@ def proto() -> onnx.ModelProto:
 
 def joined(model: onnx.ModelProto, statistics: dict[str, int] | None = None) -> OpenVINOModel:
     """The model in IR, in which as much was joined as is said, or nothing."""
-    result = PassManager([ToOpenVINO(), ComputeInF32(), JoinExperts()]).run(OnnxModel(model))
+    result = PassManager([ToOpenVINO(), PromoteToF32(), BatchExperts()]).run(OnnxModel(model))
     done = result.records[-1].result
     if statistics is None:
         assert isinstance(done, Unchanged)
@@ -82,7 +82,7 @@ def test_weights_are_not_written_again(tmp_path):
 
 
 def test_twice_is_once():
-    assert isinstance(PassManager([JoinExperts()]).run(converted()).records[0].result, Unchanged)
+    assert isinstance(PassManager([BatchExperts()]).run(converted()).records[0].result, Unchanged)
 
 
 def test_experts_are_told_by_their_number():
@@ -188,4 +188,4 @@ def change_first_expert(named: dict[str, openvino.Node], change: str) -> None:
 def test_leaves_experts_of_which_one_is_routed_otherwise(change):
     model = openvino.Core().read_model(export("deepseek_v3", "ov-stateless") / "openvino_model.xml")
     change_first_expert({op.get_friendly_name(): op for op in model.get_ops()}, change)
-    assert isinstance(PassManager([JoinExperts()]).run(OpenVINOModel(model)).records[0].result, Unchanged)
+    assert isinstance(PassManager([BatchExperts()]).run(OpenVINOModel(model)).records[0].result, Unchanged)

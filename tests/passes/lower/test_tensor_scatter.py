@@ -1,4 +1,4 @@
-"""lower-tensor-scatter: the same numbers as onnx's reference and ONNX Runtime, in a form that OpenVINO can read."""
+"""Lowering tensor-scatter: the same numbers as onnx's reference, in a form that OpenVINO can read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.io import load
 from graphpass.passes.caches.static_cache import StaticCache
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_tensor_scatter import LowerTensorScatter
-from graphpass.passes.lower.repeat_shared_heads import RepeatSharedHeads
+from graphpass.passes.lower.lower_operators import LowerOperators
 from graphpass.verify import compare
 
 
@@ -50,7 +49,7 @@ def build(shape: list[int], axis: int | None, *, start: bool = True, **given: An
 
 
 def lowered(model: OnnxModel) -> OnnxModel:
-    result = PassManager([LowerTensorScatter()]).run(model)
+    result = PassManager([LowerOperators()]).run(model)
     assert isinstance(result.records[0].result, Changed)
     assert isinstance(result.model, OnnxModel)
     result.model.validate()
@@ -95,7 +94,7 @@ def test_writes_at_the_front_where_nothing_says_where():
 
 def test_twice_is_once():
     once = lowered(build([2, 2, 5, 3], None))
-    assert isinstance(PassManager([LowerTensorScatter()]).run(once).records[0].result, Unchanged)
+    assert isinstance(PassManager([LowerOperators()]).run(once).records[0].result, Unchanged)
 
 
 def test_refuses_a_cache_of_unknown_rank():
@@ -103,7 +102,7 @@ def test_refuses_a_cache_of_unknown_rank():
     for info in (*model.proto.graph.input[:2], *model.proto.graph.output):
         info.type.tensor_type.ClearField("shape")
     with pytest.raises(UnsupportedError, match=r"GP341: .* scatter cannot be lowered: the rank of its cache"):
-        PassManager([LowerTensorScatter()]).run(model)
+        PassManager([LowerOperators()]).run(model)
 
 
 def test_openvino_still_cannot_read_the_operator():
@@ -118,7 +117,7 @@ def test_a_cache_that_is_written_in_place_becomes_no_variable(monkeypatch, room)
     monkeypatch.setattr(operator_forms, "ROOM", room)
     model = operator_forms.external()
     passes = get_target("cpu").pipeline(model)
-    assert passes[0].name == "lower-tensor-scatter"
+    assert passes[0].name == "lower-operators"
     with pytest.raises(UnsupportedError, match=r"GP326: .* cache past_key always holds .*: written in place"):
         PassManager(passes).run(model)
 
@@ -137,7 +136,7 @@ def test_attention_over_such_caches():
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # it warns that it copies a cache that is not written in place
     expected = onnxruntime.InferenceSession(model.proto.SerializeToString(), options).run(None, given)
-    result = PassManager([LowerTensorScatter(), ToOpenVINO()]).run(model).model
+    result = PassManager([LowerOperators(), ToOpenVINO()]).run(model).model
     assert isinstance(result, OpenVINOModel)
     found = compiled(result.ov_model)(given)
     for port, want in enumerate(expected):
@@ -148,5 +147,5 @@ def test_a_decoder_of_fixed_capacity_runs_on_openvino():
     llama = version_converter.convert_version(load(export("llama", "onnx")).proto, 24)
     fixed = PassManager([StaticCache(32)]).run(OnnxModel(llama)).model
     assert any(True for _ in fixed.graph.of_op("TensorScatter"))
-    result = PassManager([LowerTensorScatter(), RepeatSharedHeads(), ToOpenVINO()]).run(fixed).model
+    result = PassManager([LowerOperators(), ToOpenVINO()]).run(fixed).model
     assert compare(fixed, result, steps=4).passed

@@ -1,4 +1,4 @@
-"""The pass `compute-all-experts`."""
+"""The pass `densify-experts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphpass.ir.graph import Graph, Node, Value
 
-__all__ = ["ComputeAllExperts"]
+__all__ = ["DensifyExperts"]
 
 #: Operators whose rows depend on the same rows of what they are given, and operators on sizes.
 _BY_ROWS = LAYOUT | SPLITS | {
@@ -27,13 +27,13 @@ _BY_ROWS = LAYOUT | SPLITS | {
 
 
 @dataclass(frozen=True)
-class ComputeAllExperts(Pass[OpenVINOModel]):
+class DensifyExperts(Pass[OpenVINOModel]):
     """Let each expert compute all tokens, and take no more of the results than were routed to it.
 
     Exporters trace experts as PyTorch runs them: each gathers the tokens that are routed to it, whose number is known
     only then. A runtime of static shapes such as NPUW refuses that. Here each computes every row, and rows that are not
     its own are set to 0 before they are added up. That costs as many times more products as there are experts for each
-    that is chosen. `join-experts` makes one product of all experts where it knows their form; this is for the others,
+    that is chosen. `batch-experts` makes one product of all experts where it knows their form; this is for the others,
     and looks at nothing but where rows are taken from and written to.
 
     Shapes:
@@ -45,7 +45,7 @@ class ComputeAllExperts(Pass[OpenVINOModel]):
         each token once -> Gather(rows) -> expert -> Select(routed to it, ., 0) -> ScatterElementsUpdate
     """
 
-    name: ClassVar[str] = "compute-all-experts"
+    name: ClassVar[str] = "densify-experts"
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> PassResult:
