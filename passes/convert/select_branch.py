@@ -6,26 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.walk import bodies, captured
-from graphpass.engine.passes import Changed, Pass, PassResult
+from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError
 from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import onnx
+    import onnx_graphsurgeon as gs
 
 __all__ = ["SelectBranch"]
 
 
 @dataclass(frozen=True)
 class SelectBranch(Pass[OnnxModel]):
-    """Put one branch of each If that an input decides in its place, and take the input out.
+    """Replace each If that an input decides by one of its branches, and drop the input.
 
     Optimum merges a decoder for the first step and one for all others into one file, as the branches of an If, of which
     OpenVINO's plugins compile none (2026.4.1). The branch for all others computes the first step, too, from an
-    empty past. Outputs that a branch only fills in go: those that depend on no input.
+    empty past. Outputs that depend on no input are dropped: a branch only fills them in.
 
     Before:
         If(use_cache_branch){then: A -> present, else: B -> present}
@@ -34,7 +31,7 @@ class SelectBranch(Pass[OnnxModel]):
 
     Attributes:
         input: The boolean input that decides.
-        value: Which branch: that for ``true`` or that for ``false``.
+        value: The value of that input whose branch is kept.
 
     Raises:
         PreconditionError: GP346, no If of the main graph is decided by the input alone.
@@ -46,65 +43,59 @@ class SelectBranch(Pass[OnnxModel]):
     input: str = "use_cache_branch"
     value: bool = True
 
-    def run(self, model: OnnxModel) -> PassResult:
+    def run(self, model: OnnxModel) -> Done:
         """See `Pass.run`."""
-        graph = model.proto.graph
-        nodes: list[onnx.NodeProto] = []
-        count = 0
-        for node in graph.node:
-            if node.op_type == "If" and node.input[0] == self.input:
-                nodes += _taken(graph, bodies(node)["then_branch" if self.value else "else_branch"], node.output)
-                count += 1
-            else:
-                nodes.append(node)
-        if not count:
-            raise PreconditionError(
-                "GP346", f"no If of the main graph is decided by input {self.input}", "name the input that decides"
-            )
-        del graph.node[:]
-        graph.node.extend(nodes)
-        dropped = _drop_filled_in(graph)
-        _drop_unread(graph, self.input)
-        return Changed(model, {"branches taken": count, "outputs dropped": dropped})
+        with model.graphsurgeon() as graph:
+            decided = [node for node in graph.nodes if node.op == "If" and node.inputs[0].name == self.input]
+            if not decided:
+                reason = f"no If of the main graph is decided by input {self.input}"
+                raise PreconditionError("GP346", reason, "name the input that decides")
+            for node in decided:
+                _inline(graph, node, node.attrs["then_branch" if self.value else "else_branch"])
+            dropped = _drop_constant_outputs(graph)
+            _drop_dead(graph, self.input)
+        return Done({"branches taken": len(decided), "outputs dropped": dropped})
 
 
-def _taken(graph: onnx.GraphProto, body: onnx.GraphProto, outputs: Iterable[str]) -> list[onnx.NodeProto]:
-    """The nodes of a body, and those that call its results what ``graph`` calls them; ``graph`` gets its tensors."""
-    from onnx import helper
+def _inline(graph: gs.Graph, node: gs.Node, body: gs.Graph) -> None:
+    """Move the nodes of a body into ``graph``, and name its results as the outputs of ``node``."""
+    import onnx_graphsurgeon as gs
 
-    graph.initializer.extend(body.initializer)
-    graph.sparse_initializer.extend(body.sparse_initializer)
-    known = {info.name for info in graph.value_info}
-    graph.value_info.extend(info for info in body.value_info if info.name not in known)
-    renamed = [(info.name, output) for info, output in zip(body.output, outputs, strict=True) if info.name != output]
-    named = [helper.make_node("Identity", [made], [output], f"{output}/taken") for made, output in renamed if output]
-    return [*body.node, *named]
-
-
-def _drop_filled_in(graph: onnx.GraphProto) -> int:
-    """Take out the outputs that depend on no input, and say how many there were."""
-    moving = {info.name for info in graph.input} - {tensor.name for tensor in graph.initializer}
-    for node in graph.node:
-        if moving & {*node.input, *captured(node)}:
-            moving.update(node.output)
-    fixed = [info for info in graph.output if info.name not in moving]
-    for info in fixed:
-        graph.output.remove(info)
-    return len(fixed)
+    outputs = list(node.outputs)
+    node.outputs.clear()
+    graph.nodes.extend(body.nodes)
+    for output, made in zip(outputs, body.outputs, strict=True):
+        if made.name == output.name:
+            made.name = f"{output.name}/inner"
+        if output.name:
+            graph.nodes.append(gs.Node("Identity", f"{output.name}/taken", inputs=[made], outputs=[output]))
 
 
-def _drop_unread(graph: onnx.GraphProto, decider: str) -> None:
-    """Take out what leads to no output, inputs too, and the input that decided."""
-    needed = {info.name for info in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed.update(node.input)
-            needed.update(captured(node))
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in needed]:
-        graph.initializer.remove(tensor)
-    for info in [info for info in graph.input if info.name not in needed - {decider}]:
-        graph.input.remove(info)
+def _drop_constant_outputs(graph: gs.Graph) -> int:
+    """Drop the outputs that depend on no input; return their number."""
+    import onnx_graphsurgeon as gs
+
+    from graphpass.dialects.onnx.graphsurgeon import reads, sorted_nodes
+
+    moving = {id(tensor) for tensor in graph.inputs if not isinstance(tensor, gs.Constant)}
+    for node in sorted_nodes(graph.nodes):
+        if any(id(tensor) in moving for tensor in reads(node)):
+            moving |= {id(tensor) for tensor in node.outputs}
+    before = len(graph.outputs)
+    graph.outputs = [tensor for tensor in graph.outputs if id(tensor) in moving]
+    return before - len(graph.outputs)
+
+
+def _drop_dead(graph: gs.Graph, decider: str) -> None:
+    """Drop nodes and inputs that lead to no output, and the input that decided."""
+    from graphpass.dialects.onnx.graphsurgeon import reads
+
+    needed: set[int] = set()
+    pending = list(graph.outputs)
+    while pending:
+        tensor = pending.pop()
+        if id(tensor) not in needed:
+            needed.add(id(tensor))
+            pending += [read for node in tensor.inputs for read in reads(node)]
+    graph.nodes = [node for node in graph.nodes if any(id(tensor) in needed for tensor in node.outputs)]
+    graph.inputs = [tensor for tensor in graph.inputs if id(tensor) in needed and tensor.name != decider]
