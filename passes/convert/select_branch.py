@@ -45,30 +45,24 @@ class SelectBranch(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> Done:
         """See `Pass.run`."""
-        with model.graphsurgeon() as graph:
-            decided = [node for node in graph.nodes if node.op == "If" and node.inputs[0].name == self.input]
-            if not decided:
-                reason = f"no If of the main graph is decided by input {self.input}"
-                raise PreconditionError("GP346", reason, "name the input that decides")
-            for node in decided:
-                _inline(graph, node, node.attrs["then_branch" if self.value else "else_branch"])
-            dropped = _drop_constant_outputs(graph)
-            _drop_dead(graph, self.input)
-        return Done({"branches taken": len(decided), "outputs dropped": dropped})
-
-
-def _inline(graph: gs.Graph, node: gs.Node, body: gs.Graph) -> None:
-    """Move the nodes of a body into ``graph``, and name its results as the outputs of ``node``."""
-    import onnx_graphsurgeon as gs
-
-    outputs = list(node.outputs)
-    node.outputs.clear()
-    graph.nodes.extend(body.nodes)
-    for output, made in zip(outputs, body.outputs, strict=True):
-        if made.name == output.name:
-            made.name = f"{output.name}/inner"
-        if output.name:
-            graph.nodes.append(gs.Node("Identity", f"{output.name}/taken", inputs=[made], outputs=[output]))
+        rewriter = model.rewriter()
+        graph, count = rewriter.surgery.graph, 0
+        for node in rewriter.graph.of_op("If"):
+            native = rewriter.node(node)
+            if native.inputs[0].name == self.input:
+                body = native.attrs.pop("then_branch" if self.value else "else_branch")
+                graph.nodes.extend(body.nodes)
+                for output, made in zip(node.outputs, body.outputs, strict=True):
+                    if output.name:
+                        rewriter.replace(output, made)
+                count += 1
+        if not count:
+            reason = f"no If of the main graph is decided by input {self.input}"
+            raise PreconditionError("GP346", reason, "name the input that decides")
+        dropped = _drop_constant_outputs(graph)
+        _drop_dead(graph, self.input)
+        rewriter.finish()
+        return Done({"branches taken": count, "outputs dropped": dropped})
 
 
 def _drop_constant_outputs(graph: gs.Graph) -> int:
