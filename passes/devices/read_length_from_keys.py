@@ -8,30 +8,31 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import named, output_of
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
 from graphpass.targets.npu.npu_values import asked_axes, length_reads, past_of
 
 if TYPE_CHECKING:
-    import openvino
+    from graphpass.analysis.lengths.proven import Lengths
+    from graphpass.ir.graph import Graph, Use, Value
+    from graphpass.ir.rewriter import Handle
 
 __all__ = ["ReadLengthFromKeys"]
 
 
 @dataclass(frozen=True)
 class ReadLengthFromKeys(Pass[OpenVINOModel]):
-    """Ask the keys of a layer, not its values, how long the past is.
+    """Read the length of the past from the keys of a layer, not from its values.
 
-    NPUW keeps values transposed, ``[batch, heads, head_dim, sequence]``, and leaves those alone that ask for their
-    shape (``optimize_value_tensors.cpp`` of openvino): who asks a value for the past's length gets the size of a head,
-    and no mask fits. Exporters ask whichever cache was traced first.
+    NPUW keeps values transposed, ``[batch, heads, head_dim, sequence]``, and leaves alone all that reads their shape
+    (``optimize_value_tensors.cpp`` of openvino): the length that is read from a value is the size of a head, and no
+    mask fits. Exporters read the length of the cache that was traced first.
 
     Dimensions count as equal where `share-dimensions` takes them to be.
 
     Shapes:
-        key and value ``[batch, heads, sequence, head_dim]``; what is asked of them is equal, or stays as it is.
+        key and value ``[batch, heads, sequence, head_dim]``; sizes that are read of both are equal.
 
     Before:
         value -> ShapeOf -> Gather(2)
@@ -46,7 +47,7 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
     requires = (STATEFUL,)
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
         graph, caches = model.graph, analyze_caches(model).of_kind("kv")
         reads = {node.name: node for node in graph.of_op("ReadValue")}
@@ -57,29 +58,25 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
             if cache.role == "value" and cache.layer in keys and (uses := [*length_reads(graph, reads[cache.read])])
         }
         if not asked:
-            return Unchanged()
-        sizes = find_lengths(model)
-        moved = 0
+            return Done()
+        rewriter, sizes, moved = model.rewriter(), find_lengths(model), 0
         for value, uses in asked.items():
-            key = output_of(graph, past_of(graph, reads[keys[value.layer].read]))
-            made: dict[str, openvino.Output] = {}
+            key = past_of(graph, reads[keys[value.layer].read])
+            write = rewriter.under(f"{graph.producer(key).name}/length")
+            made: dict[str, Handle] = {}
             for use in uses:
-                shape = use.node.native.input_value(use.port)
-                known, other = sizes.shape(shape.get_node().input_value(0)), sizes.shape(key)
-                is_equal = known and other and all(known[axis] == other[axis] for axis in asked_axes(graph, use))
-                if is_equal and use.node.op != "Result":
-                    kind = shape.get_element_type().to_string()
+                if use.node.op != "Result" and _is_equal(graph, sizes, use, key):
+                    kind = use.node.source(use.port).element_type
                     if kind not in made:
-                        made[kind] = _shape_of(key, kind)
-                    use.node.native.input(use.port).replace_source_output(made[kind])
+                        made[kind] = write.op("ShapeOf", key, output_type=kind)
+                    rewriter.redirect(use.node, use.port, made[kind])
                     moved += 1
-        if not moved:
-            return Unchanged()
-        model.ov_model.validate_nodes_and_infer_types()
-        return Changed(model, {"lengths asked of keys": moved})
+        rewriter.finish()
+        return Done({"lengths asked of keys": moved})
 
 
-def _shape_of(key: openvino.Output, kind: str) -> openvino.Output:
-    from openvino import opset13
-
-    return named(opset13.shape_of(key, kind), f"{key.get_node().get_friendly_name()}/shape").output(0)
+def _is_equal(graph: Graph, sizes: Lengths, use: Use, key: Value) -> bool:
+    """Return whether the sizes that ``use`` takes of a shape are those of ``key``."""
+    shape = graph.producer(use.node.source(use.port)).source()
+    known, other = (sizes.shape(graph.producer(one).native.output(one.port)) for one in (shape, key))
+    return bool(known and other) and all(known[axis] == other[axis] for axis in asked_axes(graph, use))
