@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold
 from graphpass.ir.operators import LAYOUT, SLICES
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED
@@ -92,5 +91,5 @@ def _bound_numbers(rewriter: Rewriter) -> dict[str, int]:
 def _exceeds_f16(graph: Graph, mask: Value) -> bool:
     """Return whether the mask is selected from numbers, one of which is lower than f16 holds."""
     node = graph.producer(graph.look_through(mask, LAYOUT | SLICES))
-    branches = [fold(graph, branch) for branch in node.inputs[1:]] if node.op == "Select" else []
+    branches = [graph.constant(branch) for branch in node.inputs[1:]] if node.op == "Select" else []
     return any(branch is not None and bool((branch < MASKED).any()) for branch in branches)
