@@ -52,7 +52,7 @@ def joined(model: onnx.ModelProto, statistics: dict[str, int] | None = None) -> 
     return result.model
 
 
-ALL = {"layers": LAYERS, "experts joined": LAYERS * EXPERTS}
+ALL = {"layers": LAYERS, "experts batched": LAYERS * EXPERTS}
 
 
 def test_searches_for_tokens_are_gone():

@@ -36,7 +36,7 @@ def run(model: openvino.Model) -> tuple[OpenVINOModel, object]:
 def joined() -> OpenVINOModel:
     model, result = run(exported())
     assert isinstance(result, Changed)
-    assert result.statistics == {"layers": LAYERS, "experts joined": LAYERS * EXPERTS}
+    assert result.statistics == {"layers": LAYERS, "experts batched": LAYERS * EXPERTS}
     return model
 
 
