@@ -18,8 +18,8 @@ __all__ = ["keep_reduced_axes"]
 def keep_reduced_axes(model: Model) -> None:
     """Let reductions of ``[batch, channels, n]`` to ``[batch, channels]`` keep the last axis, and squeeze it.
 
-    The CPU plugin fuses a reduction with what is added to or multiplied with it by channel, and takes the number of one
-    channel for all if there is more than one row: measured on 2026.4.1, on the bias of a convolution that was exported
+    The CPU plugin fuses a reduction with a sum or product by channel that follows, and takes the number of one channel
+    for all if there is more than one row: measured on 2026.4.1, on the bias of a convolution that was exported
     as a sum of products. (openvino issue 23616 is the same with one row, mended in
     ``src/plugins/intel_cpu/src/nodes/reduce.cpp`` by pull request 23970.) Nothing is fused over a Squeeze.
     """

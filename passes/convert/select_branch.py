@@ -20,9 +20,9 @@ __all__ = ["SelectBranch"]
 class SelectBranch(Pass[OnnxModel]):
     """Replace each If that an input decides by one of its branches, and drop the input.
 
-    Optimum merges a decoder for the first step and one for all others into one file, as the branches of an If, of which
-    OpenVINO's plugins compile none (2026.4.1). The branch for all others computes the first step, too, from an
-    empty past. Outputs that depend on no input are dropped: a branch only fills them in.
+    Optimum merges a decoder for the first step and one for all others into one file, as the branches of an If, which no
+    plugin of OpenVINO compiles (2026.4.1). The branch for all others computes the first step, too, from an empty past.
+    Outputs that depend on no input are dropped: a branch only fills them in.
 
     Before:
         If(use_cache_branch){then: A -> present, else: B -> present}

@@ -140,7 +140,7 @@ def _complaint(message: str) -> str:
     place = re.search(_PLACE, message)
     log = message.split("\n\nSummary:")[0].split("with a message:")[-1]
     lines = [line.strip() for line in log.splitlines()]
-    # Checks name places in OpenVINO's sources; the line that follows says what is wrong.
+    # Lines with places in OpenVINO's sources go before the reason.
     telling = [line for line in lines if line and "src/" not in line and not line.startswith("While validating")]
     where = f" at {place[1]} {place[2]}" if place is not None else ""
     return f"{where}: {' '.join(telling)[:400] or 'it does not say why'}"

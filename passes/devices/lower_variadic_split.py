@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
+from graphpass.ir.values import fixed_size
 from graphpass.targets.gpu.gpu_scaling import scales_activations
 
 if TYPE_CHECKING:
@@ -57,11 +58,9 @@ def _multiplies_parts(graph: Graph, split: Node) -> bool:
 
 def _lower(rewriter: Rewriter, split: Node) -> bool:
     # A length may be given as -1, the rest; shape inference knows it.
-    axis, lengths = split.attributes.get("axis"), []
-    if axis is not None:
-        lengths = [part.shape[axis] for part in split.outputs if part.shape is not None]
-    sizes = [length for length in lengths if isinstance(length, int)]
-    if len(sizes) < len(split.outputs):
+    axis = split.attributes.get("axis")
+    sizes = [size for part in split.outputs if axis is not None and (size := fixed_size(part, axis)) is not None]
+    if axis is None or len(sizes) < len(split.outputs):
         return False
     write = rewriter.under(split.name)
     for port, (part, size) in enumerate(zip(split.outputs, sizes, strict=True)):

@@ -29,7 +29,7 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
     (``optimize_value_tensors.cpp`` of openvino): the length that is read from a value is the size of a head, and no
     mask fits. Exporters read the length of the cache that was traced first.
 
-    Dimensions count as equal where `share-dimensions` takes them to be.
+    Dimensions count as equal if `find_lengths` proves them to be.
 
     Shapes:
         key and value ``[batch, heads, sequence, head_dim]``; sizes that are read of both are equal.
@@ -79,4 +79,6 @@ def _is_equal(graph: Graph, sizes: Lengths, use: Use, key: Value) -> bool:
     """Return whether the sizes that ``use`` takes of a shape are those of ``key``."""
     shape = graph.producer(use.node.source(use.port)).source()
     known, other = (sizes.shape(graph.producer(one).native.output(one.port)) for one in (shape, key))
-    return bool(known and other) and all(known[axis] == other[axis] for axis in asked_axes(graph, use))
+    if known is None or other is None:
+        return False
+    return all(known[axis] == other[axis] for axis in asked_axes(graph, use))

@@ -98,7 +98,7 @@ def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, 
             raise UnsupportedError(
                 "GP342",
                 f"the role of cache {cache.name} is {cache.role}, for which there is no name",
-                f"say what it is with --cache {cache.name}={cache.kind},role={' or '.join(_SAID[cache.kind])}",
+                f"declare it with --cache {cache.name}={cache.kind},role={' or '.join(_SAID[cache.kind])}",
             )
         role = _ROLES[cache.role]
         number = counted[role]

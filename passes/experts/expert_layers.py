@@ -66,7 +66,7 @@ class Step:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What is the same in all experts."""
+        """Operator, attributes and shapes, without the numbers of the weights."""
         reads = tuple(
             read if isinstance(read, int) else (read.stored.shape, read.stored.element_type, read.columns)
             for read in self.reads
@@ -163,7 +163,7 @@ def _weight(graph: Graph, value: Value) -> Weight | None:
 
 
 def gathered_tokens(graph: Graph, rows: Value, index: Value) -> Value:
-    """Return the tokens ``[tokens, hidden]`` of which ``rows`` are those at ``index``.
+    """Return the tokens ``[tokens, hidden]`` that ``rows`` gathers at ``index``.
 
     Raises:
         MissError: They are other rows.

@@ -56,7 +56,7 @@ def _expert(order: tuple[int, ...]) -> Pattern:
     return op.ScatterElementsUpdate(var("base"), look_through(token, SPREAD), updates, ..., axis=0)
 
 
-#: What one expert adds to the sum.
+#: The addition of one expert to the sum.
 EXPERT = _expert((2, 1, 0)) | _expert((2, 0, 1))
 
 
@@ -79,9 +79,11 @@ def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
     if [number for number, _ in ordered] != list(range(int(count or 0))):
         raise MissError(anchor, f"experts {[number for number, _ in ordered]} of {count} are found")
     slots = fixed_size(chosen, 1)
-    is_weighted = all(table.shape == chosen.shape for table in tables) and len(tables) == 1
-    if not is_weighted or any(fold_scalar(graph, expert["k"]) != slots for expert in experts):
+    if len(tables) > 1 or any(fold_scalar(graph, expert["k"]) != slots for expert in experts):
         raise MissError(anchor, "its experts are weighted by other numbers than one for each choice")
+    weights = tables.pop()
+    if (weights.shape, weights.element_type) != (chosen.shape, first["result"].element_type):
+        raise MissError(graph.producer(weights), "it gives no weight for each choice, of the type of the tokens")
     bodies, tokens = [], set()
     for _, expert in ordered:
         body, rows = find_body(graph, expert["result"], lambda value: plain_operator(graph, value))
@@ -89,11 +91,11 @@ def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
         tokens.add(gathered_tokens(graph, rows, expert["token"]))
     if len(tokens) > 1 or not same_form(bodies):
         raise MissError(anchor, "its experts read different tokens, or compute different things")
-    return ExpertLayer(anchor.name, tokens.pop(), chosen, tables.pop(), tuple(bodies), _total(graph, experts))
+    return ExpertLayer(anchor.name, tokens.pop(), chosen, weights, tuple(bodies), _total(graph, experts))
 
 
 def _total(graph: Graph, experts: Sequence[Match]) -> Value:
-    """Return the sum of what all experts give, added one by one to zeros."""
+    """Return the sum of all experts, which are added one by one to zeros."""
     sums: dict[Value | None, Value] = {}
     for expert in experts:
         base, after = expert["base"], expert.node

@@ -24,7 +24,7 @@ from graphpass.passes.experts.expert_layers import (
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.passes.experts.expert_layers import Operator
+    from graphpass.passes.experts.expert_layers import Operator, Step
 
 __all__ = ["SORTED", "sorted_layer"]
 
@@ -82,16 +82,19 @@ def sorted_layer(graph: Graph, match: Match) -> ExpertLayer:
     """
     anchor, chosen = match.nodes["sort"], match["chosen"]
     weights, slots = graph.look_through(match["weights"], RESHAPES), fixed_size(chosen, 1)
-    if slots is None or fold_scalar(graph, match["slots"]) != slots or weights.shape != chosen.shape:
-        raise MissError(anchor, "its rows are not those of the tokens, or weighted by other numbers")
+    if slots is None or fold_scalar(graph, match["slots"]) != slots:
+        raise MissError(graph.producer(match["row"]), "it does not give the tokens of sorted choices")
+    if (weights.shape, weights.element_type) != (chosen.shape, match["result"].element_type):
+        raise MissError(graph.producer(weights), "it gives no weight for each choice, of the type of the tokens")
     if match["flat"].rank != 1 or not is_zero(graph, match["base"]):
         raise MissError(match.node, "it does not add up all rows, from 0")
     pieces = _Pieces(graph, match)
-    bodies, tokens = [], set()
+    bodies: list[tuple[Step, ...]] = []
+    tokens: set[Value] = set()
     while len(bodies) < (pieces.count or 1):
-        body, rows = find_body(graph, match["result"], functools.partial(pieces.operator, len(bodies)))
+        body, start = find_body(graph, match["result"], functools.partial(pieces.operator, len(bodies)))
         bodies.append(body)
-        tokens.add(gathered_tokens(graph, rows, match["row"]))
+        tokens.add(gathered_tokens(graph, start, match["row"]))
     total = match.node.outputs[0]
     if len(tokens) > 1 or not same_form(bodies):
         raise MissError(anchor, "its experts read different tokens, or compute different things")
@@ -127,8 +130,8 @@ class _Pieces:
                 raise MissError(node, "it computes all experts with one weight")
             return plain
         self.count = self.count or len(joined.inputs)
-        if len(joined.inputs) != self.count:
-            raise MissError(joined, f"it joins {len(joined.inputs)} experts, not {self.count}")
+        if len(joined.inputs) != self.count or joined.attributes["axis"] != 0:
+            raise MissError(joined, f"it does not join the rows of {self.count} experts")
         product, reads = plain_operator(graph, joined.source(expert))
         if product.op != "MatMul" or isinstance(reads[0], Weight) or not isinstance(reads[1], Weight):
             raise MissError(product, "it is no product of an expert's rows with a weight")
@@ -137,7 +140,7 @@ class _Pieces:
         return product, (self._uncut(graph.producer(reads[0]), expert), weight)
 
     def _uncut(self, cut: Node, expert: int) -> Value:
-        """Return the tensor of which ``cut`` takes the rows of an expert, which follow those of the ones before."""
+        """Return the tensor that ``cut`` slices the rows of an expert from; rows are in the order of experts."""
         graph = self._graph
         if cut.op != "Slice" or cut.attributes.get("axes") != (0,) or fold_scalar(graph, cut.inputs[3]) != 1:
             raise MissError(cut, "it takes no piece of all rows")
@@ -165,7 +168,7 @@ class _Pieces:
 
 
 def _columns(split: Node, port: int) -> tuple[int, int]:
-    """Return from where to where along the second axis a Split cuts."""
+    """Return the range of columns that an output of a Split has."""
     sizes = [size for value in split.outputs if (size := fixed_size(value, 1)) is not None]
     if split.attributes.get("axis") != 1 or len(sizes) < len(split.outputs):
         raise MissError(split, "it does not cut columns of fixed sizes")

@@ -1,4 +1,4 @@
-"""`Call`: one operator to lower, and the tools to write what replaces it."""
+"""`Call`: one operator to lower, and the tools to write its replacement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Call:
         native: The operator, with its attributes, and its inputs as edited so far.
         node: The same in the graph, with inferred shapes; ``None`` inside a body or function.
         write: Makes nodes under its name.
-        shared: Tensors that several operators read, by what they hold; see `once`.
+        shared: Tensors that several operators read; see `once`.
     """
 
     rewriter: OnnxRewriter
@@ -48,7 +48,7 @@ class Call:
         """Return an attribute."""
         return self.native.attrs.get(name, default)
 
-    def read(self, port: int) -> Handle | None:
+    def read(self, port: int) -> Handle:
         """Return the tensor at an input; ``None`` if it is omitted."""
         inputs = self.native.inputs
         return inputs[port] if port < len(inputs) and inputs[port].name else None
@@ -63,7 +63,7 @@ class Call:
         return value.shape[axis] if value is not None and value.shape else None
 
     def once(self, key: Hashable, make: Callable[[], Handle]) -> Handle:
-        """Return what ``make`` makes, shared by all that ask for ``key``: all layers of a model run the same step."""
+        """Return what ``make`` makes, shared by all that use ``key``: all layers of a model run the same step."""
         if key not in self.shared:
             self.shared[key] = make()
         return self.shared[key]

@@ -22,8 +22,8 @@ def lower_causal_conv(call: Call) -> None:
     OpenVINO's frontend has no rule for the operator (2026.4.1). Bias, activation, dilation and the layout with channels
     last are kept.
 
-    The operator knows no padding, so the padding of a row would enter its state. If the model's attention tells which
-    positions count, all others are set to 0, with which the state starts.
+    The operator knows no padding, so the padding of a row would enter its state. Columns that the mask of the model's
+    attention hides are set to 0, with which the state starts.
 
     Shapes:
         input ``[batch, channels, length]``, weight ``[channels, 1, kernel]``, state ``[batch, channels, (kernel - 1) *
@@ -60,7 +60,11 @@ def lower_causal_conv(call: Call) -> None:
         return call.write.op("Transpose", tensor, order=[0, 2, 1]) if swaps else tensor
 
     new = _unpadded(call, weight.element_type, axis=1 if swaps else 2)
-    whole = _joined(call, *(None if one is None else swapped(one) for one in (call.read(_PAST), new)), state)
+    past = call.read(_PAST)
+    if past is None:
+        whole = call.write.op("Pad", swapped(new), [0, 0, state], [0, 0, 0])
+    else:
+        whole = call.write.op("Concat", swapped(past), swapped(new), axis=2)
     operands = [one for one in (whole, call.read(_WEIGHT), call.read(_BIAS)) if one is not None]
     result = call.write.op("Conv", *operands, group=channels, kernel_shape=[kernel], dilations=[dilation], pads=[0, 0])
     if activation != "none":
@@ -79,10 +83,3 @@ def _unpadded(call: Call, element_type: str, axis: int) -> Handle:
     kept = write.slice(mask, write.op("Negative", write.size(new, axis)), None, 1)
     kept = write.op("Unsqueeze", kept, axes=[3 - axis])
     return write.op("Multiply", new, write.op("Convert", kept, to=element_type))
-
-
-def _joined(call: Call, past: Handle | None, new: Handle, state: int) -> Handle:
-    """Return the columns of the past, or zeros, and the new ones, channels first."""
-    if past is None:
-        return call.write.op("Pad", new, [0, 0, state], [0, 0, 0])
-    return call.write.op("Concat", past, new, axis=2)

@@ -24,7 +24,7 @@ _REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache", 14: "norms 
 def lower_group_query_attention(call: Call) -> None:
     """Write com.microsoft GroupQueryAttention as rotary embedding, a growing cache and plain attention.
 
-    OpenVINO's frontend reads the operator, but the CPU plugin does not fuse what it makes of it, and a batch is wrong.
+    OpenVINO's frontend reads the operator, but in a form that the CPU plugin does not fuse, and a batch is wrong.
     `fuse-attention` takes plain attention. Packed operands, rotary embedding of both kinds and of a part of a head,
     scale, window, soft cap, sinks, smooth Softmax and the additive bias are kept.
 
@@ -32,7 +32,7 @@ def lower_group_query_attention(call: Call) -> None:
     their attention mask, so the mask itself is read instead: positions are its running sum, and keys count if it is not
     0, on whichever side the padding stands. Past and present grow: a model whose cache is a shared buffer of fixed size
     declares its ports with an unknown length, and one that keeps a window alone (``sliding_window_cache``) keeps all
-    positions, of which the mask hides those before the window.
+    positions, and masks those before the window.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``, or all in one; past and present ``[batch, kv_heads,
@@ -135,13 +135,12 @@ class _Block:
             raise call.refusal("the size of its cos_cache or sin_cache is not known")
         interleaved = bool(call.attribute("rotary_interleaved", 0))
         positions = self._positions()
-        cos, sin = (
-            self._once(
-                ("angles", call.value(port), positions.name, interleaved),
-                lambda port=port: angles(write, call.read(port), positions, interleaved=interleaved),
-            )
-            for port in (_COS, _SIN)
-        )
+
+        def table(port: int) -> Handle:
+            key = ("angles", call.value(port), positions.name, interleaved)
+            return self._once(key, lambda: angles(write, call.read(port), positions, interleaved=interleaved))
+
+        cos, sin = table(_COS), table(_SIN)
         sizes = (self._head_dim, 2 * half)
         return [rotated(write, part, cos, sin, sizes, interleaved=interleaved) for part in (query, key)]
 
@@ -195,7 +194,7 @@ class _Block:
         return self._once(("new", self._call.value(_TOTAL)), make)
 
     def _mask(self) -> Value | None:
-        """Return the attention mask of which ``seqlens_k`` is the sum; ``None`` if a batch of 1 has no padding."""
+        """Return the attention mask that ``seqlens_k`` sums up; ``None`` for a batch of 1, which has no padding."""
         call = self._call
         found = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
         if found is not None or call.size(0, 0) == 1:
@@ -229,7 +228,7 @@ class _Block:
         return self._once(("mask", mask, call.value(_TOTAL), window, causal, self._type), make)
 
     def _in_window(self, keys: Handle, queries: Handle, mask: Value | None, window: int) -> Handle:
-        """Compare positions, of which padding between tokens has none."""
+        """Compare positions, not columns: padding between tokens has no position."""
         write = self._write
         if mask is not None:
             keys = write.op("Unsqueeze", self._running(mask), axes=[1, 2])

@@ -12,7 +12,7 @@ __all__ = ["lower_linear_attention"]
 
 _QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)
 
-#: Rules that decay the state, and rules that correct it by what it holds for the key already.
+#: Rules that decay the state, and rules that subtract from a value what the state holds for its key.
 _DECAYS, _CORRECTS = frozenset({"gated", "gated_delta"}), frozenset({"delta", "gated_delta"})
 
 

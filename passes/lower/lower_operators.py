@@ -87,7 +87,7 @@ class LowerOperators(Pass[OnnxModel]):
     """Write operators of single runtimes in plain ones.
 
     OpenVINO's frontend has no rule for these operators, or a wrong or slow one (2026.4.1, measured against ONNX Runtime
-    1.31). Weights keep their bytes and files; padding stays masked, wherever a mask tells it.
+    1.31). Weights keep their bytes and files, and padding that a mask hides stays hidden.
 
     Options:
         only: Lowerings to run; all by default.
@@ -95,12 +95,12 @@ class LowerOperators(Pass[OnnxModel]):
     Before:
         CausalConvWithState
     After:
-        Concat, Conv and Slice; columns of padding are 0 if attention tells which they are
+        Concat, Conv and Slice; columns that attention masks are 0
 
     Before:
         com.microsoft GroupQueryAttention
     After:
-        rotary embedding, a growing cache and plain attention, masked by the attention mask that it gets the sum of
+        rotary embedding, a growing cache and plain attention with the mask that it got the sum of
 
     Before:
         LinearAttention
@@ -123,7 +123,7 @@ class LowerOperators(Pass[OnnxModel]):
         ScatterElements
 
     Before:
-        Attention of which not all numbers of heads are known, over keys and values of fewer heads
+        Attention with an unknown number of heads, over keys and values of fewer heads
     After:
         Attention over keys and values that are repeated for each head of the query (expand-kv-heads)
 
@@ -133,7 +133,7 @@ class LowerOperators(Pass[OnnxModel]):
         the same bytes, declared in the shape that is read -> GatherBlockQuantized
 
     Raises:
-        UnsupportedError: GP340 an opset before 13; GP341 an operator that cannot be lowered: the message tells why.
+        UnsupportedError: GP340 an opset before 13; GP341 an operator that cannot be lowered, with the reason.
     """
 
     name: ClassVar[str] = "lower-operators"

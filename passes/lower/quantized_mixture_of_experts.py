@@ -124,5 +124,4 @@ def _packed(points: NDArray[numpy.uint8], bits: int) -> NDArray[numpy.uint8]:
     if bits == 8:
         return points
     pairs = numpy.pad(points.ravel(), (0, points.size % 2)).reshape(-1, 2)
-    packed: NDArray[numpy.uint8] = pairs[:, 0] | pairs[:, 1] << 4
-    return packed
+    return numpy.asarray(pairs[:, 0] | pairs[:, 1] << 4, numpy.uint8)

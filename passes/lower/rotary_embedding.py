@@ -37,7 +37,7 @@ def lower_rotary_embedding(call: Call) -> None:
     if value is None or value.rank not in {3, 4} or not isinstance(last, int) or not isinstance(half, int):
         raise call.refusal("the shape of its input or of its cos_cache is not known")
     turning = call.attribute("rotary_embedding_dim", 0) or 2 * half
-    # Without a part to rotate, the caches tell the size of a head; with one, the attribute tells how many there are.
+    # If a part is rotated, the caches do not have the size of a head, but num_heads is given.
     count = call.attribute("num_heads", 0)
     size = last if value.rank == 4 else last // count if count else turning
     heads, write = call.read(_INPUT), call.write

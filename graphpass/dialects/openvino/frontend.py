@@ -21,7 +21,7 @@ LOWERED = frozenset(
 
 
 def lowering_hint(unread: Iterable[str]) -> str | None:
-    """Return what to do about operators that OpenVINO cannot read; ``None`` if one of them cannot be lowered."""
+    """Return the hint for operators that OpenVINO cannot read; ``None`` if one of them cannot be lowered."""
     operators = set(unread)
     if not operators or not operators <= LOWERED:
         return None
