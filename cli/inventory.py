@@ -82,7 +82,7 @@ def _heading(word: str, plain: int, caches: int) -> str:
 
 def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
     """The layout of each cache that grows, by name, where it is told and is not the common one."""
-    from graphpass.analysis.caches.parts import packed_caches, told_layout
+    from graphpass.analysis.caches.parts import packed_caches, packed_layout
     from graphpass.errors import UnsupportedError
     from graphpass.ir.layout import layout_of
 
@@ -90,7 +90,7 @@ def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
     found: dict[str, str] = {}
     for cache in inventory.of_kind("kv"):
         with contextlib.suppress(UnsupportedError):
-            found[cache.name] = str(told_layout(model, cache) if cache in packed else layout_of(cache))
+            found[cache.name] = str(packed_layout(model, cache) if cache in packed else layout_of(cache))
     return {name: layout for name, layout in found.items() if layout != "BHSD"}
 
 

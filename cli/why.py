@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from graphpass.ir.operators import LAYOUT
+
 from .console import Console, columns, pass_console, talk_options
 from .models import load_model
 from .paths import PATH
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from graphpass.reports.cache import Reader, Reasoning
 
 #: Operators that only lay out, convert or copy; a way is told without them.
-_QUIET = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Broadcast", "Transpose", "Dropout"})
+_QUIET = LAYOUT | {"Dropout"}
 
 #: How much of a way is told from each end.
 _ENDS = 6
@@ -91,4 +93,5 @@ def _readers(readers: Sequence[Reader]) -> list[str]:
     for reader in readers:
         lines.append(f"  {reader.node}, as {reader.role}")
         lines += [f"    through {step}" for step in reader.through]
+        lines += [f"    fuse-attention leaves it: {reader.miss}"] if reader.miss is not None else []
     return lines

@@ -258,7 +258,7 @@ CATALOG: dict[str, str] = {
         "out. Variables start without positions and grow, so make-stateful does not take it."
     ),
     "GP327": (
-        "An operator gives f16 or bf16 whatever its inputs are, so compute-in-f32 cannot make the rest of the model "
+        "An operator gives f16 or bf16 whatever its inputs are, so promote-to-f32 cannot make the rest of the model "
         "f32. Export the model in f32, or run a pipeline without this pass."
     ),
     "GP330": "The two models have no output in common that is not a cache, so there is nothing to compare.",
@@ -288,7 +288,7 @@ CATALOG: dict[str, str] = {
         "return them, or needs inputs for them that the decoder does not have. Name the decoder for the first step of "
         "the same export."
     ),
-    "GP346": "No branch of the model is decided by the input that take-branch was told of.",
+    "GP346": "No branch of the model is decided by the input that select-branch was told of.",
     "GP347": (
         "An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and "
         "features of a fixed size, can be made up."

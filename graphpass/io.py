@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from graphpass.dialects.openvino.frontend import lowering_hint, lowerings
+from graphpass.dialects.openvino.frontend import LOWERED, lowering_hint
 from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect, Dimension, Port
@@ -274,7 +274,7 @@ def _check_written(model: Model, folder: Path, file_name: str) -> None:
         written = _reopened(model.dialect, folder / file_name)
     except GraphpassError as error:
         reason = error.message.replace(str(folder), "").lstrip("/")
-        hint = lowering_hint((node.op for node in model.graph.nodes if lowerings([node.op])), ())
+        hint = lowering_hint(LOWERED.intersection(node.op for node in model.graph.nodes))
         raise WriteError("GP502", f"{file_name} was written, but does not read back: {reason}", hint) from error
     for kind, before, after in (("inputs", model.inputs, written.inputs), ("outputs", model.outputs, written.outputs)):
         if not _same(before, after):

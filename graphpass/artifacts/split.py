@@ -63,8 +63,8 @@ class Split:
 
         inventory = analyze_caches(model)
         if dialect == "onnx":
-            names = ["lower-group-query-attention"] if any(True for _ in model.graph.of_op(_BUILDER)) else []
-            return tuple(get_pass(name)() for name in names)
+            only: Any = {"only": ("group-query-attention",)}
+            return (get_pass("lower-operators")(**only),) if any(True for _ in model.graph.of_op(_BUILDER)) else ()
         usual = get_target("cpu").pipeline(model)
         end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
         names = ["expose-position-ids"] if inventory.kind != "linear" else []
@@ -72,7 +72,7 @@ class Split:
             tuple(get_pass(name)() for name in some)
             for some in (
                 ["make-stateless"] if inventory.stateful else [],
-                ["compute-all-experts", *names, "window-from-positions"],
+                ["densify-experts", *names, "window-from-positions"],
             )
         )
         return (*before, *usual[: end + 1], *behind)

@@ -56,8 +56,10 @@ class Node:
         inputs: What it reads; ``None`` for an omitted optional input.
         outputs: What it makes.
         attributes: Axes and flags in one form for both dialects: ``axis`` (Concat, Softmax, Gather), ``axes`` (Squeeze,
-            Unsqueeze), ``order`` (Transpose), ``transpose_a``/``transpose_b`` (MatMul), ``variable`` (ReadValue,
-            Assign), ``names`` (Parameter, if it has several). Axes count from 0 if the rank is known.
+            Unsqueeze, Slice), ``steps_port`` (Slice), ``order`` (Transpose), ``transpose_a``/``transpose_b`` (MatMul),
+            ``start``/``end`` (ShapeOf), ``upper`` (Trilu), ``causal`` (ScaledDotProductAttention), masks
+            (StridedSlice), ``variable`` (ReadValue, Assign), ``names`` (Parameter, if it has several), and all of
+            operators with states. Axes count from 0 if the rank is known.
         native: The `openvino.Node`, `onnx.NodeProto`, `onnx.ValueInfoProto` or `onnx.TensorProto`.
     """
 
@@ -74,6 +76,10 @@ class Node:
         value = self.inputs[port]
         assert value is not None
         return value
+
+    def input(self, port: int) -> Value | None:
+        """Return input ``port``; ``None`` if it is omitted."""
+        return self.inputs[port] if port < len(self.inputs) else None
 
     @property
     def called(self) -> str:
@@ -101,6 +107,8 @@ class Graph:
         """
         self.nodes = nodes
         self._read_constant = read_constant
+        #: What `graphpass.ir.constants` folded so far.
+        self.folds: dict[Value, Any] = {}
 
     @cached_property
     def _uses(self) -> dict[tuple[int, int], list[Use]]:

@@ -1,4 +1,7 @@
-"""Operators that hold a state inside: which input is the state of before, which output is the state of after."""
+"""Classes of operators by their meaning, and operators that hold a state inside.
+
+A matcher that passes more unions classes; a set of its own states a fact of one runtime's matcher.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,126 @@ from dataclasses import dataclass
 from graphpass.ir.cache import Axes, CacheKind, CacheRole
 from graphpass.ir.graph import Node, Value
 
-__all__ = ["INNER_CACHES", "STATE_OPERATORS", "InnerState", "inner_state"]
+__all__ = [
+    "ANDS",
+    "ARITHMETIC",
+    "CASTS",
+    "COMPARISONS",
+    "COPIES",
+    "ELEMENTWISE",
+    "EXTREMA",
+    "GATHERS",
+    "INNER_CACHES",
+    "KEEPS_ORDER",
+    "LAYOUT",
+    "LOGICAL",
+    "LOOP_ENTRIES",
+    "LOOP_EXITS",
+    "MOVES",
+    "NORMS",
+    "NOTS",
+    "NO_DATA",
+    "ORS",
+    "PICKS",
+    "POSITIONWISE",
+    "PRODUCTS",
+    "REDUCTIONS",
+    "RESHAPES",
+    "SCATTERS",
+    "SHAPE_READERS",
+    "SLICES",
+    "SOURCES",
+    "SPLITS",
+    "STATE_OPERATORS",
+    "UNARY",
+    "InnerState",
+    "inner_state",
+]
+
+#: Pass each element on in place, perhaps in another type; `graphpass.ir.values.is_value_preserving` asks for more.
+CASTS = frozenset({"Convert", "Identity"})
+
+#: Give all elements another shape, in their order.
+RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+
+#: Keep all elements in their order, in another shape or type.
+KEEPS_ORDER = CASTS | RESHAPES
+
+#: Keep all elements of the first input, in other places, shapes or types.
+MOVES = KEEPS_ORDER | {"Transpose"}
+
+#: Repeat all elements of the first input.
+COPIES = frozenset({"Broadcast", "Tile"})
+
+#: Lay out all elements of the first input; further inputs say how.
+LAYOUT = MOVES | COPIES
+
+SLICES = frozenset({"Slice", "StridedSlice"})
+SPLITS = frozenset({"Split", "VariadicSplit"})
+GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
+
+#: Take some elements of the first input; further inputs say which.
+PICKS = SLICES | SPLITS | GATHERS
+
+#: Write elements of another input into a copy of the first one.
+SCATTERS = frozenset({"ScatterElementsUpdate", "ScatterNDUpdate", "ScatterUpdate", "TensorScatter"})
+
+#: Read no elements but the shape of their input.
+SHAPE_READERS = frozenset({"ShapeOf", "Size"})
+
+#: Give nothing that is computed from elements of an activation.
+NO_DATA = SHAPE_READERS | {"Constant"}
+
+#: Bring what a step is given or what a variable holds.
+SOURCES = frozenset({"Parameter", "ReadValue"})
+
+#: Ports of loops in a graph of bodies, see `graphpass.ir.bodies`.
+LOOP_ENTRIES = frozenset({"Carried", "Sliced"})
+LOOP_EXITS = frozenset({"Final", "Stacked"})
+
+#: Multiply with weights if one of the first two inputs is a weight.
+PRODUCTS = frozenset({"Conv", "Convolution", "Gemm", "GroupConvolution", "MatMul", "MatMulNBits"})
+
+REDUCTIONS = frozenset(
+    {"ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"}
+)
+
+#: Normalize each position's vector by itself.
+NORMS = frozenset(
+    {"MVN", "RMS", "RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization"}
+    | {"SkipSimplifiedLayerNormalization", "SkipLayerNormalization"}
+)
+
+ARITHMETIC = frozenset({"Add", "Divide", "Multiply", "Subtract"})
+EXTREMA = frozenset({"Max", "Maximum", "Min", "Minimum"})
+
+#: Compute each element from one of the first input.
+UNARY = frozenset(
+    {"Abs", "Ceiling", "Clamp", "Clip", "Cos", "Dropout", "Elu", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "HSwish"}
+    | {"HardSwish", "IsInf", "IsNaN", "Log", "Mish", "Negative", "QuickGelu", "Reciprocal", "Relu", "Round", "Sigmoid"}
+    | {"Sign", "Sin", "SoftPlus", "Softplus", "Sqrt", "Swish", "Tanh"}
+)
+
+#: Order two numbers: which operand is the lesser one, and whether they may be equal. ONNX spells two of them its way.
+COMPARISONS = {
+    "Less": (0, 0),
+    "LessEqual": (0, 1),
+    "LessOrEqual": (0, 1),
+    "Greater": (1, 0),
+    "GreaterEqual": (1, 1),
+    "GreaterOrEqual": (1, 1),
+}
+
+ANDS = frozenset({"BitwiseAnd", "LogicalAnd"})
+ORS = frozenset({"BitwiseOr", "LogicalOr"})
+NOTS = frozenset({"BitwiseNot", "LogicalNot"})
+LOGICAL = ANDS | ORS | NOTS | {"BitwiseXor", "LogicalXor"}
+
+#: Pass hidden states on from one product with weights to the next.
+POSITIONWISE = ARITHMETIC | EXTREMA | UNARY | CASTS | NORMS | {"Power", "Select"}
+
+#: Compute each element, or each position's vector, by itself; operands may be broadcast.
+ELEMENTWISE = POSITIONWISE | COMPARISONS.keys() | LOGICAL | {"Equal", "FloorMod", "Mod", "NotEqual"}
 
 _KV = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
@@ -22,12 +144,12 @@ class InnerState:
     """One state of an operator.
 
     Attributes:
-        past: Which input holds it before.
-        present: Which output holds it after.
-        kind: What kind of cache it is.
-        role: What for; ``unknown`` where keys and values are in one tensor.
-        axes: Where its axes stand.
-        update: What the operator does to it, in words.
+        past: Input that holds it before.
+        present: Output that holds it after.
+        kind: Kind of the cache.
+        role: Its role; ``unknown`` if keys and values are in one tensor.
+        axes: Places of its axes.
+        update: The change, in words.
     """
 
     past: int
@@ -86,7 +208,7 @@ INNER_CACHES: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def inner_state(node: Node, past: Value | None = None, present: Value | None = None) -> InnerState | None:
-    """The state of ``node`` that it reads as ``past`` and gives back as ``present``; either may be left open."""
+    """Return the state of ``node`` that it reads as ``past`` and outputs as ``present``; either may be left open."""
     for state in STATE_OPERATORS.get(node.op, ()):
         reads = state.past < len(node.inputs) and node.inputs[state.past] == past
         gives = state.present < len(node.outputs) and node.outputs[state.present] == present

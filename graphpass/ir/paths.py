@@ -1,8 +1,10 @@
-"""The shortest way from one operator to another by data alone."""
+"""Find the shortest way from one operator to another by data alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from graphpass.ir.operators import NO_DATA
 
 if TYPE_CHECKING:
     import networkx
@@ -12,12 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["shortest_way"]
 
-#: Operators whose results are sizes or weights, so that no data of a cache passes through them.
-_NO_WAY = frozenset({"Constant", "ShapeOf"})
-
 
 def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
-    """The operators from ``start`` to ``end``, both included; none where no data of ``start`` reaches ``end``."""
+    """Return the operators from ``start`` to ``end``, included; none if no data of ``start`` reaches ``end``."""
     import networkx
 
     ways = model.analysis(_ways)
@@ -28,9 +27,9 @@ def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
 
 def _ways(model: Model) -> networkx.DiGraph:
     ways = model.graph.edges.copy()
-    # With no iteration a loop gives what it was given, but what is worth to be seen are its iterations.
+    # With no iteration a loop gives what it was given, but its iterations are what matters.
     for node in model.graph.of_op("Final"):
         result, *start = (value.node for value in node.inputs if value is not None)
         ways.remove_edges_from((index, node.index) for index in start if index != result)
-    ways.remove_nodes_from(node.index for node in model.graph.nodes if node.op in _NO_WAY)
+    ways.remove_nodes_from(node.index for node in model.graph.nodes if node.op in NO_DATA)
     return ways

@@ -1,4 +1,4 @@
-"""How many positions a model can have room for."""
+"""Check numbers of positions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphpass.errors import UsageError
 
 __all__ = ["check_positions"]
 
-#: What runtimes count in: lengths are i32 in some of their operators (GroupQueryAttention's total_sequence_length).
+#: Runtimes count so far: lengths are i32 in some of their operators (GroupQueryAttention's total_sequence_length).
 _MOST = 2**31 - 1
 
 
@@ -14,8 +14,8 @@ def check_positions(what: str, count: int) -> None:
     """Check a number of positions that a caller asks for.
 
     Args:
-        what: What is to have room for them.
-        count: How many.
+        what: Holder of the positions, as the message names it.
+        count: Number of positions.
 
     Raises:
         UsageError: GP266, there cannot be so many.

@@ -198,6 +198,10 @@ class Writer:
         """Make an operator with ``count`` outputs."""
         return self._rewriter.make(kind, inputs, self._name(label or kind), count, given)
 
+    def clone(self, node: Node, *inputs: Operand) -> Handle:
+        """Make a copy of ``node``, which has one output, with these inputs."""
+        return self._rewriter.clone(node, dict(enumerate(inputs)), self._name(node.op))
+
     def constant(self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant") -> Handle:
         """Make a constant: i64 of whole numbers, else of the array's type."""
         kind = "i64" if isinstance(values, int | list | tuple | range) else ""

@@ -1,95 +1,76 @@
-"""Small questions about values that several analyses ask."""
+"""Classify values and their types."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.ir.graph import Graph, Node, Value
-
-if TYPE_CHECKING:
-    import numpy
+from graphpass.ir.operators import CASTS, MOVES
 
 __all__ = [
     "INTEGERS",
-    "KEEPS_ORDER",
+    "MASKED",
+    "MASKED_BELOW",
     "REALS",
-    "SAME_ELEMENTS",
-    "held_constant",
-    "is_computed",
+    "fixed_size",
+    "is_activation",
     "is_scalar",
+    "is_value_preserving",
     "is_wider",
-    "keeps_elements",
-    "one_number",
 ]
 
-#: Operators that pass a tensor's elements on unchanged in place and order.
-SAME_ELEMENTS = frozenset({"Convert", "Identity"})
-
-#: Operators that keep a tensor's elements and their order, in another shape or type.
-KEEPS_ORDER = SAME_ELEMENTS | {"Reshape", "Squeeze", "Unsqueeze"}
-
-#: Types of whole numbers that are held in bytes of their own.
-INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+#: Types of whole numbers.
+INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
 
 #: Types of other numbers.
 REALS = frozenset({"bf16", "f16", "f32", "f64"})
 
+#: Masked scores: the lowest number of f16. It is finite in f16, bf16 and f32, so that rows that are masked whole stay
+#: free of NaN at any inference precision, and exp of it is 0. Optimum's exports use the same.
+MASKED = -65504.0
 
-#: How many bits of a number these types keep; one that keeps more holds all values of one that keeps less.
+#: Below this a score counts as masked: its ``exp`` is 0 beside any other score.
+MASKED_BELOW = -1e3
+
+#: Bits that numbers of these types keep; a type of more bits holds all values of one with fewer.
 _WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 
 def is_wider(element_type: str, other: str) -> bool:
-    """Whether ``element_type`` is one of numbers of more bits than those of ``other``."""
+    """Return whether numbers of ``element_type`` keep more bits than those of ``other``."""
     return _WIDTHS.get(element_type, 0) > _WIDTHS.get(other, 64)
 
 
 def is_scalar(value: Value) -> bool:
-    """Whether all dimensions of ``value`` are 1, so that it scales a tensor as a whole."""
+    """Return whether all dimensions of ``value`` are 1, so that it scales a tensor as a whole."""
     return value.shape is not None and all(dimension == 1 for dimension in value.shape)
 
 
-def is_computed(graph: Graph, value: Value | None) -> bool:
-    """Whether ``value`` is no weight: a constant, as it stands, converted, dequantized, laid out or cut by a loop."""
-    pending = [value]
-    while pending:
-        current = pending.pop()
-        if current is None:
-            continue
-        node = graph.producer(current)
+def fixed_size(value: Value | None, axis: int) -> int | None:
+    """Return the size of ``value`` along ``axis``; ``None`` if it is not fixed, or there is no such axis."""
+    shape = value.shape if value is not None else None
+    size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    return size if isinstance(size, int) else None
+
+
+def is_activation(graph: Graph, value: Value | None) -> bool:
+    """Return whether ``value`` is no weight: a constant, as it stands, dequantized, laid out or sliced by a loop."""
+
+    def sources(node: Node) -> tuple[Value | None, ...]:
         if node.op in {"Multiply", "Subtract"}:
-            pending += node.inputs
-        elif node.op in SAME_ELEMENTS | {"Transpose", "Reshape", "DequantizeLinear", "Sliced"}:
-            pending.append(node.inputs[0])
-        elif node.op != "Constant":
-            return True
-    return False
+            return node.inputs
+        return node.inputs[:1] if node.op in _WEIGHT_FORMS else ()
+
+    return any(
+        node.op not in _WEIGHT_FORMS | {"Multiply", "Subtract", "Constant"} for node in graph.backward([value], sources)
+    )
 
 
-def keeps_elements(node: Node) -> bool:
-    """Whether ``node`` passes its elements on; a Convert does not where an integer or boolean is involved."""
-    if node.op != "Convert":
-        return node.op == "Identity"
-    source = node.inputs[0]
-    return source is not None and {source.element_type, node.outputs[0].element_type} <= REALS | {"dynamic"}
+#: Lie between a weight as it is stored and its product.
+_WEIGHT_FORMS = MOVES | {"DequantizeLinear", "Sliced"}
 
 
-def held_constant(graph: Graph, value: Value | None) -> numpy.ndarray | None:
-    """The constant whose elements ``value`` holds, converted or copied."""
-    while value is not None:
-        node = graph.producer(value)
-        if not keeps_elements(node) and node.op not in {"Broadcast", "Reshape", "Unsqueeze"}:
-            return graph.constant(value)
-        value = node.inputs[0]
-    return None
-
-
-def one_number(graph: Graph, value: Value | None) -> float | None:
-    """The value of a constant with one element, which may be stored in a narrower type, as exports in f16 do."""
-    while value is not None and graph.producer(value).op == "Convert":
-        source = graph.producer(value).inputs[0]
-        if source is None or not is_wider(value.element_type, source.element_type):
-            break
-        value = source
-    constant = graph.constant(value)
-    return float(constant.item()) if constant is not None and constant.size == 1 else None
+def is_value_preserving(node: Node) -> bool:
+    """Return whether ``node`` passes its elements on; a Convert from or to integers or booleans does not."""
+    if node.op not in CASTS or node.inputs[0] is None:
+        return False
+    types = {node.inputs[0].element_type, node.outputs[0].element_type}
+    return node.op == "Identity" or types <= REALS | {"dynamic"}

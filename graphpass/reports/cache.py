@@ -1,21 +1,39 @@
-"""All that is known of one cache."""
+"""Report all that is known of one cache."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.reads import attention_reads
+from graphpass.analysis.caches.classify import RULES, Case
 from graphpass.analysis.caches.pairs import Pair, find_pairs
 from graphpass.errors import UsageError
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
+from graphpass.ir.operators import SOURCES
 from graphpass.ir.paths import shortest_way
-from graphpass.reports.attempts import Attempt, attempts_at
+from graphpass.ir.pattern import Miss
 
-__all__ = ["Reader", "Reasoning", "find_cache", "reason_about"]
+__all__ = ["Attempt", "Reader", "Reasoning", "find_cache", "reason_about"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rule that was tried.
+
+    Attributes:
+        rule: Its claim.
+        holds: Whether it applies.
+        fact: The fact that decides: for a rule that does not hold, the first one that it missed.
+    """
+
+    rule: str
+    holds: bool
+    fact: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +43,24 @@ class Reader:
     Attributes:
         node: Its operator and name.
         role: What it reads the cache as.
-        through: What lies between, operator and name, from the cache to attention.
+        through: Operators and names on the way from the cache to attention.
+        miss: Why `fuse-attention` leaves it; ``None`` if it does not.
     """
 
     node: str
     role: str
     through: tuple[str, ...] = ()
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Why a cache is called what it is called.
+    """Reasons for the kind and role of a cache.
 
     Attributes:
         cache: The cache, with its evidence.
-        attempts: The rules that were tried, in order; the last one holds where any does.
-        path: The nodes from the past to what is written back, both included; only the past where nothing is.
+        attempts: The rules that were tried, in order; the last one holds if any does.
+        path: The nodes from the past to what is written back, both included; only the past if nothing is.
         readers: The attention that reads it.
     """
 
@@ -51,7 +71,7 @@ class Reasoning:
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
-    """The cache that ``name`` means: its own name, that of its past or present, or a beginning that only it has.
+    """Return the cache called ``name``: its own, that of its past or present, or a beginning that only it has.
 
     Raises:
         UsageError: GP217, there is none.
@@ -75,16 +95,16 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
 
 
 def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
-    """Everything that led to what ``inventory`` says of ``cache``.
+    """Return everything that led to the classification of ``cache``.
 
     Args:
         model: The model that ``inventory`` is of.
-        inventory: What `graphpass.analyze_caches` says of it.
+        inventory: Its inventory.
         cache: One of its caches.
     """
     whole = inlined(model)
     graph = whole.graph
-    past = next(node for node in graph.of_op("Parameter", "ReadValue") if node.name == cache.read)
+    past = next(node for node in graph.of_op(*SOURCES) if node.name == cache.read)
     reads = whole.analysis(attention_reads).get(past.index, ())
     pair = next(
         (pair for pair in whole.analysis(find_pairs) if pair.read == past), Pair(past.outputs[0], None, past, None)
@@ -94,6 +114,7 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             read.attention.node.called,
             read.role,
             tuple(dict.fromkeys(via.node.called for via in reversed(read.vias))),
+            read.attention.miss,
         )
         for read in reads
     ]
@@ -104,4 +125,17 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
-    return Reasoning(cache, attempts_at(whole, cache, pair, reads), path, tuple(readers))
+    return Reasoning(cache, tuple(_attempts(Case(whole, pair, reads))), path, tuple(readers))
+
+
+def _attempts(case: Case) -> Iterator[Attempt]:
+    """Try the rules, up to the first that applies."""
+    for rule in RULES:
+        found = rule.judge(case)
+        if isinstance(found, str):
+            yield Attempt(rule.claim, False, found)
+            continue
+        # An unknown cache that is known to grow is a claim, too; any other misses what its evidence ends with.
+        holds = found.cache.kind != "unknown" or found.cache.axes.sequence is not None
+        yield Attempt(rule.claim, holds, found.cache.evidence[0 if holds else -1])
+        return

@@ -6,6 +6,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from graphpass.ir.operators import CASTS
 from graphpass.reports.attention import AttentionGroup, attention_in_words, form_in_words, group_attention
 from graphpass.reports.frame import framed
 from graphpass.reports.layers import LayerGroup, group_layers, ranges
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from graphpass.reports.flow import Flow, Stop
 
 __all__ = ["render", "write"]
-
-#: Operators that say nothing of how a cache works.
-_QUIET = frozenset({"Convert", "Identity"})
 
 
 def render(model: Model, inventory: Inventory, title: str) -> str:
@@ -107,10 +105,10 @@ def _lane(cache: Cache, flow: Flow, number: int) -> str:
     past, *middle = flow.update
     back = middle.pop() if cache.write is not None else None
     boxes = [_end(past, cache, "past")]
-    boxes += [_box(stop) for stop in middle if stop.op not in _QUIET]
+    boxes += [_box(stop) for stop in middle if stop.op not in CASTS]
     if back is not None:
         boxes.append(_end(back, cache, "present"))
-    reading = [stop for stop in flow.reading if stop.op not in _QUIET]
+    reading = [stop for stop in flow.reading if stop.op not in CASTS]
     way = _arrows(boxes)
     if back is not None:
         way += '<span class=again title="the next step starts with it">&#8635;</span>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from graphpass.dialects.openvino.frontend import lowerings
+from graphpass.dialects.openvino.frontend import LOWERED
 from graphpass.engine.conditions import ONNX, OPENVINO, STATEFUL
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError, UsageError
@@ -89,10 +89,10 @@ class _StatefulIR(Target):
         unpacking = ["unpack-kv"] if packed_caches(inventory) else []
         unpacking += ["unpack-linear"] if flat_caches(model, inventory) else []
         before = [*_experts(model), *self.beforehand, *unpacking]
-        names = [*_to_openvino(model), "compute-in-f32", *before, "fuse-attention"]
+        names = [*_to_openvino(model), "promote-to-f32", *before, "fuse-attention"]
         if find_stepping(model, inventory).masks_new_tokens:
             names.append("cover-past")
-        from_mask = "lower-group-query-attention" in names
+        from_mask = model.dialect == "onnx" and any(True for _ in model.graph.of_op("GroupQueryAttention"))
         fed = any(port.name == "position_ids" for port in model.inputs)
         # Where padding leaks into linear states even the positions of padding are results, unless they are counted from
         # the mask or fed already; and the runtimes of encoder-decoder models feed no positions.
@@ -124,7 +124,7 @@ class _StatefulIR(Target):
 
         if not self.seq2seq:
             return super().encoder_pipeline(model)
-        names = [*_to_openvino(model), "compute-in-f32", "fuse-attention"]
+        names = [*_to_openvino(model), "promote-to-f32", "fuse-attention"]
         names += ["share-dimensions", "drop-identities", "drop-needless-broadcasts"]
         return tuple(get_pass(name)() for name in names)
 
@@ -205,9 +205,9 @@ class NPU(_StatefulIR):
         "NPUW takes no inputs that move slots of caches",
         f"leave out cache=reorder; {GO_BACK}",
     )
-    beforehand: ClassVar[tuple[str, ...]] = ("mask-padding", "compute-all-experts")
+    beforehand: ClassVar[tuple[str, ...]] = ("mask-padding", "densify-experts")
     afterwards: ClassVar[tuple[str, ...]] = (
-        "measure-keys",
+        "read-length-from-keys",
         "lower-boolean-masks",
         "insert-position-ids",
         "rename-variables",
@@ -287,10 +287,11 @@ def _to_openvino(model: Model) -> list[str]:
     """The passes that lead ``model`` to IR."""
     if model.dialect == "openvino":
         return []
-    branch = ["take-branch"] if any(port.name == _SWITCH for port in model.inputs) else []
-    return [*branch, *lowerings(node.op for node in model.graph.nodes), "to-openvino"]
+    branch = ["select-branch"] if any(port.name == _SWITCH for port in model.inputs) else []
+    lower = ["lower-operators"] if any(True for _ in model.graph.of_op(*LOWERED)) else []
+    return [*branch, *lower, "to-openvino"]
 
 
 def _experts(model: Model) -> list[str]:
     """The pass that joins experts, where something chooses them."""
-    return ["join-experts"] if any(True for _ in model.graph.of_op("TopK")) else []
+    return ["batch-experts"] if any(True for _ in model.graph.of_op("TopK")) else []

@@ -11,7 +11,7 @@ from graphpass.targets.finding import Finding, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from graphpass.analysis.attention.find import Attention
+    from graphpass.analysis.attention.types import Attention
     from graphpass.ir.cache import AttentionBlock, Inventory
     from graphpass.ir.graph import Graph
     from graphpass.ir.model import Model
@@ -40,7 +40,7 @@ def require_fused(attention: Attention) -> None:
     """
     op = attention.node.op
     if op == "Softmax":
-        cure = attention.reason or "run fuse-attention"
+        cure = attention.miss or "run fuse-attention"
         raise PatternBreakError(attention.node, f"it is decomposed around a Softmax: {cure}")
     if op != "ScaledDotProductAttention":
         raise PatternBreakError(attention.node, f"{op} is not looked for")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.sinks import sink_of, subtracts_row_maximum
-from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.masks.window import read_mask
@@ -17,7 +17,8 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
-from graphpass.ir.values import keeps_elements
+from graphpass.ir.pattern import MissError
+from graphpass.ir.values import is_value_preserving
 from graphpass.passes.masks.window_from_positions import compares_positions
 
 if TYPE_CHECKING:
@@ -143,8 +144,8 @@ def _place(graph: Graph, block: AttentionBlock, attention: Attention | None) -> 
     try:
         if obstacle is None and attention is not None:
             return _Place(attention, None if attention.is_fused else _scores(graph, attention))
-    except NoMatchError as miss:
-        obstacle = str(miss)
+    except MissError as error:
+        obstacle = str(error.miss)
     hint = "run window-from-positions before it, on OpenVINO IR" if block.window is not None else None
     raise UnsupportedError("GP363", f"attention {block.node} cannot take a tree: {obstacle}", hint)
 
@@ -179,7 +180,7 @@ def _scores(graph: Graph, attention: Attention) -> Value:
     value = node.inputs[0]
     assert value is not None
     if node.attributes["axis"] not in {-1, (value.rank or 0) - 1}:
-        raise NoMatchError("its Softmax is not over the last axis")
+        raise MissError(node, "its Softmax is not over the last axis")
     while True:
         before = graph.producer(value)
         source = before.inputs[0] if before.inputs else None
@@ -190,11 +191,11 @@ def _scores(graph: Graph, attention: Attention) -> Value:
         elif value.rank == 4:
             return value
         else:
-            raise NoMatchError(f"its scores have {value.rank} axes, not 4")
+            raise MissError(node, f"its scores have {value.rank} axes, not 4")
 
 
 def _passes_on(graph: Graph, node: Node) -> bool:
-    return keeps_elements(node) or subtracts_row_maximum(graph, node)
+    return is_value_preserving(node) or subtracts_row_maximum(graph, node)
 
 
 class _Tree:

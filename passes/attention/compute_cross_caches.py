@@ -15,7 +15,7 @@ from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import PreconditionError
 from graphpass.io import load
 from graphpass.ir.types import Dialect
-from graphpass.passes.convert.take_branch import TakeBranch
+from graphpass.passes.convert.select_branch import SelectBranch
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _in_openvino(path: Path) -> OpenVINOModel:
     model = load(path)
     passes: list[Pass[Any]] = [ToOpenVINO()] if model.dialect == "onnx" else []
     if any(port.name == _SWITCH for port in model.inputs):
-        passes.insert(0, TakeBranch(_SWITCH, value=False))
+        passes.insert(0, SelectBranch(_SWITCH, value=False))
     model = PassManager(passes).run(model).model
     assert isinstance(model, OpenVINOModel)
     return model

@@ -20,9 +20,10 @@ from graphpass.analysis.shapes.linear_size import Size
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, integers, named, output_of, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.ports import MASKED, MASKED_BELOW
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.operators import RESHAPES
 from graphpass.ir.types import Dialect
-from graphpass.ir.values import keeps_elements, one_number
+from graphpass.ir.values import MASKED, MASKED_BELOW, is_value_preserving
 
 if TYPE_CHECKING:
     import numpy
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ExposeAlibi"]
 
 #: Operators that keep elements in order, so that heads stay in front of positions.
-_LAYOUT = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node 
         node, cut = graph.producer(node.inputs[0]), node
     if node.op != "Select" or node.inputs[0] is None or node.inputs[2] is None:
         return term, []
-    number = one_number(graph, node.inputs[1])
+    number = fold_scalar(graph, node.inputs[1])
     if number is None or number > MASKED_BELOW or node.inputs[0].rank != term.rank:
         return term, []
     return node.inputs[2], [(node.inputs[0], cut)]
@@ -154,9 +154,9 @@ def _unshifted(graph: Graph, term: Value) -> Value:
     """What ``term`` copies to all rows, without a number that is added everywhere, which no Softmax sees."""
     while (node := graph.producer(term)).op in {"Add", "Broadcast"}:
         first, second = node.inputs[:2]
-        if node.op == "Add" and first is not None and one_number(graph, first) is not None:
+        if node.op == "Add" and first is not None and fold_scalar(graph, first) is not None:
             first, second = second, first
-        is_same = len(node.inputs) == 2 if node.op == "Broadcast" else one_number(graph, second) is not None
+        is_same = len(node.inputs) == 2 if node.op == "Broadcast" else fold_scalar(graph, second) is not None
         if first is None or not is_same:
             break
         term = first
@@ -168,7 +168,7 @@ def _part_of_rows(graph: Graph, term: Value) -> tuple[Value, Node | None]:
     node = graph.producer(term)
     if node.op != "Slice" or len(node.inputs) != 5 or node.inputs[0] is None or node.inputs[0].rank is None:
         return term, None
-    step, axis = (one_number(graph, node.inputs[port]) for port in (3, 4))
+    step, axis = (fold_scalar(graph, node.inputs[port]) for port in (3, 4))
     is_last = axis in {-1, node.inputs[0].rank - 1}
     return (node.inputs[0], node) if step == 1 and is_last else (term, None)
 
@@ -183,11 +183,11 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
         if operands is not None:
             return operands[0].astype("float64") * factor, operands[1]
         if node.op in {"Multiply", "Divide"}:
-            number = one_number(graph, node.inputs[1])
+            number = fold_scalar(graph, node.inputs[1])
             if number is None or (node.op == "Divide" and number == 0):
                 return None
             factor *= number if node.op == "Multiply" else 1 / number
-        elif node.op not in _LAYOUT and not keeps_elements(node):
+        elif node.op not in RESHAPES and not is_value_preserving(node):
             return None
         value = node.inputs[0]
     return None
@@ -242,7 +242,7 @@ def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Lengths) -> bool:
 
 def _end(graph: Graph, part: Node) -> int | None:
     """Where ``part`` ends, if that is constant; exporters name the highest number for the end of what there is."""
-    end, data = one_number(graph, part.inputs[2]), part.inputs[0]
+    end, data = fold_scalar(graph, part.inputs[2]), part.inputs[0]
     size = data.shape[-1] if data is not None and data.shape is not None else None
     return min(int(end), size) if end is not None and isinstance(size, int) else None
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.pairs import same_tensor
+from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT, SLICES
 from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
-from graphpass.ir.values import one_number
 
 if TYPE_CHECKING:
     import openvino
@@ -24,13 +25,10 @@ __all__ = ["ExposePositionIds"]
 _POSITIONS = "position_ids"
 
 #: Operators through which a length stays a length.
-_KEEPS_LENGTH = frozenset({"Convert", "Gather", "Reshape", "Slice", "Squeeze", "StridedSlice", "Unsqueeze"})
+_KEEPS_LENGTH = KEEPS_ORDER | SLICES | {"Gather"}
 
 #: Operators between positions and the angles of a rotary embedding.
-_TOWARDS_ANGLES = frozenset(
-    {"Add", "Broadcast", "Concat", "Convert", "Einsum", "Gather", "MatMul", "Multiply", "Reshape", "ScatterNDUpdate"}
-    | {"Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
+_TOWARDS_ANGLES = LAYOUT | SLICES | {"Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def _counted_rows(model: Model) -> list[Value]:
     for node in graph.of_op("Range"):
         if _is_past_length(graph, node.inputs[0], pasts):
             found += _rows(graph, node.outputs[0])
-        elif one_number(graph, node.inputs[0]) == 0:
+        elif fold_scalar(graph, node.inputs[0]) == 0:
             found += _moved_rows(graph, node.outputs[0], pasts)
     return found
 
@@ -115,10 +113,8 @@ def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> li
 
 def _last_columns(graph: Graph, counted: Node) -> list[Value]:
     """Where the columns of the new tokens are cut out of a running sum, less 1, of the attention mask."""
-    source = counted.inputs[0]
-    while source is not None and graph.producer(source).op == "Convert":
-        source = graph.producer(source).inputs[0]
-    if source is None or graph.producer(source).op != "Parameter" or source.rank != 2:
+    source = graph.look_through(counted.source(), CASTS)
+    if graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
     found: list[Value] = []
     pending = [(counted.outputs[0], 0.0)]
@@ -126,7 +122,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
         value, offset = pending.pop()
         for use in graph.uses(value):
             node = use.node
-            number = one_number(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
+            number = fold_scalar(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
             if node.op == "Convert" or (node.op == "Maximum" and number == 0):
                 pending.append((node.outputs[0], offset))
             elif node.op in {"Add", "Subtract"} and number is not None:
@@ -138,8 +134,8 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 
 def _ends_last(graph: Graph, node: Node) -> bool:
     """Whether a Slice keeps columns up to the last one."""
-    stop, axis = one_number(graph, node.inputs[2]), one_number(graph, node.inputs[4]) if len(node.inputs) > 4 else None
-    return stop is not None and stop >= NO_END and axis in {1, -1}
+    cuts = fold_cuts(graph, node)
+    return [cut.axis for cut in cuts] == [1] and cuts[0].stop is not None and cuts[0].stop >= NO_END
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:
@@ -150,18 +146,11 @@ def _pasts(model: Model) -> set[tuple[int, int]]:
 
 def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
     """Whether ``value`` is a dimension of what a cache starts with."""
-    while value is not None:
-        node = graph.producer(value)
-        if node.op == "ShapeOf":
-            source = node.inputs[0]
-            if source is None:
-                return False
-            origin = same_tensor(graph, source)
-            return (origin.node, origin.port) in pasts
-        if node.op not in _KEEPS_LENGTH:
-            return False
-        value = node.inputs[0]
-    return False
+    shape = graph.producer(graph.look_through(value, _KEEPS_LENGTH)) if value is not None else None
+    if shape is None or shape.op != "ShapeOf":
+        return False
+    origin = look_through_moves(graph, shape.source())
+    return (origin.node, origin.port) in pasts
 
 
 def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
@@ -226,22 +215,19 @@ def _makes_row(node: Node) -> bool:
 
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:
-    pending, seen = [use], set()
-    while pending:
-        current = pending.pop()
-        node = current.node
-        if node.op in {"Cos", "Sin"} or (
-            node.op == "Gather" and current.port == 1 and _is_table(graph, node.inputs[0])
-        ):
-            return True
-        if node.op in _TOWARDS_ANGLES and node.index not in seen:
-            seen.add(node.index)
-            pending += [following for output in node.outputs for following in graph.uses(output)]
-    return False
+    onward = [use, *graph.forward(_outputs_towards_angles(use), _outputs_towards_angles)]
+    return any(
+        one.node.op in {"Cos", "Sin"}
+        or (one.node.op == "Gather" and one.port == 1 and _is_table(graph, one.node.inputs[0]))
+        for one in onward
+    )
+
+
+def _outputs_towards_angles(use: Use) -> tuple[Value, ...]:
+    return use.node.outputs if use.node.op in _TOWARDS_ANGLES else ()
 
 
 def _is_table(graph: Graph, value: Value | None) -> bool:
     """Whether ``value`` is a learned table: a matrix of constants, as it stands or converted."""
-    while value is not None and graph.producer(value).op == "Convert":
-        value = graph.producer(value).inputs[0]
-    return value is not None and value.rank == 2 and graph.producer(value).op == "Constant"
+    table = graph.look_through(value, CASTS) if value is not None else None
+    return table is not None and table.rank == 2 and graph.producer(table).op == "Constant"

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from graphpass.analysis.attention.find import Attention, Mask, Scale, find_attention
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.types import Attention, Mask, Scale
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import fold, integers, named, output_of, scalar
+from graphpass.dialects.openvino.rewrite import integers, named, output_of, scalar
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.bodies import inlined
+from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.ports import MASKED
+from graphpass.ir.pattern import Miss
 from graphpass.ir.types import Dialect
-from graphpass.ir.values import REALS, is_wider
+from graphpass.ir.values import MASKED, REALS, is_wider
 
 if TYPE_CHECKING:
     import openvino
@@ -63,13 +65,12 @@ class FuseAttention(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> PassResult:
         """See `Pass.run`."""
         blocks = [block for block in model.analysis(find_attention) if not block.is_fused]
-        reasons = [block.reason or _obstacle(block) for block in blocks]
-        pairs = list(zip(blocks, reasons, strict=True))
-        notes = tuple(f"attention at {block.node.name} stays as it is: {reason}" for block, reason in pairs if reason)
+        pairs = [(block, block.miss or _obstacle(block)) for block in blocks]
+        notes = tuple(f"attention at {block.node.name} stays as it is: {miss}" for block, miss in pairs if miss)
         notes += tuple(
             f"attention at {name} stays as it is: it is in the body of a loop or branch" for name in _inside(model)
         )
-        fused = [block for block, reason in pairs if not reason]
+        fused = [block for block, miss in pairs if not miss]
         if not fused:
             return Unchanged(notes)
         masks = _Masks(model.graph)
@@ -91,17 +92,17 @@ def _inside(model: OpenVINOModel) -> list[str]:
     return [block.node.name for block in blocks if not block.is_fused and block.node.native.get_name() not in outside]
 
 
-def _obstacle(block: Attention) -> str | None:
-    """Why ScaledDotProductAttention cannot take the operands."""
+def _obstacle(block: Attention) -> Miss | None:
+    """Return why ScaledDotProductAttention cannot take the operands."""
     assert block.query is not None
     types = {operand.element_type for operand in (block.key, block.value) if operand is not None}
     if len(types) > 1 or not (block.query.element_type in types or is_wider(block.query.element_type, max(types))):
         types.add(block.query.element_type)
-        return f"its operands are of different types: {', '.join(sorted(types))}"
+        return Miss(block.node, f"its operands are of different types: {', '.join(sorted(types))}")
     if not types <= REALS:
-        return f"its operands are of type {types.pop()}"
+        return Miss(block.node, f"its operands are of type {types.pop()}")
     if block.sink is not None and _heads(block) is None:
-        return f"an attention sink, {block.sink.name}, for a number of heads that is not known"
+        return Miss(block.node, f"an attention sink, {block.sink.name}, for a number of heads that is not known")
     return None
 
 
@@ -257,11 +258,11 @@ def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, lis
     """The product of those factors that are constants or made of known dimensions, and the other factors."""
     known, computed = 1.0, []
     for factor in factors:
-        value = fold(output_of(graph, factor.value))
-        if value is None or (factor.divides and not value.any()):
+        value = fold_scalar(graph, factor.value)
+        if value is None or (factor.divides and not value):
             computed.append(factor)
         else:
-            known = known / float(value.item()) if factor.divides else known * float(value.item())
+            known = known / value if factor.divides else known * value
     return known, computed
 
 

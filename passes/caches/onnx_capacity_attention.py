@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.match import read_scores
 from graphpass.analysis.attention.operands import attention_operands
-from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.rewrite import node_name
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
-from graphpass.ir.values import held_constant
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.pattern import Miss
 from graphpass.passes.caches.onnx_capacity import refusal
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class CapacityAttention:
             old.output[0] = f"{output}/decomposed"
             used = self._rewrite.for_each_row(self._rewrite.total, query.name)
             writer.op("Attention", *operands, used, output=output, scale=scale, label="attention")
-            scores = read_scores(self._rewrite.model.graph, attention.node).product
-            assert scores is not None
-            self._fused |= {scores.outputs[0].name, old.output[0]}
+            scores = read_scores(self._rewrite.model.graph, attention.node)
+            assert not isinstance(scores, Miss)
+            self._fused |= {scores.product.outputs[0].name, old.output[0]}
 
     def attend(self, cache: Cache) -> None:
         """Let attention read all slots, and all else see only the positions that there are.
@@ -133,10 +134,10 @@ def _scale(graph: Graph, attention: Attention) -> float | None:
     """What the products of ``attention`` are multiplied with behind its query and key; ``None`` where no constant."""
     product = 1.0
     for scale in attention.scales:
-        factor = held_constant(graph, scale.value)
+        factor = fold_scalar(graph, scale.value)
         if factor is None:
             return None
-        product *= 1 / float(factor.item()) if scale.divides else float(factor.item())
+        product *= 1 / factor if scale.divides else factor
     return product
 
 
@@ -144,7 +145,7 @@ def _is_plain(attention: Attention) -> bool:
     """Whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
     query, masks = attention.query, attention.masks
     return (
-        attention.reason is None
+        attention.miss is None
         and not attention.is_fused
         and attention.sink is None
         and query is not None
@@ -174,12 +175,10 @@ def _score_products(model: OnnxModel) -> set[str]:
     for attention in model.analysis(find_attention):
         if attention.is_fused:
             continue
-        try:
-            product = read_scores(graph, attention.node).product
-        except NoMatchError as miss:
+        scores = read_scores(graph, attention.node)
+        if isinstance(scores, Miss):
             raise UnsupportedError(
-                "GP391", f"attention {attention.node.name} cannot read a cache of fixed capacity: {miss}"
-            ) from miss
-        assert product is not None
-        found.add(product.outputs[0].name)
+                "GP391", f"attention {attention.node.name} cannot read a cache of fixed capacity: {scores}"
+            )
+        found.add(scores.product.outputs[0].name)
     return found

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers, size_of
+from graphpass.analysis.caches.parts import carriers
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import finish, name_of_both, resized_start
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class _Chain:
             raise self._refused("what is written back is not the cache with the new positions behind it")
         self.new = concat.source(1)
         axis = cache.axes.head_dim
-        size = size_of(read.outputs[0], axis) if axis is not None else None
+        size = fixed_size(read.outputs[0], axis) if axis is not None else None
         if axis is None or size is None:
             raise self._refused("the size of a head is not known")
         self.axis, self.size = axis, size

@@ -8,7 +8,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.parts import carriers
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.inputs import PAST_LENGTH, token_input
-from graphpass.ir.slices import SLICES
+from graphpass.ir.operators import SLICES
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import Flat, flat_caches
-from graphpass.analysis.caches.parts import carriers, size_of
+from graphpass.analysis.caches.parts import carriers
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import finish, names_of_states, resized_start
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _starts(graph: Graph, rewriter: Rewriter, read: Node, flat: Flat, names: lis
     joined = graph.producer(whole)
     counts = [state.size for state in flat.states]
     values = [value for value in joined.inputs if value is not None]
-    if joined.op == "Concat" and [size_of(value, flat.axis) for value in values] == counts:
+    if joined.op == "Concat" and [fixed_size(value, flat.axis) for value in values] == counts:
         parts = [rewriter.native(value) for value in values]
     else:
         parts = rewriter.split(rewriter.native(whole), flat.axis, counts, f"{names[0]}/parts")

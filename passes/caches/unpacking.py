@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.analysis.caches.parts import Parts, Range, follow, size_of, taken
+from graphpass.analysis.caches.parts import Parts, Range, follow, taken
+from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import resized_start
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class _Unpack:
         node, sizes = self._graph.producer(value), [part.stop - part.start for part in self._ranges]
         if node.op == "Concat" and node.attributes["axis"] == axis:
             joined = _inputs(node)
-            if [size_of(one, axis) for one in joined] == sizes:
+            if [fixed_size(one, axis) for one in joined] == sizes:
                 return [self._bared(one, axis) for one in joined]
         split = self._rewriter.split(self._whole(value), axis, sizes, f"{value.name}/apart")
         if not self._drops:

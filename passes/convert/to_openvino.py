@@ -6,13 +6,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import onnx
+
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.tensors import graphs
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.dialects.openvino.frontend import lowering_hint
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.names import all_ops, stabilise_names
 from graphpass.engine.conditions import OPENVINO
-from graphpass.engine.passes import Changed, Pass, PassResult
+from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dialect
 from graphpass.passes.convert.openvino_reductions import keep_reduced_axes
@@ -20,18 +23,17 @@ from graphpass.passes.convert.openvino_reductions import keep_reduced_axes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import onnx
     import openvino
 
 __all__ = ["ToOpenVINO"]
 
-#: How the frontend's messages name a node.
+#: A node in messages of the frontend.
 _PLACE = r"ONNX node '<Node\((\w+)\): ([^>]*)>'"
 
 
 @dataclass(frozen=True)
 class ToOpenVINO(Pass[OnnxModel]):
-    """Turn an ONNX model into OpenVINO IR, with OpenVINO's own frontend.
+    """Convert an ONNX model to OpenVINO IR, with OpenVINO's own frontend.
 
     Names of inputs, outputs and nodes are kept, and so are the weights: those of a model with external data stay in the
     memory-mapped file. Symbolic dimensions become dynamic ones, since IR has no names for them. Reductions to channels
@@ -51,7 +53,7 @@ class ToOpenVINO(Pass[OnnxModel]):
     dialect: ClassVar[Dialect | None] = "onnx"
     ensures = (OPENVINO,)
 
-    def run(self, model: OnnxModel) -> PassResult:
+    def run(self, model: OnnxModel) -> Done:
         """See `Pass.run`."""
         import openvino
 
@@ -61,62 +63,60 @@ class ToOpenVINO(Pass[OnnxModel]):
             except RuntimeError as error:
                 raise _explained(model, str(error)) from error
         given = _settled_names(model, converted)
-        keep_reduced_axes(converted)
         result = OpenVINOModel(converted, model.path, given)
+        result.mark_edited()  # no file holds it
+        keep_reduced_axes(result)
         if model.declarations:
             result.declare(model.declarations)
         result.weight_files = model.weight_files
-        return Changed(result, {"operators": len(converted.get_ops())})
+        return Done({"operators": len(converted.get_ops())}, model=result)
 
 
 def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
-    """The names that ``converted`` has from ``model``; nodes that the frontend made up get names of their own.
+    """Return the names that ``converted`` has from ``model``; rename nodes that the frontend made up.
 
     Older exports call nodes ``Add_5``, which is how OpenVINO calls nodes that nobody named.
     """
     given = {tensor.name for tensor in model.proto.graph.initializer}
     makers: dict[str, str] = {}
-    for node in _nodes(model.proto.graph):
+    for node in _nodes(model.proto):
         given |= {node.name, *node.output}
         makers |= {output: node.name for output in node.output if output and node.name}
     for op in all_ops(converted):
         for output in op.outputs():
             if "" in output.get_names():
-                # An optional output that is left out, whose empty name no file keeps.
+                # No file keeps the empty name of an omitted output.
                 output.set_names(output.get_names() - {""})
             for name in sorted({makers[tensor] for tensor in output.get_names() & makers.keys()}):
-                # A number is put behind a name that is taken by one that OpenVINO made up in this process.
+                # OpenVINO appends a number to a name that it made up before in this process.
                 if re.fullmatch(re.escape(name) + r"_\d+", op.get_friendly_name()):
                     op.set_friendly_name(name)
     given &= {op.get_friendly_name() for op in all_ops(converted)}
-    # A node that stands for one of ONNX gives that one's tensor; others have no tensor names.
+    # Only nodes that stand for one of ONNX have tensor names.
     meant = {op.get_name() for op in all_ops(converted) if any(output.get_names() for output in op.outputs())}
     stabilise_names(converted, given, meant)
     return given
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of ``graph`` and of the bodies in it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of the main graph and of the bodies in it."""
+    for graph in graphs(proto):
+        if not isinstance(graph, onnx.FunctionProto):
+            yield from graph.node
 
 
 def _explained(model: OnnxModel, message: str) -> UnsupportedError:
-    """The frontend's exception as an error that names operators, domains and nodes."""
+    """Return the frontend's exception as an error that names operators, domains and nodes."""
     listed = re.search(r"No conversion rule found for operations: (.*)", message)
-    held = [node.op_type for node in _nodes(model.proto.graph)]
     if listed is None:
         place = re.search(_PLACE, message)
-        hint = lowering_hint([] if place is None else [place[1]], held)
+        hint = lowering_hint([] if place is None else [place[1]])
         return UnsupportedError("GP312", f"OpenVINO's ONNX frontend fails{_complaint(message)}", hint)
     # ONNX's own operators come with the version of their set: "Zork-18".
     names = [name.strip() for name in listed[1].split(",")]
     missing = [name if "." in name else re.sub(r"-\d+$", "", name) for name in names]
     found: dict[str, list[str]] = {name: [] for name in missing}
-    for node in _nodes(model.proto.graph):
+    for node in _nodes(model.proto):
         name = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
         if name in found:
             found[name].append(node.name or node.output[0])
@@ -124,7 +124,7 @@ def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     return UnsupportedError(
         "GP311",
         f"OpenVINO's ONNX frontend has no rule for {'; '.join(described)}",
-        lowering_hint((name.rpartition(".")[2] for name in missing), held)
+        lowering_hint(name.rpartition(".")[2] for name in missing)
         or "replace these operators before to-openvino, or keep the model in ONNX",
     )
 
@@ -136,11 +136,11 @@ def _described(name: str, nodes: list[str]) -> str:
 
 
 def _complaint(message: str) -> str:
-    """Where and why the frontend fails, in one line."""
+    """Return place and cause of a failure of the frontend, in one line."""
     place = re.search(_PLACE, message)
     log = message.split("\n\nSummary:")[0].split("with a message:")[-1]
     lines = [line.strip() for line in log.splitlines()]
-    # Checks name places in OpenVINO's sources; the line that follows says what is wrong.
+    # Lines with places in OpenVINO's sources go before the reason.
     telling = [line for line in lines if line and "src/" not in line and not line.startswith("While validating")]
     where = f" at {place[1]} {place[2]}" if place is not None else ""
     return f"{where}: {' '.join(telling)[:400] or 'it does not say why'}"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import named
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
 from graphpass.targets.gpu.gpu_gathers import boolean_gathers
 
@@ -16,7 +15,7 @@ __all__ = ["LowerBooleanGathers"]
 
 @dataclass(frozen=True)
 class LowerBooleanGathers(Pass[OpenVINOModel]):
-    """Look numbers up instead of booleans, where a GatherND does.
+    """Let GatherND look numbers up instead of booleans.
 
     Transformers look ``attention_mask`` up by batch and position, and torch.onnx writes that as a GatherND of booleans,
     for which GPU plugins have no kernel (``impls/ocl/gather_nd.cpp`` of openvino; observed with 2026.4.1).
@@ -33,19 +32,14 @@ class LowerBooleanGathers(Pass[OpenVINOModel]):
     name: ClassVar[str] = "lower-boolean-gathers"
     dialect: ClassVar[Dialect | None] = "openvino"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
-        from openvino import opset13
-
-        found = boolean_gathers(model.graph)
+        rewriter = model.rewriter()
+        found = boolean_gathers(rewriter.graph)
         for node in found:
-            gather, readers = node.native, node.native.output(0).get_target_inputs()
-            numbers = named(opset13.convert(gather.input_value(0), "i32"), f"{node.name}/numbers")
-            gather.input(0).replace_source_output(numbers.output(0))
-            booleans = named(opset13.convert(gather, "boolean"), f"{node.name}/booleans")
-            for reader in readers:
-                reader.replace_source_output(booleans.output(0))
-        if not found:
-            return Unchanged()
-        model.ov_model.validate_nodes_and_infer_types()
-        return Changed(model, {"GatherND lowered": len(found)})
+            write = rewriter.under(node.name)
+            numbers = write.op("Convert", node.source(), to="i32", label="numbers")
+            looked_up = rewriter.clone(node, {0: numbers}, f"{node.name}/looked_up")
+            rewriter.replace(node.outputs[0], write.op("Convert", looked_up, to="boolean"))
+        rewriter.finish()
+        return Done({"GatherND lowered": len(found)})

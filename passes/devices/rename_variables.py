@@ -10,9 +10,9 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.parts import packed_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.variables import remember_names, split_id
+from graphpass.dialects.openvino.variables import remember_names, rename_variables, split_id
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dialect
 from graphpass.targets.consumers.npuw import named_kind
@@ -20,13 +20,11 @@ from graphpass.targets.consumers.npuw import named_kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import openvino
-
     from graphpass.ir.cache import Cache
 
 __all__ = ["RenameVariables"]
 
-#: What optimum calls a cache, by its role.
+#: Optimum's words for roles.
 _ROLES = {"key": "key", "value": "value", "conv": "conv", "recurrent": "ssm"}
 
 _SAID = {"kv": ("key", "value"), "linear": ("conv", "recurrent")}
@@ -34,11 +32,11 @@ _SAID = {"kv": ("key", "value"), "linear": ("conv", "recurrent")}
 
 @dataclass(frozen=True)
 class RenameVariables(Pass[OpenVINOModel]):
-    """Give variables the names that optimum gives them, by which NPUW knows caches.
+    """Rename variables as optimum names them: NPUW knows caches by these names.
 
     NPUW turns variables into inputs and outputs again and takes their names apart, for which it knows two families
     (``stateful_to_stateless.cpp``). Other exporters name caches otherwise, and ONNX Runtime GenAI's builder counts
-    layers where NPUW counts within a kind. All caches are renamed where the name of one does not say what it is.
+    layers, but NPUW counts within a kind. All caches are renamed if the name of one does not tell its kind.
 
     Before:
         past.0.convpresent.0.conv, past_key_values.1.keypresent.1.key
@@ -52,40 +50,40 @@ class RenameVariables(Pass[OpenVINOModel]):
 
     Raises:
         PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP342 it is not known what attention or a linear layer uses a cache for, or it holds several;
-            GP343 another variable has the name already.
+        UnsupportedError: GP342 the role of a cache is not known, or it holds several; GP343 another variable has the
+            name already.
     """
 
     name: ClassVar[str] = "rename-variables"
     dialect: ClassVar[Dialect | None] = "openvino"
     requires = (STATEFUL,)
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done | Skipped:
         """See `Pass.run`."""
         inventory = analyze_caches(model)
         if inventory.of_kind("cross"):
             return Skipped("it reads an encoder, and no runtime that goes by names feeds one")
         caches = inventory.of_kind("kv", "linear")
         if all(named_kind(cache.name) == cache.kind for cache in caches):
-            return Unchanged()
+            return Done()
         packed = dict.fromkeys(packed_caches(inventory), "unpack-kv")
         packed |= dict.fromkeys(flat_caches(model, inventory), "unpack-linear")
         names = _names(caches, packed)
         others = {variable.info.variable_id for variable in model.ov_model.get_variables()} - names.keys()
         if taken := sorted(others & set(names.values())):
             raise UnsupportedError("GP343", f"variable {taken[0]} is no cache, but has the name that a cache would get")
-        said = model.declarations
-        for variable in model.ov_model.get_variables():
-            _rename(variable, names)
-        # The new names say themselves what they are made of.
+        declared = model.declarations
+        rename_variables(model.ov_model, names)
+        # New ids hold the names of past and present themselves.
         remember_names(model.ov_model, {name: split_id(model.ov_model, name) for name in sorted(others)})
-        if said:
-            model.declare([replace(one, name=names.get(one.name, one.name)) for one in said])
-        return Changed(model, {"variables renamed": sum(old != new for old, new in names.items())})
+        model.mark_edited()
+        if declared:
+            model.declare([replace(one, name=names.get(one.name, one.name)) for one in declared])
+        return Done({"variables renamed": sum(old != new for old, new in names.items())})
 
 
 def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, str]:
-    """The new name of each cache; ``packed`` are those that hold several, and what takes them apart."""
+    """Return the new name of each cache; ``packed`` names the pass that takes apart a cache that holds several."""
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
     names = {}
@@ -100,7 +98,7 @@ def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, 
             raise UnsupportedError(
                 "GP342",
                 f"the role of cache {cache.name} is {cache.role}, for which there is no name",
-                f"say what it is with --cache {cache.name}={cache.kind},role={' or '.join(_SAID[cache.kind])}",
+                f"declare it with --cache {cache.name}={cache.kind},role={' or '.join(_SAID[cache.kind])}",
             )
         role = _ROLES[cache.role]
         number = counted[role]
@@ -110,13 +108,3 @@ def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, 
         else:
             names[cache.name] = f"cache_params.past.{role}.{number}cache_params.present.{role}.{number}"
     return names
-
-
-def _rename(variable: openvino.op.util.Variable, names: dict[str, str]) -> None:
-    from openvino.op.util import VariableInfo
-
-    old = variable.info
-    info = VariableInfo()
-    info.data_shape, info.data_type = old.data_shape, old.data_type
-    info.variable_id = names.get(old.variable_id, old.variable_id)
-    variable.update(info)

@@ -13,12 +13,12 @@ from graphpass.dialects.openvino.runtime_options import (
     set_runtime_option,
 )
 from graphpass.engine.conditions import STATEFUL
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.types import Dialect
 
 __all__ = ["SetRuntimeOptions"]
 
-#: Types of constants that weights are compressed to.
+#: Element types of compressed weights.
 _COMPRESSED = frozenset({"u8", "i8", "u4", "i4", "u2", "nf4", "f8e4m3", "f8e5m2", "f4e2m1"})
 
 #: Constants of more bytes are weights.
@@ -27,11 +27,11 @@ _SMALL = 1024
 
 @dataclass(frozen=True)
 class SetRuntimeOptions(Pass[OpenVINOModel]):
-    """Write into a model with which options plugins are to run it, as optimum-intel does when it exports.
+    """Write runtime options for plugins into a model, as optimum-intel does when it exports.
 
-    Plugins take them where a program sets no others. By default the CPU plugin keeps caches in u8, which moves the
-    logits of a small model by ten times as much as f16 does. Where weights are compressed, optimum leaves that default.
-    GPUs that compute in f16 divide activations by the scale factor. What a model says already stays as it is.
+    Plugins take them unless a program sets others. By default the CPU plugin keeps caches in u8, which moves the logits
+    of a small model by ten times as much as f16 does. Optimum leaves that default if weights are compressed. GPUs that
+    compute in f16 divide activations by the scale factor. Options that a model has already stay.
 
     Before:
         no rt_info runtime_options
@@ -39,8 +39,8 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
         rt_info runtime_options: KV_CACHE_PRECISION f16 (weights not compressed), ACTIVATIONS_SCALE_FACTOR 8.0
 
     Attributes:
-        kv_cache_precision: The type in which caches are kept, where weights are not compressed.
-        activations_scale_factor: What activations are divided by.
+        kv_cache_precision: Element type of caches, if weights are not compressed.
+        activations_scale_factor: Divisor of activations.
 
     Raises:
         PreconditionError: GP302, the model is not stateful: there is no cache for a plugin to keep.
@@ -53,18 +53,18 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
     kv_cache_precision: str = "f16"
     activations_scale_factor: float = 8.0
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done | Skipped:
         """See `Pass.run`."""
         if runtime_options(model):
             return Skipped("the model has runtime options")
         set_runtime_option(model, ACTIVATIONS_SCALE, str(self.activations_scale_factor))
         if not _is_compressed(model):
             set_runtime_option(model, KV_PRECISION, self.kv_cache_precision)
-        return Changed(model, {"options": len(runtime_options(model))})
+        return Done({"options": len(runtime_options(model))})
 
 
 def _is_compressed(model: OpenVINOModel) -> bool:
-    """Whether large weights are stored in 8 bits or less."""
+    """Return whether large weights are stored in 8 bits or less."""
     return any(
         op.get_type_name() == "Constant"
         and op.get_element_type().to_string() in _COMPRESSED

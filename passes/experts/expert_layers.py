@@ -1,68 +1,81 @@
-"""What the forms have in common in which experts of a mixture are computed: layers of them, and small questions."""
+"""Layers of experts as the finders report them, and the body of one expert."""
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy
-
-from graphpass.dialects.openvino.rewrite import fold
+from graphpass.ir.constants import fold_elements
+from graphpass.ir.operators import COPIES, KEEPS_ORDER
+from graphpass.ir.pattern import MissError
+from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
-    import openvino
+    from collections.abc import Callable, Iterable
+
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.pattern import Check
 
 __all__ = [
-    "EXPERT_LIMIT",
-    "LAYOUT",
     "SPREAD",
     "ExpertLayer",
+    "Operator",
     "Step",
-    "behind",
-    "is_plain",
-    "is_weight",
+    "Weight",
+    "find_body",
+    "gathered_tokens",
+    "is_column",
     "is_zero",
-    "key_of",
-    "number_of",
-    "part_of",
-    "readers",
-    "same",
-    "stored_weight",
-    "values_of",
+    "plain_operator",
+    "same_form",
+    "with_native",
 ]
 
-#: Operators that lay out numbers, in the same order.
-LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
-
-#: The same, and those that repeat them along further axes.
-SPREAD = LAYOUT | {"Broadcast"}
+#: Operators that lay numbers out in their order, and repeat them along further axes.
+SPREAD = KEEPS_ORDER | COPIES
 
 #: Experts of more operators are not looked at.
-EXPERT_LIMIT = 64
+_LIMIT = 64
 
-#: What an expert may compute of each of its tokens alone.
+#: Operators on each element of a token alone.
 _UNARY = frozenset({"Convert", "Gelu", "HSwish", "Mish", "Relu", "Sigmoid", "SoftPlus", "Swish", "Tanh"})
 _BINARY = frozenset({"Add", "Multiply", "Subtract"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One operator of an expert: what it reads are earlier steps by their places, the tokens (-1), or constants."""
+class Weight:
+    """A constant operand.
 
-    node: openvino.Node
-    reads: tuple[int | openvino.Node, ...]
+    Attributes:
+        value: The operand.
+        stored: The same before a conversion of its elements.
+        columns: The columns of a product that it gives, from and to; ``None`` for all.
+    """
+
+    value: Value
+    stored: Value
+    columns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator of an expert; it reads earlier steps by their places, the tokens (-1), or constants."""
+
+    node: Node
+    reads: tuple[int | Weight, ...]
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What is the same in all experts."""
+        """Operator, attributes and shapes, without the numbers of the weights."""
         reads = tuple(
-            read
-            if isinstance(read, int)
-            else (str(read.get_output_shape(0)), str(stored_weight(read).get_element_type()))
+            read if isinstance(read, int) else (read.stored.shape, read.stored.element_type, read.columns)
             for read in self.reads
         )
-        return self.node.get_type_name(), str(sorted(self.node.get_attributes().items())), reads
+        return self.node.op, str(sorted(self.node.native.get_attributes().items())), reads
+
+
+Operator = tuple["Node", tuple["Value | Weight", ...]]
+"""An operator that computes a value for one expert, and its operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,99 +83,125 @@ class ExpertLayer:
     """The experts of one layer.
 
     Attributes:
+        name: Name of the operator that sorts out which tokens belong to which expert.
         tokens: ``[tokens, hidden]``.
         chosen: The experts of each token, ``[tokens, k]``.
-        weights: How much each counts, ``[tokens, k]``.
-        bodies: What each expert computes, in their order.
+        weights: Their weights, ``[tokens, k]``.
+        bodies: The steps of each expert, in the experts' order.
         total: The sum of all of them, ``[tokens, hidden]``.
     """
 
-    tokens: openvino.Output
-    chosen: openvino.Output
-    weights: openvino.Output
+    name: str
+    tokens: Value
+    chosen: Value
+    weights: Value
     bodies: tuple[tuple[Step, ...], ...]
-    total: openvino.Output
+    total: Value
 
 
-def is_plain(node: openvino.Node, sources: list[openvino.Output]) -> bool:
-    """Whether ``node`` computes each token by itself, with constants that can be joined."""
-    kind = node.get_type_name()
-    constants = [value for value in node.input_values() if is_weight(value)]
-    if kind == "MatMul":
-        second = constants == node.input_values()[1:] and len(constants[0].get_shape()) == 2 if constants else False
-        return second and len(sources) == 1 and not node.get_attributes()["transpose_a"]
-    if kind in _BINARY:
-        width = node.get_output_partial_shape(0)[1]
-        shapes = [list(value.get_shape()) for value in constants]
-        return bool(sources) and width.is_static and all(shape == [width.get_length()] for shape in shapes)
-    return kind in _UNARY and len(sources) == len(node.input_values()) == 1
+def find_body(graph: Graph, end: Value, operator_of: Callable[[Value], Operator]) -> tuple[tuple[Step, ...], Value]:
+    """Return the steps of one expert, in an order that depends on their form alone, and the rows that they start from.
 
+    Args:
+        graph: The graph.
+        end: The expert's result.
+        operator_of: Returns the operator that computes a value for this expert, or raises a `MissError`.
 
-def stored_weight(weight: openvino.Node) -> openvino.Node:
-    """A weight without the conversion of its elements."""
-    node: openvino.Node = weight.input_value(0).get_node() if weight.get_type_name() == "Convert" else weight
-    return node
-
-
-def is_weight(value: openvino.Output) -> bool:
-    """Whether it is a constant, perhaps behind a conversion of its elements."""
-    return bool(stored_weight(value.get_node()).get_type_name() == "Constant")
-
-
-def behind(value: openvino.Output, kinds: AbstractSet[str]) -> openvino.Output:
-    """What ``value`` was before operators of these kinds, each of which reads it as its first input."""
-    while value.get_node().get_type_name() in kinds:
-        value = value.get_node().input_value(0)
-    return value
-
-
-def readers(value: openvino.Output, kind: str) -> list[openvino.Node]:
-    """The operators of this kind that read ``value``, laid out and repeated in whatever way."""
-    found, pending = [], [value]
+    Raises:
+        MissError: The expert reads no rows that are gathered by one Gather, or has more than 64 steps.
+    """
+    places: dict[Value, int] = {}
+    starts: list[Value] = []
+    steps: list[Step] = []
+    pending = [end]
     while pending:
-        for reader in pending.pop().get_target_inputs():
-            node = reader.get_node()
-            if node.get_type_name() == kind:
-                found.append(node)
-            elif node.get_type_name() in SPREAD:
-                pending.append(node.output(0))
-    return found
+        value = pending[-1]
+        if value in places:
+            pending.pop()
+        elif graph.producer(graph.look_through(value, {"Reshape"})).op == "Gather":
+            places[value] = -1
+            starts.append(value)
+        else:
+            node, reads = operator_of(value)
+            missing = [read for read in reads if not isinstance(read, Weight) and read not in places]
+            pending += reversed(missing)
+            if not missing:
+                places[value] = len(steps)
+                steps.append(Step(node, tuple(read if isinstance(read, Weight) else places[read] for read in reads)))
+            if len(pending) > _LIMIT or len(steps) > _LIMIT:
+                raise MissError(node, f"it is one of more than {_LIMIT} operators of an expert")
+    if len(starts) != 1:
+        raise MissError(graph.producer(end), f"it is computed of {len(starts)} gathered tensors, not of one")
+    return tuple(steps), starts[0]
 
 
-def is_zero(value: openvino.Output) -> bool:
-    """Whether it is 0 everywhere."""
-    return number_of(behind(value, {"Broadcast"})) == 0
+def plain_operator(graph: Graph, value: Value) -> Operator:
+    """Return the producer of ``value``, if it computes each token by itself, with constants that can be stacked.
+
+    Raises:
+        MissError: It does not.
+    """
+    node = graph.producer(value)
+    reads = tuple(_weight(graph, one) or one for one in node.inputs if one is not None)
+    weights = [read for read in reads if isinstance(read, Weight)]
+    if node.op == "MatMul":
+        is_plain = weights == list(reads[1:]) and weights[0].value.rank == 2 and not node.attributes["transpose_a"]
+    elif node.op in _BINARY:
+        width = fixed_size(node.outputs[0], 1)
+        is_plain = len(weights) < len(reads) and all(one.value.shape == (width,) for one in weights)
+    else:
+        is_plain = node.op in _UNARY and len(reads) == 1 and not weights
+    if not is_plain:
+        raise MissError(node, f"{node.op} does not compute each token by itself, with constants that can be stacked")
+    return node, reads
 
 
-def values_of(value: openvino.Output) -> list[int] | None:
-    """The numbers that it always holds; ``None`` where they depend on what the model is fed."""
-    found = fold(value)
-    return None if found is None else [int(one) for one in numpy.ravel(found)]
+def _weight(graph: Graph, value: Value) -> Weight | None:
+    node = graph.producer(value)
+    stored = node.source() if node.op == "Convert" else value
+    return Weight(value, stored) if graph.producer(stored).op == "Constant" else None
 
 
-def number_of(value: openvino.Output) -> int | None:
-    """The one whole number that it always holds."""
-    found = fold(value)
-    if found is None or found.size != 1 or found.ravel()[0] != int(found.ravel()[0]):
-        return None
-    return int(found.ravel()[0])
+def gathered_tokens(graph: Graph, rows: Value, index: Value) -> Value:
+    """Return the tokens ``[tokens, hidden]`` that ``rows`` gathers at ``index``.
+
+    Raises:
+        MissError: They are other rows.
+    """
+    gather = graph.producer(graph.look_through(rows, {"Reshape"}))
+    tokens, axis = gather.source(), gather.attributes.get("axis")
+    if axis == 1 and graph.producer(tokens).op == "Unsqueeze":
+        tokens, axis = graph.producer(tokens).source(), 0
+    width = fixed_size(tokens, 1) if tokens.rank == 2 else None
+    is_same = axis == 0 and graph.look_through(gather.source(1), KEEPS_ORDER) == index
+    if not is_same or width is None or rows.rank != 2 or fixed_size(rows, 1) != width:
+        raise MissError(gather, "it does not gather the rows of the experts' tokens")
+    return tokens
 
 
-def part_of(value: openvino.Output) -> int | None:
-    """A number, or one that is split off a vector of as many numbers as there are parts."""
-    source = behind(value, {"Squeeze", "Convert"})
-    if source.get_node().get_type_name() not in {"Split", "VariadicSplit"}:
-        return number_of(value)
-    whole = values_of(source.get_node().input_value(0))
-    parts = source.get_node().outputs()
-    return whole[source.get_index()] if whole is not None and len(whole) == len(parts) else None
+def is_column(_graph: Graph, value: Value) -> str | None:
+    """Check that ``value`` has one number for each row."""
+    return None if value.rank == 2 and fixed_size(value, 1) == 1 else f"{value.name} is no column"
 
 
-def key_of(value: openvino.Output) -> str:
-    """A name that no other value has."""
-    return f"{value.get_node().get_name()}.{value.get_index()}"
+def is_zero(graph: Graph, value: Value) -> bool:
+    """Return whether ``value`` is 0 everywhere."""
+    found = fold_elements(graph, value)
+    return found is not None and not found.any()
 
 
-def same(left: openvino.Output, right: openvino.Output) -> bool:
-    """Whether both are the same value."""
-    return key_of(left) == key_of(right)
+def same_form(bodies: Iterable[tuple[Step, ...]]) -> bool:
+    """Return whether all experts compute the same, but for the numbers in their weights."""
+    return len({tuple(step.form for step in body) for body in bodies}) == 1
+
+
+def with_native(**wanted: Any) -> Check:
+    """Return a check of attributes that only OpenVINO's operators have."""
+
+    def check(graph: Graph, value: Value) -> str | None:
+        node = graph.producer(value)
+        given = node.native.get_attributes()
+        wrong = [name for name, one in wanted.items() if given.get(name) != one]
+        return f"{wrong[0]} of {node.op} is {given.get(wrong[0])}, not {wanted[wrong[0]]}" if wrong else None
+
+    return check

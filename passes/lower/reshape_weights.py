@@ -1,34 +1,40 @@
-"""The pass `reshape-weights`."""
+"""Declare weights in the shape in which they are read, instead of reshaping them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.rewrite import drop_unread
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.types import Dialect
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from graphpass.dialects.onnx.graphsurgeon import Weights
+    from graphpass.passes.lower.call import Call
 
-    import onnx
-
-__all__ = ["ReshapeWeights"]
-
-#: Operators whose weights OpenVINO's frontend takes as constants alone.
-_WANT_CONSTANTS = frozenset({"GatherBlockQuantized"})
+__all__ = ["reads_reshaped_weights", "reshape_weights"]
 
 
-@dataclass(frozen=True)
-class ReshapeWeights(Pass[OnnxModel]):
-    """Declare weights in the shape in which they are read, instead of reshaping them.
+def reads_reshaped_weights(call: Call) -> bool:
+    """Return whether the operator reads an initializer through a Reshape to a known shape of the same size."""
+    stored = _reshaped(call)
+    return stored is not None and math.prod(stored.shape) == math.prod(_shape(call))
+
+
+def _reshaped(call: Call) -> Weights | None:
+    reshapes = call.read(0).inputs
+    return call.rewriter.weights(reshapes[0].inputs[0]) if reshapes and reshapes[0].op == "Reshape" else None
+
+
+def _shape(call: Call) -> list[int]:
+    """Return the shape that is read; no size is 0 unless it is unknown."""
+    value = call.value(0)
+    return [size if isinstance(size, int) else 0 for size in value.shape or (0,)] if value is not None else [0]
+
+
+def reshape_weights(call: Call) -> None:
+    """Declare the bytes of a weight a second time.
 
     The builder of onnxruntime-genai ties quantized embeddings to the head by a Reshape of its weights, and OpenVINO's
-    frontend refuses a GatherBlockQuantized whose data is computed (2026.4.1). The same bytes get a second declaration;
-    where they lie in a file of external data, both refer to them there.
+    frontend refuses a GatherBlockQuantized whose data is computed (2026.4.1). If the bytes lie in a file of external
+    data, both declarations refer to them there.
 
     Shapes:
         weights u8 ``[vocabulary, blocks, bytes]`` as ``[vocabulary, blocks * bytes]``
@@ -38,41 +44,7 @@ class ReshapeWeights(Pass[OnnxModel]):
     After:
         weights of the new shape -> GatherBlockQuantized
     """
-
-    name: ClassVar[str] = "reshape-weights"
-    dialect: ClassVar[Dialect | None] = "onnx"
-
-    def run(self, model: OnnxModel) -> PassResult:
-        """See `Pass.run`."""
-        graph = model.proto.graph
-        weights = {tensor.name: tensor for tensor in graph.initializer}
-        wanted = {node.input[0] for node in graph.node if node.op_type in _WANT_CONSTANTS}
-        found = [
-            node
-            for node in graph.node
-            if node.op_type == "Reshape" and node.output[0] in wanted and node.input[0] in weights
-        ]
-        shapes = {value.name: value.shape for node in model.graph.of_op("Reshape") for value in node.outputs}
-        released: list[str] = []
-        for node in found:
-            tensor = _declared(weights[node.input[0]], node.output[0], shapes.get(node.output[0]))
-            if tensor is not None:
-                released += node.input
-                graph.node.remove(node)
-                graph.initializer.append(tensor)
-        if not released:
-            return Unchanged()
-        drop_unread(graph, released)
-        return Changed(model, {"weights declared anew": len(released) // 2})
-
-
-def _declared(tensor: onnx.TensorProto, name: str, shape: Sequence[int | str | None] | None) -> onnx.TensorProto | None:
-    """The bytes of ``tensor`` under another name and shape; ``None`` where that is not known, or of another size."""
-    sizes = [size for size in shape or () if isinstance(size, int)]
-    if shape is None or len(sizes) != len(shape) or math.prod(sizes) != math.prod(tensor.dims):
-        return None
-    declared = type(tensor)()
-    declared.CopyFrom(tensor)
-    declared.name = name
-    declared.dims[:] = sizes
-    return declared
+    stored, value = _reshaped(call), call.value(0)
+    assert stored is not None
+    assert value is not None
+    call.rewriter.replace(value, call.rewriter.declared(stored, _shape(call), f"{value.name}/declared"))

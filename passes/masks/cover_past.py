@@ -11,8 +11,8 @@ from graphpass.analysis.masks.facts import mask_facts
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, input_length, integers, named, scalar, token_input
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
-from graphpass.ir.ports import MASKED
 from graphpass.ir.types import Dialect
+from graphpass.ir.values import MASKED
 
 if TYPE_CHECKING:
     import openvino

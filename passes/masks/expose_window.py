@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import read_scores
-from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.attention.match import Scores, read_scores
 from graphpass.analysis.lengths.buffers import find_mask_buffers
-from graphpass.analysis.masks.window import WindowMask, read_mask, write_mask
+from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named, output_of, redirect
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.types import Dialect
+from graphpass.passes.masks.window_mask import write_mask
 from graphpass.passes.masks.window_places import count_places, write_places
 
 if TYPE_CHECKING:
@@ -99,11 +99,9 @@ def _masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
         if node.op == "ScaledDotProductAttention":
             yield from ((node, mask) for mask in node.inputs[3:4] if mask is not None)
         elif node.op == "Softmax":
-            try:
-                scores = read_scores(graph, node)
-            except NoMatchError:
-                continue
-            yield from ((node, mask.value) for mask in scores.masks if mask.keeps is None and not mask.is_subtracted)
+            scores = read_scores(graph, node)
+            masks = scores.masks if isinstance(scores, Scores) else []
+            yield from ((node, mask.value) for mask in masks if mask.keeps is None and not mask.is_subtracted)
 
 
 def _compare_buffers(model: OpenVINOModel) -> int:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.masks.window import WindowMask, read_mask, write_mask
+from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import find_input, has_input, input_length, integers, named
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.ir.types import Dialect
+from graphpass.passes.masks.window_mask import write_mask
 
 if TYPE_CHECKING:
     import openvino
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
 
 __all__ = ["WindowFromPositions", "compares_positions"]
-
-#: Operators that lay positions out.
-_LAYOUT = frozenset({"Convert", "Reshape", "Unsqueeze"})
 
 _KEYS, _QUERIES = "window/key_positions", "window/query_positions"
 
@@ -82,10 +81,7 @@ def compares_positions(graph: Graph, mask: WindowMask) -> bool:
 
 
 def _source(graph: Graph, value: Value) -> Node:
-    node = graph.producer(value)
-    while node.op in _LAYOUT and node.inputs[0] is not None:
-        node = graph.producer(node.inputs[0])
-    return node
+    return graph.producer(graph.look_through(value, KEEPS_ORDER))
 
 
 def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:

@@ -9,7 +9,8 @@ from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.comparisons import compared_positions
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.dialects.openvino.rewrite import find_input, integers, named, output_of, redirect, token_input
-from graphpass.ir.values import KEEPS_ORDER, one_number
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.targets.npu.npu_numbers import are_known_places
 from graphpass.targets.npu.npu_values import past_of
 
@@ -117,7 +118,7 @@ def _is_counted(graph: Graph, sizes: Lengths, places: Value, start: Size, stop: 
         if node.op == "Range":
             bounds = [sizes.value(node.native.input_value(port)) for port in (0, 1)]
             ends = [bound[0] + moved for bound in bounds if bound is not None and len(bound) == 1]
-            return ends == [start, stop] and one_number(graph, node.inputs[2]) == 1
+            return ends == [start, stop] and fold_scalar(graph, node.inputs[2]) == 1
         if node.op == "Add":
             added = [sizes.value(node.native.input_value(port)) for port in (0, 1)]
             numbers = [

@@ -11,7 +11,7 @@ from graphpass.analysis.lengths.proven import Lengths, find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import fold, redirect
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
-from graphpass.ir.slices import SLICES
+from graphpass.ir.operators import SLICES
 from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class MakeStatic(Pass[Any]):
             raise UnsupportedError(
                 "GP392",
                 "the model counts slots of its caches, also those that the mask hides",
-                "on ONNX run lower-group-query-attention before; on an IR fuse-attention, expose-position-ids and "
+                "on ONNX run lower-operators before; on an IR fuse-attention, expose-position-ids and "
                 "window-from-positions; graphpass split does",
             )
         if self.length > 1 and inventory.of_kind("linear"):

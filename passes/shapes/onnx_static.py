@@ -82,7 +82,7 @@ def _known(cache: Cache, axis: int) -> int:
         raise UnsupportedError(
             "GP393",
             f"dimension {axis} of cache {cache.name} is the symbol {size}, whose value is not known",
-            "run lower-group-query-attention before, which tells it from the weights",
+            "run lower-operators before, which tells it from the weights",
         )
     return size
 

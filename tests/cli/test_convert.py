@@ -44,7 +44,7 @@ def test_convert_reports_what_it_did(capfd, tmp_path):
     out = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu").out
     assert re.search(r"^before    ONNX, stateless, kind kv, 4 kv caches, 2 decomposed, fusable$", out, re.MULTILINE)
     assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 fused ScaledDot.*$", out, re.MULTILINE)
-    assert re.search(r"^pipeline  to-openvino,compute-in-f32,fuse-attention,.*make-stateful", out, re.MULTILINE)
+    assert re.search(r"^pipeline  to-openvino,promote-to-f32,fuse-attention,.*make-stateful", out, re.MULTILINE)
     assert re.search(r"^  make-stateful +\d+\.\d{3} s  4 variables", out, re.MULTILINE)
     assert re.search(r"^verified  same: ", out, re.MULTILINE)
     assert re.search(r"^  openvino_model\.xml \(\d+ KB\)$", out, re.MULTILINE)
@@ -137,7 +137,7 @@ def test_a_result_that_breaks_the_target_s_contract_is_not_written(capfd, tmp_pa
 def test_a_model_without_caches_is_refused(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx-nocache"), "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 4
-    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, compute-in-f32, fuse-attention")
+    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, promote-to-f32, fuse-attention")
     assert not (tmp_path / "out").exists()
 
 

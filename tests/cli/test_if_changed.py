@@ -34,7 +34,7 @@ def test_what_is_in_it(capfd, tmp_path, source):
     told = json.loads((tmp_path / "out" / "graphpass.json").read_bytes())
     assert told["input"]["file"] == "openvino_model.xml"
     assert set(told["versions"]) == {"graphpass", "numpy", "onnx", "onnxruntime", "openvino"}
-    assert told["pipeline"].startswith("compute-in-f32,fuse-attention,")
+    assert told["pipeline"].startswith("promote-to-f32,fuse-attention,")
     assert told["options"]["target"] == "cpu"
     assert {"pass": "make-stateful", "changed": True, "did": {"variables": 4, "kv": 4, "linear": 0}} in told["passes"]
     assert set(told["output"]) == set(contents(tmp_path / "out")) - {"graphpass.json"}

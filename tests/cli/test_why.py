@@ -44,7 +44,7 @@ def test_a_cross_cache(capfd, file):
     done = in_process(capfd, "why", export("t5", "onnx") / file, "past_key_values.1.encoder.value")
     assert done.code == 0
     assert "the past; nothing is written back\n  Parameter " in done.out
-    assert "  yes  cross: computed once, then only read\n       nothing is written back" in done.out
+    assert "  yes  cross: computed once, then only read\n       never written" in done.out
 
 
 def test_all_tells_the_whole_way(capfd):

@@ -53,7 +53,7 @@ PIPELINES = {
         "layout-BSHD": "standardize-layout{to=BSHD}",
         "layout-value-transposed": 'standardize-layout{to="BHSD+value-transposed"}',
         "static-cache": "static-cache{capacity=32}",
-        "lowered-static-cache": "lower-group-query-attention,static-cache{capacity=32}",
+        "lowered-static-cache": "lower-operators{only=[group-query-attention]},static-cache{capacity=32}",
         "make-static": "make-static{length=4,past=16}",
     },
     "openvino": {

@@ -6,7 +6,8 @@ import numpy
 import openvino
 from openvino import opset13 as ops
 
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.types import Attention
 from graphpass.dialects.openvino.model import OpenVINOModel
 
 F32 = openvino.Type.f32

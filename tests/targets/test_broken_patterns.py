@@ -12,7 +12,7 @@ from support.piped import piped
 import graphpass
 from graphpass.engine.passes import Changed
 from graphpass.errors import UsageError
-from graphpass.ir.ports import MASKED
+from graphpass.ir.values import MASKED
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
 from graphpass.targets.finding import Finding, Observation, compare
@@ -94,7 +94,7 @@ def test_npuw_refuses_to_have_the_length_of_the_past_read_of_a_value(name):
     (found,) = [finding for finding in report.findings if not finding.holds]
     assert (found.verdict, found.name) == ("refused", "past_key_values.0.valuepresent.0.value")
     assert "transposes values" in found.reason
-    assert "run measure-keys" in found.reason
+    assert "run read-length-from-keys" in found.reason
 
 
 def test_npuw_writes_anew_what_values_are_repeated_to():
@@ -106,7 +106,7 @@ def test_npuw_writes_anew_what_values_are_repeated_to():
 
 
 def test_npuw_leaves_values_that_are_split_from_others_as_they_are():
-    made = graphpass.PassManager(graphpass.parse("join-experts,compute-all-experts")).run(openvino_model("deepseek_v3"))
+    made = graphpass.PassManager(graphpass.parse("batch-experts,densify-experts")).run(openvino_model("deepseek_v3"))
     report = check_model(state_mutants.with_length_of_value(made.model), "npu")
     assert report.holds, report.findings
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions

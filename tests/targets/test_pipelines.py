@@ -14,7 +14,7 @@ def pipeline(model, variant, **options):
 
 def test_from_onnx_everything_is_done():
     names = pipeline("llama", "onnx")
-    assert names[:3] == ["to-openvino", "compute-in-f32", "fuse-attention"]
+    assert names[:3] == ["to-openvino", "promote-to-f32", "fuse-attention"]
     assert names[-2:] == ["make-stateful", "set-runtime-options"]
 
 
@@ -67,7 +67,7 @@ def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
 def test_an_npu_takes_less_and_wants_more(variant):
     model = load(export("llama", variant))
     names = format_passes(NPU().pipeline(model)).split(",")
-    own = {"mask-padding", "compute-all-experts", "measure-keys", "lower-boolean-masks", "insert-position-ids"}
+    own = {"mask-padding", "densify-experts", "read-length-from-keys", "lower-boolean-masks", "insert-position-ids"}
     own |= {"rename-variables"}
     others = [name for name in pipeline("llama", variant) if name != "drop-identities"]
     assert [name for name in names if name not in own] == others

@@ -1,1 +1,1 @@
-"""Attention: where it is computed, from which operands, by which operators."""
+"""Attention: its places, forms, operands and readers."""

@@ -1,4 +1,4 @@
-"""What an attention is like: its heads, its scale, what hides or weighs positions, its window."""
+"""Describe each attention: its heads, its scale, its mask, its window."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.attention.axis_trace import Step, before
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.match import Scores, read_scores
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.attention.operators import (
@@ -19,18 +19,18 @@ from graphpass.analysis.attention.operators import (
 )
 from graphpass.analysis.attention.regroup import Labels
 from graphpass.analysis.attention.scales import Scaling, scores_scaling
-from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.masks.facts import MASK_PARTS, MaskFacts, mask_facts
 from graphpass.ir.cache import Cache, MaskPart
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
+from graphpass.ir.operators import ARITHMETIC, MOVES
+from graphpass.ir.pattern import Miss
+from graphpass.ir.values import fixed_size
 
 __all__ = ["Details", "attention_details", "details_with"]
 
-#: Operators between the result of attention and its product with weights.
-_MERGES = frozenset({"Convert", "Identity", "Multiply", "Reshape", "Squeeze", "Transpose"})
-
-#: Heads are copied within their layer: beyond this many operators nothing is looked for.
+#: Heads are copied within their layer: nothing is searched for beyond this many operators.
 _LIMIT = 24
 
 
@@ -51,7 +51,7 @@ class Details:
 
 
 def attention_details(model: Model) -> tuple[Details, ...]:
-    """The details of each attention that `find_attention` finds, in the same order."""
+    """Return the details of each attention that `find_attention` finds, in the same order."""
     graph = model.graph
     known: dict[tuple[int, int], MaskFacts] = {}
     return tuple(
@@ -61,20 +61,20 @@ def attention_details(model: Model) -> tuple[Details, ...]:
 
 
 def details_with(details: Details, key: Cache | None, value: Cache | None) -> Details:
-    """``details`` with what the caches tell, which are read as they are or with copies of their heads."""
+    """Complete ``details`` from the shapes of the caches that attention reads."""
     found = details.heads
-    if key is not None:
+    if key is not None and key.axes.heads is not None:
         found = replace(
             found,
-            key_heads=_held(key, key.axes.heads) or found.key_heads,
-            head_dim=found.head_dim or _held(key, key.axes.head_dim if key.axes.heads is not None else None),
+            key_heads=_size_of(key, key.axes.heads) or found.key_heads,
+            head_dim=found.head_dim or _size_of(key, key.axes.head_dim),
         )
     if value is not None and found.value_head_dim is None and value.axes.heads is not None:
-        found = replace(found, value_head_dim=_held(value, value.axes.head_dim))
+        found = replace(found, value_head_dim=_size_of(value, value.axes.head_dim))
     return replace(details, heads=found)
 
 
-def _held(cache: Cache, axis: int | None) -> int | None:
+def _size_of(cache: Cache, axis: int | None) -> int | None:
     size = cache.shape[axis] if cache.shape is not None and axis is not None else None
     return size if isinstance(size, int) else None
 
@@ -83,7 +83,7 @@ def _of_operator(graph: Graph, attention: Attention) -> Details:
     node = attention.node
     heads = operator_heads(node)
     if node.op == "ScaledDotProductAttention":
-        # It does not group heads itself: what it reads has as many keys as queries, or one.
+        # It does not group heads itself: its operands have as many keys as queries, or one.
         operands = (attention.query, attention.key, attention.value)
         known = heads.heads or _most(_heads_of(graph, operand) for operand in operands)
         labels: Labels = ("batch", "heads", "sequence", "head_dim")
@@ -109,9 +109,8 @@ def _parts(facts: MaskFacts) -> tuple[MaskPart, ...] | None:
 
 def _of_decomposed(graph: Graph, attention: Attention, known: dict[tuple[int, int], MaskFacts]) -> Details:
     heads = _heads(graph, attention)
-    try:
-        scores = read_scores(graph, attention.node)
-    except NoMatchError:
+    scores = read_scores(graph, attention.node)
+    if isinstance(scores, Miss):
         return Details(heads, Scaling(None), None, None, None)
     facts = _facts(graph, scores, known)
     return Details(
@@ -120,7 +119,7 @@ def _of_decomposed(graph: Graph, attention: Attention, known: dict[tuple[int, in
 
 
 def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]) -> MaskFacts:
-    """What the masks are made of; layers share most of them, so that what is ``known`` is not looked for again."""
+    """Return the facts of all masks; layers share most of these, so that ``known`` ones are not read again."""
     facts = MaskFacts()
     for mask in scores.masks:
         place = (mask.value.node, mask.value.port)
@@ -131,7 +130,7 @@ def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]
 
 
 def _heads(graph: Graph, attention: Attention) -> Heads:
-    """Heads of the products of a decomposed attention, as far as shapes tell."""
+    """Return the heads of the products of a decomposed attention, as far as shapes give them."""
     product, value = scores_product(graph, attention.node), weighted_value(graph, attention.node)
     if product is None:
         return Heads()
@@ -140,8 +139,8 @@ def _heads(graph: Graph, attention: Attention) -> Heads:
     labels: Labels = (
         ("batch", "heads", "head_dim", "sequence") if swapped else ("batch", "heads", "sequence", "head_dim")
     )
-    head_dim = _size(query, -1) or _size(key, -2 if swapped else -1)
-    value_head_dim = _size(value, -1)
+    head_dim = fixed_size(query, -1) or fixed_size(key, -2 if swapped else -1)
+    value_head_dim = fixed_size(value, -1)
     heads = _most(_heads_of(graph, operand) for operand in (query, product.outputs[0], key, value))
     return Heads(
         heads or _heads_of_projection(graph, attention, value_head_dim),
@@ -152,28 +151,21 @@ def _heads(graph: Graph, attention: Attention) -> Heads:
 
 
 def _most(sizes: Iterable[int | None]) -> int | None:
-    """The heads of the query; where only one is known of, it may be that keys and values share it."""
+    """Return the heads of the query; a single one may be shared by keys and values."""
     most = max((size for size in sizes if size is not None), default=1)
     return most if most > 1 else None
 
 
-def _size(value: Value | None, axis: int) -> int | None:
-    size = value.shape[axis] if value is not None and value.shape else None
-    return size if isinstance(size, int) else None
-
-
 def _heads_of(graph: Graph, value: Value | None) -> int | None:
-    """The size of the second of four axes, be it before a Reshape that merges it with the first."""
-    while value is not None and value.rank == 3:
-        node = graph.producer(value)
-        if node.op not in _MERGES | {"Divide", "Add"}:
-            return None
-        value = node.inputs[0]
-    return _size(value, 1) if value is not None and value.rank == 4 else None
+    """Return the size of the second of four axes, also before a Reshape that merges it with the first."""
+    if value is None:
+        return None
+    whole = graph.look_through(value, lambda node: node.outputs[0].rank == 3 and node.op in MOVES | ARITHMETIC)
+    return fixed_size(whole, 1) if whole.rank == 4 else None
 
 
 def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: int | None) -> int | None:
-    """How many heads ``key`` has before they are copied for those of the query."""
+    """Return the number of heads of ``key`` before they are copied for those of the query."""
     if key is not None and key.rank == 3:
         labels = ("rows", *labels[2:])
     found: int | None = None
@@ -181,11 +173,11 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
         if key is None or (key.rank is not None and key.rank != len(labels)):
             break
         if "heads" in labels:
-            size = _size(key, labels.index("heads"))
-            # Of an axis that is taken apart, only the part that is no copy counts.
+            size = fixed_size(key, labels.index("heads"))
+            # If an axis is split, only the part that is no copy counts.
             found = size if size is not None or len(labels) > 4 else found
         elif ("heads", "head_dim") in labels and found is None and head_dim is not None:
-            width = _size(key, labels.index(("heads", "head_dim")))
+            width = fixed_size(key, labels.index(("heads", "head_dim")))
             found = width // head_dim if width is not None and width % head_dim == 0 else None
         steps = [step for step in before(graph, key, labels) if step.via is None or step.via.kind == "arithmetic"]
         # Rotary embedding multiplies all heads with one cosine.
@@ -197,23 +189,23 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
 
 
 def _is_of_one_head(step: Step) -> bool:
-    return "heads" in step.labels and _size(step.value, step.labels.index("heads")) == 1
+    return "heads" in step.labels and fixed_size(step.value, step.labels.index("heads")) == 1
 
 
 def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int | None) -> int | None:
-    """How many results of ``value_head_dim`` numbers the product with weights reads that follows."""
-    value = attention.output
-    if attention.reason is not None or value_head_dim is None:
+    """Return how many results of ``value_head_dim`` numbers the following product with weights reads."""
+    if attention.miss is not None or value_head_dim is None:
         return None
+    value = attention.output
     for _ in range(_LIMIT):
         uses = graph.uses(value)
         if len(uses) != 1:
             return None
         node, port = uses[0].node, uses[0].port
         if node.op == "MatMul" and port == 0 and not node.attributes["transpose_a"]:
-            width = _size(node.inputs[1], -1 if node.attributes["transpose_b"] else -2)
+            width = fixed_size(node.inputs[1], -1 if node.attributes["transpose_b"] else -2)
             return width // value_head_dim if width is not None and width % value_head_dim == 0 else None
-        if node.op not in _MERGES:
+        if node.op not in MOVES | {"Multiply"}:
             return None
         value = node.outputs[0]
     return None

@@ -12,8 +12,8 @@ from typing import Literal
 
 from graphpass.analysis.attention.regroup import Label, Labels, regroup
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.slices import SLICES
-from graphpass.ir.values import is_computed, is_scalar
+from graphpass.ir.operators import SLICES
+from graphpass.ir.values import is_activation, is_scalar
 
 __all__ = ["PART", "Step", "Via", "before"]
 
@@ -221,7 +221,7 @@ def _operands(graph: Graph, node: Node, labels: Labels) -> list[Step]:
 def _companion(graph: Graph, node: Node, port: int) -> Via | None:
     """What input ``port`` of ``node`` is to the other: a scale or zero point of quantized numbers, or the numbers."""
     own, other = node.inputs[port], node.inputs[1 - port] if len(node.inputs) == 2 else None
-    if own is None or (other is not None and (is_scalar(other) or not is_computed(graph, other))):
+    if own is None or (other is not None and (is_scalar(other) or not is_activation(graph, other))):
         return None
     if other is None or node.op not in {"Multiply", "Divide", "Subtract", "Add"}:
         return Via("arithmetic", node)
@@ -260,7 +260,7 @@ def _dequantized(node: Node, labels: Labels) -> list[Step]:
 
 def _product(graph: Graph, node: Node, source: Value, labels: Labels) -> list[Step]:
     """A product with weights from the right makes the last axis anew and leaves the others."""
-    if node.op == "MatMul" and (is_computed(graph, node.inputs[1]) or node.attributes["transpose_a"]):
+    if node.op == "MatMul" and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
         return []
     inside = _aligned(source, labels)
     if inside is None or len(inside) < 2:

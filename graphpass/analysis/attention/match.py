@@ -1,4 +1,4 @@
-"""Matches one decomposed attention around its Softmax; `graphpass.analysis.attention.find` says what it looks like."""
+"""Match one decomposed attention around its Softmax; `graphpass.analysis.attention.find` lists the forms."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from dataclasses import dataclass, field
 
 from graphpass.analysis.attention.bare_operands import bare_operands, scale_of
 from graphpass.analysis.attention.sinks import COLUMN_DROPS, Column, dropped_column, sink_of, subtracts_row_maximum
-from graphpass.analysis.attention.softmax import broadcast_to_itself, product_behind
-from graphpass.analysis.attention.types import Decomposed, Mask, NoMatchError, Scale
+from graphpass.analysis.attention.softmax import broadcast_to_itself, score_products
+from graphpass.analysis.attention.types import Attention, Mask, Scale
 from graphpass.analysis.masks.facts import unbounded
+from graphpass.ir.constants import copies_elements, fold, fold_elements
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.ports import MASKED_BELOW
-from graphpass.ir.values import held_constant, keeps_elements
+from graphpass.ir.pattern import Match, Miss, MissError, op, var
+from graphpass.ir.values import MASKED_BELOW, is_value_preserving
 
 __all__ = ["Scores", "match", "read_scores"]
 
-#: What counts as masked in scores that are still to be scaled down.
+#: Below this a score counts as masked that is still to be scaled down.
 _MASKED_BELOW_BEFORE_SCALE = -1e8
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Weights:
-    """What happens to the probabilities on the way to ``product``, which weighs the value with them."""
+    """Way of the probabilities to ``product``, which weighs the value with them."""
 
     product: Node
     guarded: bool
@@ -30,19 +31,19 @@ class _Weights:
 
 @dataclass(slots=True)
 class Scores:
-    """What happens to the scores on the way to the Softmax.
+    """Way of the scores to the Softmax.
 
     Attributes:
-        product: What multiplies query and key.
-        scales: Factors, from the Softmax backwards; where there is a soft cap, those before it.
+        product: Multiplies query and key.
+        scales: Factors, from the Softmax backwards; if there is a soft cap, those before it.
         masks: From the Softmax backwards.
-        sink: One more column; see `graphpass.analysis.attention.find.Attention`.
-        column: At which end the sink stands.
+        sink: One more column; see `graphpass.analysis.attention.types.Attention`.
+        column: The end at which the sink stands.
         cap: The Tanh of a soft cap.
-        cap_scales: Factors behind the soft cap, from the Softmax backwards.
+        cap_scales: Factors after the soft cap, from the Softmax backwards.
     """
 
-    product: Node | None = None
+    product: Node
     scales: list[Scale] = field(default_factory=list)
     masks: list[Mask] = field(default_factory=list)
     sink: Value | None = None
@@ -51,29 +52,32 @@ class Scores:
     cap_scales: list[Scale] = field(default_factory=list)
 
 
-def match(graph: Graph, softmax: Node) -> Decomposed:
-    """The parts of the attention around ``softmax``.
+def match(graph: Graph, softmax: Node) -> Attention | Miss:
+    """Match plain scaled dot-product attention around ``softmax``."""
+    try:
+        return _match(graph, softmax)
+    except MissError as error:
+        return error.miss
 
-    Raises:
-        NoMatchError: It is not plain scaled dot-product attention.
-    """
-    weights = _after(graph, softmax)
-    scores = read_scores(graph, softmax)
+
+def _match(graph: Graph, softmax: Node) -> Attention:
+    weights = _weights(graph, softmax)
+    scores = _scores(graph, softmax)
     if scores.cap is not None:
-        raise NoMatchError(f"its scores are soft-capped by Tanh {scores.cap.name}")
+        raise MissError(scores.cap, "its scores are soft-capped")
     product, weighing = scores.product, weights.product
-    assert product is not None
-    _check_sink(scores, weights)
+    _check_sink(softmax, scores, weights)
     query, key, value = bare_operands(graph, product, weighing)
     result = weighing.outputs[0]
     if result.rank not in {3, 4}:
-        raise NoMatchError(f"its result {result.name} has {result.rank} dimensions, not 4")
+        raise MissError(weighing, f"its result {result.name} has {result.rank} dimensions, not 4")
     if product.attributes["transpose_a"] or weighing.attributes["transpose_a"] or weighing.attributes["transpose_b"]:
-        raise NoMatchError("a MatMul transposes its query, its probabilities or its value")
+        raise MissError(product, "a MatMul transposes its query, its probabilities or its value")
     for mask in scores.masks:
         if _outgrows(mask.value, product.outputs[0]):
-            raise NoMatchError(f"its mask {mask.value.name} has more elements than its scores")
-    return Decomposed(
+            raise MissError(product, f"its mask {mask.value.name} has more elements than its scores")
+    return Attention(
+        softmax,
         result,
         query.value,
         key.value,
@@ -88,78 +92,94 @@ def match(graph: Graph, softmax: Node) -> Decomposed:
     )
 
 
-def _check_sink(scores: Scores, weights: _Weights) -> None:
-    """That the column which a sink adds is the one that is dropped."""
+def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
+    """Check that the column that a sink adds is the one that is dropped."""
     if scores.column == weights.dropped:
         return
     if scores.column is None:
-        raise NoMatchError("a column of its probabilities is dropped, but its scores have no attention sink")
-    if weights.dropped is None:
-        raise NoMatchError("an attention sink that is not dropped from its probabilities")
-    raise NoMatchError(f"an attention sink that is the {scores.column} column, while the {weights.dropped} is dropped")
+        reason = "a column of its probabilities is dropped, but its scores have no attention sink"
+    elif weights.dropped is None:
+        reason = "an attention sink that is not dropped from its probabilities"
+    else:
+        reason = f"an attention sink that is the {scores.column} column, while the {weights.dropped} is dropped"
+    raise MissError(softmax, reason)
 
 
-def _after(graph: Graph, softmax: Node) -> _Weights:
-    """From the Softmax forward to the product with the value."""
+def _weights(graph: Graph, softmax: Node) -> _Weights:
+    """Follow the probabilities to the product with the value."""
     value, guarded, dropped = softmax.outputs[0], False, None
-    if softmax.attributes["axis"] != (value.rank or 0) - 1 and softmax.attributes["axis"] != -1:
-        raise NoMatchError("its Softmax is not over the last axis")
+    if softmax.attributes["axis"] not in {-1, (value.rank or 0) - 1}:
+        raise MissError(softmax, "its Softmax is not over the last axis")
     while True:
         uses = graph.uses(value)
         if (guard := _guard(graph, uses)) is not None:
             value, guarded = guard.outputs[0], True
             continue
         if len(uses) != 1:
-            raise NoMatchError("its probabilities are used in several places")
+            raise MissError(graph.producer(value), "its probabilities are used in several places")
         node = uses[0].node
-        if keeps_elements(node) or node.op == "Dropout" or _regroups_heads(node):
+        if is_value_preserving(node) or node.op == "Dropout" or _regroups_heads(node):
             value = node.outputs[0]
         elif node.op == "MatMul" and uses[0].port == 0:
             return _Weights(node, guarded, dropped)
         elif node.op in COLUMN_DROPS and dropped is None:
             value, dropped = dropped_column(graph, node)
         else:
-            raise NoMatchError(f"{node.op} {node.name} lies between its Softmax and the value")
+            raise MissError(node, f"{node.op} lies between its Softmax and the value")
+
+
+def _is_zero(graph: Graph, value: Value) -> str | None:
+    """Require zeros: such constants, copied or laid out, or a product with one.
+
+    ``baddbmm`` does not read what it multiplies with 0, so that it counts as zero even if it could be infinite.
+    """
+
+    def factors(node: Node) -> tuple[Value | None, ...]:
+        return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
+
+    held = (fold(graph, node.outputs[0]) for node in graph.backward([value], factors))
+    return None if any(one is not None and not one.any() for one in held) else f"{value.name} is not 0"
+
+
+#: The NaN of rows that are masked whole becomes 0.
+_GUARD = op.Select(op.IsNaN(var("weights")), var().where(_is_zero), var("weights"))
 
 
 def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
-    """The Select of ``Select(IsNaN(x), 0, x)``, where ``uses`` are the uses of x."""
-    tests = [use.node for use in uses if use.node.op == "IsNaN"]
+    """Return the Select of a guard if ``uses`` are the uses of what it guards."""
     selects = [use.node for use in uses if use.node.op == "Select" and use.port == 2]
-    if len(uses) != 2 or len(tests) != 1 or len(selects) != 1:
+    if len(uses) != 2 or len(selects) != 1 or not isinstance(_GUARD.match(graph, selects[0]), Match):
         return None
-    select = selects[0]
-    replacement = held_constant(graph, select.inputs[1])
-    if select.inputs[0] != tests[0].outputs[0] or replacement is None or (replacement != 0).any():
-        return None
-    return select
+    return selects[0]
 
 
-def read_scores(graph: Graph, softmax: Node) -> Scores:
-    """From the Softmax back to the product of query and key.
+def read_scores(graph: Graph, softmax: Node) -> Scores | Miss:
+    """Follow the scores of ``softmax`` back to the product of query and key."""
+    try:
+        return _scores(graph, softmax)
+    except MissError as error:
+        return error.miss
 
-    Raises:
-        NoMatchError: Something else lies between the two.
-    """
-    found = Scores()
-    value = softmax.inputs[0]
+
+def _scores(graph: Graph, softmax: Node) -> Scores:
+    found = Scores(softmax)
+    value = softmax.source()
     while True:
-        assert value is not None
         node = graph.producer(value)
         if node.op == "MatMul":
             found.product = node
             return found
-        if keeps_elements(node) or _regroups_heads(node):
-            value = node.inputs[0]
+        if is_value_preserving(node) or _regroups_heads(node):
+            value = node.source()
         elif (inner := unbounded(graph, value)) is not value:
             value = inner
         elif subtracts_row_maximum(graph, node):
             if found.sink is not None:
-                raise NoMatchError("an attention sink beside scores whose maximum was subtracted")
-            value = node.inputs[0]
+                raise MissError(node, "an attention sink beside scores whose maximum was subtracted")
+            value = node.source()
         elif node.op == "Tanh" and found.cap is None:
             found.cap, found.cap_scales, found.scales = node, found.scales, []
-            value = node.inputs[0]
+            value = node.source()
         elif node.op == "Concat":
             value = _scores_beside_sink(graph, node, found)
         else:
@@ -167,24 +187,26 @@ def read_scores(graph: Graph, softmax: Node) -> Scores:
 
 
 def _scores_beside_sink(graph: Graph, concat: Node, found: Scores) -> Value:
-    """The scores to which ``concat`` adds a sink, which is noted in ``found``."""
+    """Return the scores to which ``concat`` adds a sink, and note it in ``found``."""
     if found.sink is not None:
-        raise NoMatchError("an attention sink beside another one")
+        raise MissError(concat, "an attention sink beside another one")
     value, found.sink, found.column = sink_of(graph, concat)
     if found.scales or found.masks:
-        raise NoMatchError("an attention sink that is scaled or masked along with its scores")
+        raise MissError(concat, "an attention sink that is scaled or masked along with its scores")
     return value
 
 
 def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
-    """The scores before ``node`` scaled or masked them, which is noted in ``found``."""
+    """Return the scores before ``node`` scales or masks them, and note that in ``found``."""
     if node.op in {"Multiply", "Divide"} and (scale := scale_of(graph, node)) is not None:
         value, factor = scale
         found.scales.append(factor)
         return value
+    if isinstance(unchanged := _PLUS_NOTHING.match(graph, node), Match):
+        scores, nothing = unchanged["scores"], unchanged["nothing"]
+        if (nothing.rank or 9) <= (scores.rank or 0) and not _outgrows(nothing, scores):
+            return scores
     if node.op in {"Add", "Subtract"}:
-        if (unchanged := _plus_nothing(graph, node)) is not None:
-            return unchanged
         value, mask = _added_mask(graph, node, tuple(found.scales))
         found.masks.append(mask)
         return value
@@ -194,41 +216,17 @@ def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
         return value
     if (same := broadcast_to_itself(node)) is not None:
         return same
-    raise NoMatchError(f"{node.op} {node.name} lies between its scores and its Softmax")
+    raise MissError(node, f"{node.op} lies between its scores and its Softmax")
 
 
-def _plus_nothing(graph: Graph, node: Node) -> Value | None:
-    """The scores to which ``node`` adds zeros, as PyTorch's ``baddbmm`` with ``beta=0`` is exported."""
-    first, second = node.inputs
-    assert first is not None
-    assert second is not None
-    for scores, other in ((first, second), (second, first))[: 1 if node.op == "Subtract" else 2]:
-        keeps_shape = (other.rank or 9) <= (scores.rank or 0) and not _outgrows(other, scores)
-        if keeps_shape and _is_zero(graph, other):
-            return scores
-    return None
-
-
-def _is_zero(graph: Graph, value: Value | None) -> bool:
-    """Whether ``value`` holds zeros alone: such a constant, copied or laid out, or a product with one.
-
-    What ``baddbmm`` multiplies with 0 it does not read, so that it counts as zero even if it could be infinite.
-    """
-    while value is not None:
-        node = graph.producer(value)
-        if node.op == "Multiply":
-            return any(_is_zero(graph, operand) for operand in node.inputs)
-        if not keeps_elements(node) and node.op not in {"Broadcast", "Reshape", "Unsqueeze"}:
-            constant = graph.constant(value)
-            return constant is not None and not constant.any()
-        value = node.inputs[0]
-    return False
+#: PyTorch's ``baddbmm`` with ``beta=0`` is exported with an Add of zeros.
+_PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zero))
 
 
 def _regroups_heads(node: Node) -> bool:
-    """Whether ``node`` reshapes scores between ``[batch, heads, ..]`` and ``[batch * heads, ..]``, or not at all.
+    """Return whether ``node`` reshapes scores to or from ``[batch * heads, ..]``, or not at all.
 
-    Dimensions that are not known need no proof: the product with the value fits only if they are the right ones.
+    Unknown dimensions need no proof: the product with the value fits only if they are the right ones.
     """
     source, result = (node.inputs[0], node.outputs[0]) if node.op == "Reshape" else (None, None)
     if source is None or result is None or source.shape is None or result.shape is None:
@@ -239,37 +237,33 @@ def _regroups_heads(node: Node) -> bool:
 
 
 def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Value, Mask]:
-    first, second = node.inputs
-    assert first is not None
-    assert second is not None
-    behind = product_behind(graph, first), product_behind(graph, second)
-    subtracts = node.op == "Subtract"
-    if behind == (True, True):
-        raise NoMatchError(f"{node.op} {node.name} joins two products: positions or masks computed by one")
-    if subtracts and behind[1]:
-        raise NoMatchError(f"Subtract {node.name} subtracts its scores")
-    scores, mask = (first, second) if behind[0] else (second, first)
+    operands, subtracts = (node.source(0), node.source(1)), node.op == "Subtract"
+    is_product = [any(True for _ in score_products(graph, operand)) for operand in operands]
+    if all(is_product):
+        raise MissError(node, f"{node.op} joins two products: positions or masks computed by one")
+    if subtracts and is_product[1]:
+        raise MissError(node, "Subtract subtracts its scores")
+    scores, mask = operands if is_product[0] else operands[::-1]
     return scores, Mask(mask, is_subtracted=subtracts, scales=scales, merges_heads=_merges_heads(mask, scores))
 
 
 def _merges_heads(mask: Value, scores: Value) -> bool:
-    """Whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
+    """Return whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
     return scores.rank == 3 and mask.shape is not None and len(mask.shape) == 3 and mask.shape[0] != 1
 
 
 def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Mask]:
-    condition, kept, other = node.inputs
-    assert condition is not None
+    condition, kept, other = (node.source(port) for port in range(3))
     limit = _MASKED_BELOW_BEFORE_SCALE if is_scaled else MASKED_BELOW
     for scores, fill, keeps in ((kept, other, True), (other, kept, False)):
-        constant = held_constant(graph, fill)
-        if scores is not None and constant is not None and (constant < limit).all():
+        held = fold_elements(graph, fill)
+        if held is not None and (held < limit).all():
             return scores, Mask(condition, keeps, merges_heads=_merges_heads(condition, scores))
-    raise NoMatchError(f"Select {node.name} fills its scores with something other than a large negative number")
+    raise MissError(node, "Select fills its scores with something other than a large negative number")
 
 
 def _outgrows(mask: Value, scores: Value) -> bool:
-    """Whether ``mask`` is longer along an axis along which the scores have one element."""
+    """Return whether ``mask`` is longer along an axis along which the scores have one element."""
     if mask.shape is None or scores.shape is None:
         return False
     pairs = zip(reversed(mask.shape), reversed(scores.shape), strict=False)

@@ -1,4 +1,4 @@
-"""What operators that compute attention as a whole say of it in their attributes and inputs.
+"""Read attributes and inputs of operators that compute attention as a whole.
 
 Sources: onnx.defs for Attention-23 to 25 (`left_window_size` leaves out the query's own position); ONNX Runtime's
 docs/ContribOperators.md for com.microsoft (`local_window_size` counts it, as its CPU kernel was seen to); OpenVINO's
@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.scales import Scaling, operand_factors, scaling_of
+from graphpass.analysis.attention.types import OPERATORS
 from graphpass.analysis.masks.facts import MaskFacts, mask_facts
-from graphpass.analysis.shapes.constants import worked_out
+from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import INNER_CACHES
+from graphpass.ir.values import fixed_size
 
 __all__ = ["Heads", "keeps_window", "operator_heads", "operator_mask", "operator_scaling", "operator_sinks"]
 
@@ -33,10 +35,10 @@ class _Ports:
     """Inputs of an operator.
 
     Attributes:
-        masks: What is added to the scores or selects them.
-        lengths: How many positions there are.
+        masks: Tensors that are added to the scores, or conditions that select them.
+        lengths: Numbers of positions.
         sink: One number a head that joins the Softmax.
-        is_causal: Attribute that hides keys behind the query; ``True`` where they always are.
+        is_causal: Attribute that hides keys after the query; ``True`` if they always are.
     """
 
     masks: tuple[int, ...] = ()
@@ -60,12 +62,8 @@ _PORTS = {
 #: Inputs with the past keys and values, of operators that have one for each.
 _PASTS = {op: (ports[0][0], ports[1][0]) for op, ports in INNER_CACHES.items() if len(ports) == 2}
 
-#: Attributes that say how many heads the query has, and how many the keys and values.
+#: Attributes with the number of heads of the query, and of the keys and values.
 _HEADS, _KEY_HEADS = ("num_heads", "q_num_heads"), ("kv_num_heads",)
-
-
-def _input(node: Node, port: int | None) -> Value | None:
-    return node.inputs[port] if port is not None and port < len(node.inputs) else None
 
 
 def _number(node: Node, names: tuple[str, ...]) -> int | None:
@@ -73,11 +71,11 @@ def _number(node: Node, names: tuple[str, ...]) -> int | None:
 
 
 def operator_heads(node: Node) -> Heads:
-    """Heads and their sizes, as far as attributes and shapes tell."""
+    """Return heads and their sizes, as far as attributes and shapes give them."""
     heads, key_heads = _number(node, _HEADS), _number(node, _KEY_HEADS)
-    if node.op in {"com.microsoft.Attention", "QAttention", "DecoderMaskedSelfAttention"}:
+    if not OPERATORS[node.op]:
         return _of_weights(node, heads)
-    query, key, value = (_input(node, port) for port in range(3))
+    query, key, value = (node.input(port) for port in range(3))
     heads = heads or _size(query, 1, rank=4)
     if key is None and value is None and query is not None and query.rank == 3:
         # GroupQueryAttention with query, keys and values beside each other in one tensor.
@@ -86,7 +84,7 @@ def operator_heads(node: Node) -> Heads:
         return Heads(heads, key_heads, size, size)
     if key_heads is None:
         key_heads = heads if node.op.endswith("MultiHeadAttention") else _size(key, 1, rank=4)
-    past_key, past_value = (_input(node, port) for port in _PASTS.get(node.op, (None, None)))
+    past_key, past_value = (node.input(port) for port in _PASTS[node.op]) if node.op in _PASTS else (None, None)
     head_dim = _head_size(query, heads) or _head_size(key, key_heads) or _head_size(past_key, None)
     value_head_dim = _head_size(value, key_heads) or _head_size(past_value, None)
     # One tensor of five axes holds keys and values, or all three.
@@ -94,26 +92,20 @@ def operator_heads(node: Node) -> Heads:
 
 
 def _of_weights(node: Node, heads: int | None) -> Heads:
-    """Of operators whose weights make query, key and value out of the hidden state."""
+    """Return heads of operators whose weights make query, key and value out of the hidden state."""
     sizes = node.attributes.get("qkv_hidden_sizes")
     if sizes:
         return Heads(heads, heads, _divided(int(sizes[0]), heads), _divided(int(sizes[2]), heads))
-    size = _divided(_size(_input(node, 1), 1, rank=2), 3 * heads if heads else None)
+    size = _divided(_size(node.input(1), 1, rank=2), 3 * heads if heads else None)
     return Heads(heads, heads, size, size)
 
 
 def _head_size(value: Value | None, heads: int | None) -> int | None:
-    if value is None or not value.shape:
-        return None
-    if value.rank == 3:
-        return _divided(_size(value, 2, rank=3), heads)
-    last = value.shape[-1]
-    return last if isinstance(last, int) else None
+    return _divided(fixed_size(value, 2), heads) if value is not None and value.rank == 3 else fixed_size(value, -1)
 
 
 def _size(value: Value | None, axis: int, rank: int) -> int | None:
-    size = value.shape[axis] if value is not None and value.shape is not None and value.rank == rank else None
-    return size if isinstance(size, int) else None
+    return fixed_size(value, axis) if value is not None and value.rank == rank else None
 
 
 def _divided(size: int | None, heads: int | None) -> int | None:
@@ -121,32 +113,29 @@ def _divided(size: int | None, heads: int | None) -> int | None:
 
 
 def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
-    """The operator's scale, or its default of ``1 / sqrt(head_dim)``, and what query and key were scaled by before."""
+    """Return the operator's scale or its default ``1 / sqrt(head_dim)``, times those of query and key."""
     given: float | None = node.attributes.get("scale") or None
     is_given = given is not None
-    if node.op == "ScaledDotProductAttention" and (value := _input(node, 4)) is not None:
-        given, is_given = worked_out(graph, value), True
+    if node.op == "ScaledDotProductAttention" and (value := node.input(4)) is not None:
+        given, is_given = fold_scalar(graph, value), True
     if not is_given and head_dim is not None:
         given = head_dim**-0.5
-    before = [factor for port in (0, 1) for factor in operand_factors(graph, _input(node, port))]
-    if node.op in {"com.microsoft.Attention", "QAttention", "DecoderMaskedSelfAttention"}:
-        # Its inputs are the hidden state and weights.
-        before = []
+    before = [factor for port in OPERATORS[node.op][:2] for factor in operand_factors(graph, node.input(port))]
     return scaling_of([*before, given], float(node.attributes.get("softcap") or 0) or None)
 
 
 def operator_mask(graph: Graph, node: Node) -> MaskFacts:
-    """What hides or weighs positions."""
+    """Return what hides or weighs positions."""
     ports = _PORTS[node.op]
     facts = MaskFacts()
     is_causal = node.attributes.get(ports.is_causal) if isinstance(ports.is_causal, str) else True
     if is_causal:
         facts.parts.add("causal")
-    if any(_input(node, port) is not None for port in ports.lengths):
+    if any(node.input(port) is not None for port in ports.lengths):
         facts.parts.add("lengths")
     for port in ports.masks:
-        mask = _input(node, port)
-        # OpenVINO does not read the mask of an attention that is causal.
+        mask = node.input(port)
+        # OpenVINO does not read the mask of causal attention.
         if mask is None or (is_causal and node.op == "ScaledDotProductAttention"):
             continue
         if mask.rank == 1:
@@ -162,13 +151,14 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
 
 
 def operator_sinks(node: Node) -> bool:
-    """Whether the Softmax has a share for no position."""
-    value = _input(node, _PORTS[node.op].sink)
+    """Return whether the Softmax gives a share to no position."""
+    port = _PORTS[node.op].sink
+    value = node.input(port) if port is not None else None
     if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:
         return False
     return value is not None or bool(node.attributes.get("smooth_softmax", 0) > 0)
 
 
 def keeps_window(node: Node) -> bool:
-    """Whether the operator keeps no more in its cache than its window."""
+    """Return whether the operator keeps no more in its cache than its window."""
     return bool(node.attributes.get("sliding_window_cache"))

@@ -1,4 +1,4 @@
-"""Follows what attention reads as key and value back to the tensors that the model is given or keeps."""
+"""Trace keys and values back to the tensors that the model is given or keeps."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.attention.axis_trace import Via, before
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.regroup import Labels
-from graphpass.analysis.attention.softmax import is_product
+from graphpass.analysis.attention.softmax import score_products
+from graphpass.analysis.attention.types import Attention
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import INNER_CACHES
+from graphpass.ir.operators import INNER_CACHES, SOURCES
 
 __all__ = ["Read", "attention_reads"]
 
 _BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
 
-#: What the axes of a key or value input of an operator mean, by rank: heads beside their sizes in the last axis, and
+#: Meaning of the axes of a key or value input of an operator, by rank: heads beside their sizes in the last axis, and
 #: MultiHeadAttention's keys and values in one tensor.
 _OPERATOR_LABELS: dict[int, Labels] = {
     3: ("batch", "sequence", ("heads", "head_dim")),
@@ -32,13 +33,13 @@ Role = Literal["key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """That attention reads a cache as it was before the step.
+    """A read by attention of a cache as it was before the step.
 
     Attributes:
-        attention: Who reads it.
-        role: As what.
-        labels: What each of the cache's axes means.
-        vias: What lies on the way, from attention to the cache.
+        attention: The reader.
+        role: What it reads the cache as.
+        labels: Meaning of each of the cache's axes.
+        vias: Operators on the way, from attention to the cache.
     """
 
     attention: Attention
@@ -47,7 +48,7 @@ class Read:
     vias: tuple[Via, ...]
 
     def has(self, *kinds: str) -> bool:
-        """Whether one of these lies on the way."""
+        """Return whether one of these lies on the way."""
         return any(via.kind in kinds for via in self.vias)
 
 
@@ -55,7 +56,7 @@ Reads = dict[int, tuple[Read, ...]]
 
 
 def attention_reads(model: Model) -> Reads:
-    """For each Parameter and ReadValue (by node index) that attention reads as key or value, by whom."""
+    """Return the reads of each Parameter and ReadValue (by node index) as key or value."""
     graph = model.graph
     found: Reads = {}
     for attention, role, value, labels in _starts(model):
@@ -68,14 +69,14 @@ Start = tuple[Attention, Role, Value, Labels]
 
 
 def _starts(model: Model) -> Iterator[Start]:
-    """What attention reads, and what the axes mean."""
+    """Yield keys and values of attention, with the meaning of their axes."""
     graph = model.graph
     last: dict[tuple[int, Role], tuple[Operand, Value]] = {}
     for (index, port), operands in model.analysis(attention_operands).items():
         for operand in operands:
             key = (operand.attention.node.index, operand.role)
-            # Of all values on the way from a cache to attention, the last one made is what attention reads itself; but
-            # where that is of merged rows, the last one that tells batch and heads apart.
+            # The last value made on the way from a cache to attention is what attention reads itself; but of merged
+            # rows, the last one that has batch and heads apart.
             is_known = key in last and (_tells_heads(last[key][0]), last[key][1].node) >= (_tells_heads(operand), index)
             if not is_known:
                 last[key] = (operand, graph.nodes[index].outputs[port])
@@ -91,7 +92,7 @@ def _tells_heads(operand: Operand) -> bool:
 
 
 def _operator_starts(attention: Attention) -> Iterator[Start]:
-    """The key and value inputs of an operator that could hold caches inside but has them outside."""
+    """Yield the key and value inputs of an operator that could hold caches inside but has them outside."""
     node = attention.node
     ports = INNER_CACHES.get(node.op, ())
     if not ports or any(past < len(node.inputs) and node.inputs[past] is not None for past, _ in ports):
@@ -104,16 +105,11 @@ def _operator_starts(attention: Attention) -> Iterator[Start]:
             yield attention, role, value, _OPERATOR_LABELS[value.rank]
 
 
-#: Operators between the products whose sum the scores are and their Softmax.
-_SCORES = frozenset({"Add", "Subtract", "Multiply", "Divide", "Select", "Convert", "Identity", "Reshape", "Maximum"})
-
-
 def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
-    """The keys of scores that are a sum of products: one of content and one of positions, as MLA computes them."""
-    if attention.node.op != "Softmax" or attention.reason is None:
+    """Yield the keys of scores that are a sum of products: of content and of positions, as MLA computes them."""
+    if attention.miss is None:
         return
-    leading = graph.backward(attention.node.inputs[:1], lambda node: node.inputs if node.op in _SCORES else ())
-    products = [node for node in leading if is_product(graph, node)]
+    products = list(score_products(graph, attention.node.source()))
     for product in products if len(products) > 1 else ():
         key = product.inputs[1]
         if key is not None and key.rank == 4:
@@ -143,7 +139,7 @@ def _follow(
             continue
         seen.add(key)
         node = graph.producer(place.value)
-        if node.op in {"Parameter", "ReadValue"}:
+        if node.op in SOURCES:
             yield node, Read(attention, role, place.labels, place.vias)
         elif not _is_far(node, place):
             for step in before(graph, place.value, place.labels):
@@ -153,10 +149,10 @@ def _follow(
 
 
 def _is_far(node: Node, place: _Place) -> bool:
-    """Whether ``node`` belongs to what the new keys and values are made of, or to another layer.
+    """Return whether ``node`` belongs to what the new keys and values are made of, or to another layer.
 
-    A latent cache is multiplied with weights once behind its Concat. What is added up before a product with weights is
-    a residual stream; following it would lead through all layers.
+    A latent cache is multiplied with weights once after its Concat. A sum before a product with weights is a residual
+    stream; following it would lead through all layers.
     """
     if node.op == "Add":
         return place.passed("weights") and all(value is None or value.rank != 0 for value in node.inputs)

@@ -1,4 +1,4 @@
-"""Where the positions come from whose angles a model turns queries and keys by."""
+"""Find the positions that a model turns queries and keys by."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["moved_positions", "positions_of_angles"]
 
 
 def moved_positions(graph: Graph) -> Node | None:
-    """The Add that makes positions of a Range from 0 and the length of the past, and feeds Sin or Cos."""
+    """Return the Add of a Range from 0 and the length of the past that feeds Sin or Cos."""
     for node in positions_of_angles(graph):
         if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.inputs if side is not None):
             return node
@@ -21,6 +21,6 @@ def moved_positions(graph: Graph) -> Node | None:
 
 
 def positions_of_angles(graph: Graph) -> Iterator[Node]:
-    """The nodes, up to sizes and Ranges, that what feeds Sin and Cos comes from."""
+    """Yield the nodes upstream of Sin and Cos, up to sizes and Ranges."""
     angles = [value for node in graph.of_op("Sin", "Cos") for value in node.inputs]
     return graph.backward(angles, lambda node: () if node.op in {"ShapeOf", "Range"} else node.inputs)

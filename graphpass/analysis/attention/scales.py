@@ -1,4 +1,4 @@
-"""What the scores of attention are multiplied with: behind the product, before it, and within a soft cap."""
+"""Work out the factors of attention's scores: on the operands, on their product, and within a soft cap."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.bare_operands import scale_of
 from graphpass.analysis.attention.match import Scores
 from graphpass.analysis.attention.types import Scale
-from graphpass.analysis.shapes.constants import worked_out
+from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.values import is_computed, keeps_elements
+from graphpass.ir.operators import CASTS, LAYOUT
+from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving
 
 __all__ = ["Scaling", "operand_factors", "scaling_of", "scores_scaling"]
-
-#: Operators that only lay an operand out.
-_LAYOUT = frozenset({"Broadcast", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-
-_INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,43 +27,38 @@ class Scaling:
 
 
 def scaling_of(factors: Sequence[float | None], softcap: float | None = None) -> Scaling:
-    """The scaling by all of ``factors``; ``None`` among them is one that is not known."""
+    """Return the scaling by all of ``factors``, of which ``None`` is unknown."""
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return Scaling(None, (), softcap)
-    told = tuple(_told(factor) for factor in known if factor != 1)
-    return Scaling(_told(math.prod(known)), told if len(told) > 1 else (), softcap)
+    rounded = tuple(_rounded(factor) for factor in known if factor != 1)
+    return Scaling(_rounded(math.prod(known)), rounded if len(rounded) > 1 else (), softcap)
 
 
 def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
-    """How a decomposed attention scales its scores, before the product and behind it."""
-    product = scores.product
-    assert product is not None
-    before = [factor for value in product.inputs for factor in operand_factors(graph, value)]
-    behind = [_factor(graph, scale) for scale in reversed(scores.scales)]
+    """Return the scaling of the scores of a decomposed attention, before the product and after it."""
+    before = [factor for value in scores.product.inputs for factor in operand_factors(graph, value)]
+    after = [_factor(graph, scale) for scale in reversed(scores.scales)]
     if scores.cap is None:
-        return scaling_of([*before, *behind])
+        return scaling_of([*before, *after])
     caps = [_factor(graph, scale) for scale in scores.cap_scales]
     if any(cap is None for cap in caps):
         return Scaling(None)
     cap = math.prod(one for one in caps if one is not None)
-    if None in behind:
-        return Scaling(None, (), _told(cap))
-    known = [factor for factor in behind if factor is not None]
+    if None in after:
+        return Scaling(None, (), _rounded(cap))
+    known = [factor for factor in after if factor is not None]
     # The scores are divided by the cap before the Tanh: by itself, or in one number with their scale.
     division = next((factor for factor in known if math.isclose(factor * cap, 1.0, rel_tol=1e-3)), None)
     if division is not None:
         known.remove(division)
     else:
         known = [math.prod(known) * cap]
-    return scaling_of([*before, *known], _told(cap))
+    return scaling_of([*before, *known], _rounded(cap))
 
 
 def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
-    """What ``value``, a query or key, was multiplied with before it was laid out as it is.
-
-    ``None`` stands for a factor that is computed from what the model is given.
-    """
+    """Return the factors of a query or key; ``None`` for one that is computed from what the model is given."""
     factors: list[float | None] = []
     is_laid_out = False
     while value is not None:
@@ -82,9 +73,10 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
                 break
             factors.append(factor)
             value = scaled[0]
-        elif node.op in _LAYOUT or keeps_elements(node):
-            is_laid_out = is_laid_out or node.op in _LAYOUT
+        elif is_value_preserving(node):
             value = node.inputs[0]
+        elif node.op in LAYOUT - CASTS:
+            is_laid_out, value = True, node.inputs[0]
         elif (biased := _before_bias(graph, node)) is not None:
             is_laid_out, value = True, biased
         else:
@@ -93,27 +85,25 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
 
 
 def _before_bias(graph: Graph, node: Node) -> Value | None:
-    """What ``node`` adds a bias to, into which OpenVINO moves a scale that follows: ``s * x + s * bias``."""
-    if node.op != "Add":
-        return None
-    computed = [value for value in node.inputs if is_computed(graph, value)]
+    """Return what ``node`` adds a bias to; OpenVINO moves a scale into the sum: ``s * x + s * bias``."""
+    computed = [value for value in node.inputs if is_activation(graph, value)] if node.op == "Add" else []
     return computed[0] if len(computed) == 1 else None
 
 
 def _holds_integers(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is a product of whole numbers, of which a scale makes what it stands for."""
+    """Return whether ``value`` is a product of whole numbers that a scale dequantizes."""
     node = graph.producer(value)
     source = node.inputs[0] if node.op == "Convert" else None
-    return source is not None and source.element_type in _INTEGERS
+    return source is not None and source.element_type in INTEGERS
 
 
 def _factor(graph: Graph, scale: Scale) -> float | None:
-    number = worked_out(graph, scale.value)
-    if number is None or not scale.divides:
-        return number
-    return 1 / number if number else None
+    number = fold_scalar(graph, scale.value)
+    if number is None or not math.isfinite(number):
+        return None
+    return number if not scale.divides else 1 / number if number else None
 
 
-def _told(number: float) -> float:
-    """``number`` to six digits: what f32 holds of it after a few operations."""
+def _rounded(number: float) -> float:
+    """Return ``number`` to six digits: f32 holds no more of it after a few operations."""
     return float(f"{number:.6g}")

@@ -1,52 +1,47 @@
-"""Whether a Softmax stands between the two products of attention."""
+"""Find the two products of attention around a Softmax."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.values import SAME_ELEMENTS, is_computed
+from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPLITS
+from graphpass.ir.values import is_activation
 
-__all__ = ["broadcast_to_itself", "is_attention", "is_product", "product_behind"]
+__all__ = ["broadcast_to_itself", "is_attention", "score_products", "weighing_product"]
 
-_SCORE_OPS = (
-    frozenset({"Maximum", "Add", "Subtract", "Multiply", "Divide", "Select", "Tanh", "Concat", "Reshape"})
-    | SAME_ELEMENTS
-)
+#: Lie between the product of query and key and the Softmax. A Slice cuts scores of a cache of fixed capacity to the
+#: positions in use.
+_SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"Concat", "Select", "Slice", "Tanh"}
 
-#: Operators that may drop a column of the probabilities, guard them, or pad them to a cache's capacity.
-_WEIGHT_OPS = _SCORE_OPS | {"IsNaN", "Pad", "Slice", "StridedSlice", "VariadicSplit", "Dropout"}
+#: Lie between the Softmax and the product with the value: drop a sink's column, guard, pad to a cache's capacity.
+_PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
-    """Whether ``softmax`` stands between a product of two computed tensors and a product with a computed tensor."""
-    scores = softmax.inputs[0]
-    return scores is not None and product_behind(graph, scores) and _product_ahead(graph, softmax.outputs[0])
+    """Return whether ``softmax`` stands between a product of two activations and a product with an activation."""
+    return any(True for _ in score_products(graph, softmax.source())) and weighing_product(graph, softmax) is not None
 
 
-def product_behind(graph: Graph, value: Value) -> bool:
-    """Whether a product of two computed tensors is reached backwards through arithmetic on scores."""
-    return any(is_product(graph, node) for node in graph.backward([value], _scores))
-
-
-def is_product(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` multiplies two computed tensors."""
-    return node.op == "MatMul" and all(is_computed(graph, operand) for operand in node.inputs)
+def score_products(graph: Graph, value: Value) -> Iterator[Node]:
+    """Yield the products of two activations that ``value`` is computed from by arithmetic on scores."""
+    for node in graph.backward([value], _scores):
+        if node.op == "MatMul" and all(is_activation(graph, operand) for operand in node.inputs):
+            yield node
 
 
 def _scores(node: Node) -> tuple[Value | None, ...]:
-    if node.op == "Slice":
-        # Scores of a cache of fixed capacity are cut to the positions that there are.
-        return node.inputs[:1]
     if (same := broadcast_to_itself(node)) is not None:
         return (same,)
-    if node.op not in _SCORE_OPS:
+    if node.op not in _SCORES:
         return ()
-    return node.inputs[1:] if node.op == "Select" else node.inputs
+    return node.inputs[:1] if node.op == "Slice" else node.inputs[1:] if node.op == "Select" else node.inputs
 
 
 def broadcast_to_itself(node: Node) -> Value | None:
-    """What ``node`` broadcasts to no more than it is, where it does: OpenVINO makes that of adding zeros.
+    """Return the input of a Broadcast to no more than it is: OpenVINO makes that of adding zeros.
 
-    Dimensions that are not known need no proof where this is of scores: other products fit only if they are the same.
+    Unknown dimensions of scores need no proof: other products fit only if they are the same.
     """
     # A third input says which axes are new.
     if node.op != "Broadcast" or len(node.inputs) != 2 or (source := node.inputs[0]) is None:
@@ -58,15 +53,14 @@ def broadcast_to_itself(node: Node) -> Value | None:
     return None if grows else source
 
 
-def _product_ahead(graph: Graph, value: Value) -> bool:
-    pending, seen = [value], set()
-    while pending:
-        for use in graph.uses(pending.pop()):
-            if use.node.index in seen:
-                continue
-            seen.add(use.node.index)
-            if use.node.op == "MatMul" and use.port == 0 and is_computed(graph, use.node.inputs[1]):
-                return True
-            if use.node.op in _WEIGHT_OPS:
-                pending.extend(use.node.outputs)
-    return False
+def weighing_product(graph: Graph, softmax: Node) -> Node | None:
+    """Return the product of the probabilities of ``softmax`` with an activation, the value."""
+    uses = graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in _PROBABILITIES else ())
+    return next(
+        (
+            use.node
+            for use in uses
+            if use.node.op == "MatMul" and use.port == 0 and is_activation(graph, use.node.inputs[1])
+        ),
+        None,
+    )

@@ -1,17 +1,32 @@
-"""What a decomposed attention is made of; `graphpass.analysis.attention.find` says which forms there are."""
+"""Parts of an attention; `graphpass.analysis.attention.find` lists the forms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.pattern import Miss
 
-__all__ = ["Decomposed", "Mask", "NoMatchError", "Scale"]
+__all__ = ["OPERATORS", "Attention", "Mask", "Scale"]
+
+#: Operators that compute attention as a whole: operator -> ports of query, key, value; none if they compute these
+#: themselves.
+OPERATORS: dict[str, tuple[int, ...]] = {
+    "ScaledDotProductAttention": (0, 1, 2),
+    "Attention": (0, 1, 2),
+    "GroupQueryAttention": (0, 1, 2),
+    "SparseAttention": (0, 1, 2),
+    "MultiHeadAttention": (0, 1, 2),
+    "DecoderMaskedMultiHeadAttention": (0, 1, 2),
+    "com.microsoft.Attention": (),
+    "DecoderMaskedSelfAttention": (),
+    "QAttention": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of the scores: ``value``, or its inverse where ``divides``. All its dimensions are 1."""
+    """A factor of the scores: ``value``, or its inverse if it ``divides``. All its dimensions are 1."""
 
     value: Value
     divides: bool
@@ -19,13 +34,13 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is masked: ``value`` is added to the scores, or selects (where ``keeps`` is not ``None``).
+    """A tensor that is added to the scores, or a condition that selects them.
 
     Attributes:
-        value: The tensor that is added, or the boolean condition.
-        keeps: ``True`` where a true condition keeps a score, ``False`` where it masks it, ``None`` for an added mask.
+        value: The added tensor, or the boolean condition.
+        keeps: ``True`` if a true condition keeps a score, ``False`` if it masks one, ``None`` for an added mask.
         is_subtracted: Whether ``value`` is subtracted instead of added.
-        scales: Factors that are applied to the scores when the mask is in them already.
+        scales: Factors that apply to the scores after the mask is in them.
         merges_heads: Whether its first of three axes is batch and heads in one, as in ``[batch * heads, 1, sequence]``.
     """
 
@@ -37,21 +52,42 @@ class Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Decomposed:
-    """The parts of ``softmax(scale * query @ key^T + mask) @ value``; see `Attention` for what they mean."""
+class Attention:
+    """One place where attention is computed.
 
+    Attributes:
+        node: The fused operator, or the Softmax.
+        output: The result; of the Softmax itself if there is a ``miss``.
+        query: ``[batch, heads, length, head_dim]``; for fused operators in the operator's own layout.
+        key: Operand whose last two axes are (sequence, head_dim), or (head_dim, sequence) if ``key_is_transposed``.
+        value: ``[batch, heads, sequence, head_dim]``.
+        key_is_transposed: See ``key``.
+        scales: Factors of the scores, in no order.
+        masks: In order of application.
+        guarded: Whether rows that are masked whole give 0 instead of NaN.
+        sink: Joins each row of scores in the Softmax but weighs no value, neither scaled nor masked: one number a head,
+            ``[1, heads, 1, 1]`` whose leading dimensions may be missing; ``heads`` may be 1.
+        key_forms: Forms of the key up to the product with the query, each made of the one before: converted, scaled,
+            transposed, its heads merged into the batch.
+        value_forms: The same of the value up to the product with the probabilities.
+        miss: Why the block is not plain scaled dot-product attention; ``None`` if it is.
+    """
+
+    node: Node
     output: Value
-    query: Value
-    key: Value
-    value: Value
-    key_is_transposed: bool
-    scales: tuple[Scale, ...]
-    masks: tuple[Mask, ...]
-    guarded: bool
-    sink: Value | None
-    key_forms: tuple[Value, ...]
-    value_forms: tuple[Value, ...]
+    query: Value | None = None
+    key: Value | None = None
+    value: Value | None = None
+    key_is_transposed: bool = False
+    scales: tuple[Scale, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    guarded: bool = False
+    sink: Value | None = None
+    key_forms: tuple[Value, ...] = ()
+    value_forms: tuple[Value, ...] = ()
+    miss: Miss | None = None
 
-
-class NoMatchError(Exception):
-    """The reason why a Softmax is not plain attention."""
+    @property
+    def is_fused(self) -> bool:
+        """Return whether one operator computes it."""
+        return self.node.op in OPERATORS

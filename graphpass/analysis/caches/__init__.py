@@ -1,1 +1,1 @@
-"""Caches: which tensors are carried from step to step, and of what kind they are."""
+"""Caches: tensors that are carried from step to step, and their kinds."""

@@ -1,24 +1,28 @@
-"""Tensors that a model carries but that are no caches: adapter weights, counters."""
+"""Recognize tensors that a model carries but that are no caches: adapter weights, counters."""
 
 from __future__ import annotations
 
-from graphpass.analysis.caches.pairs import Pair, same_tensor
+from graphpass.analysis.caches.moves import look_through_moves
+from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import GATHERS, KEEPS_ORDER, MOVES
 from graphpass.ir.values import INTEGERS
 
 __all__ = ["adapter", "counter"]
 
 
-def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
-    """Why ``pair`` holds weights that are set from outside (LoRA), where it does.
+def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
+    """Return why ``pair`` holds weights that are set from outside (LoRA), or the fact that is missing for that.
 
-    A variable that starts as nothing in particular and that no step changes holds what the application put there; a
-    cache that is computed once has an initial value that computes it.
+    A variable without initial value that no step changes holds what the application put there; a cache that is computed
+    once has an initial value that computes it.
     """
-    if pair.read.op != "ReadValue" or pair.read.inputs:
-        return None
-    if pair.present is not None and same_tensor(graph, pair.present) != pair.past:
-        return None
+    if pair.read.op != "ReadValue":
+        return "it is an input of the model, not a variable"
+    if pair.read.inputs:
+        return "the variable has an initial value"
+    if pair.present is not None and look_through_moves(graph, pair.present) != pair.past:
+        return "a step changes it"
     written = "no step writes it" if pair.present is None else "each step writes it back as it is"
     use = _weighing(graph, pair.past)
     origin = f"it has no initial value, and {written}, so it holds what the application sets"
@@ -26,45 +30,25 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
 
 
 def _weighing(graph: Graph, value: Value) -> Node | None:
-    pending, seen = [value], set()
-    while pending:
-        for use in graph.uses(pending.pop()):
-            if use.node.op in {"MatMul", "Multiply"}:
-                return use.node
-            if use.node.op in {"Convert", "Identity", "Transpose", "Reshape"} and use.node.index not in seen:
-                seen.add(use.node.index)
-                pending.extend(use.node.outputs)
-    return None
+    uses = graph.forward([value], lambda use: use.node.outputs if use.node.op in MOVES else ())
+    return next((use.node for use in uses if use.node.op in {"MatMul", "Multiply"}), None)
 
 
-def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | None:
-    """Why ``pair`` is a number that counts, where it is one."""
+def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
+    """Return why ``pair`` is a number that counts, or the fact that is missing for that."""
     shape = pair.past.shape
-    if pair.present is None or pair.past.element_type not in INTEGERS or shape is None or len(shape) > 1:
-        return None
-    node = _without_layout(graph, pair.present)
-    if node is None or node.op not in {"Add", "Subtract"}:
-        return None
-    if not any(source is not None and _same_number(graph, source, pair.past) for source in node.inputs):
-        return None
+    if shape is None or len(shape) > 1:
+        return f"it is no single number: its rank is {pair.past.rank or 'unknown'}"
+    if pair.past.element_type not in INTEGERS:
+        return f"it is no integer: {pair.past.element_type}"
+
+    def lays_out(node: Node) -> bool:
+        return node.op in KEEPS_ORDER | GATHERS and pair.past not in node.outputs
+
+    present = graph.look_through(pair.present, lays_out) if pair.present is not None else pair.past
+    node = graph.producer(present)
+    operands = [graph.look_through(source, lays_out) for source in node.inputs if source is not None]
+    if node.op not in {"Add", "Subtract"} or pair.past not in operands:
+        return "no step adds to it"
     size = "one integer" if not shape or shape[0] == 1 else "one integer a batch entry"
     return (f"{size}, to which {node.op} {node.name} adds at each step: a counter",)
-
-
-_LAYOUT = frozenset({"Convert", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Gather"})
-
-
-def _without_layout(graph: Graph, value: Value) -> Node | None:
-    node = graph.producer(value)
-    while node.op in _LAYOUT and node.inputs[0] is not None:
-        node = graph.producer(node.inputs[0])
-    return node
-
-
-def _same_number(graph: Graph, value: Value, past: Value) -> bool:
-    while value != past:
-        node = graph.producer(value)
-        if node.op not in _LAYOUT or node.inputs[0] is None:
-            return False
-        value = node.inputs[0]
-    return True

@@ -1,4 +1,4 @@
-"""Says of each attention which caches it reads and what it is like, and of caches what their readers' windows mean."""
+"""Describe each attention with the caches that it reads, and note on caches what their readers' windows mean."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from graphpass.analysis.attention.attributes import Details, attention_details, details_with
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.evidence import kept_positions
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import find_updates
@@ -17,19 +18,19 @@ from graphpass.ir.model import Model
 
 __all__ = ["attention_blocks", "beyond_reach", "with_windows"]
 
-#: For each cache (by the name of its read), the attentions (by node index) that read it.
 Readers = dict[str, tuple[int, ...]]
+"""For each cache (by the name of its read), the attentions (by node index) that read it."""
 
 
 def attention_blocks(
     model: Model, caches: Sequence[Cache], readers: Readers, pairs: Sequence[Pair]
 ) -> tuple[AttentionBlock, ...]:
-    """Every attention of ``model``, in execution order.
+    """Return every attention of ``model``, in execution order.
 
     Args:
         model: Without branches.
         caches: All of its caches.
-        readers: Who reads them.
+        readers: The attentions that read each.
         pairs: Their pasts and presents.
     """
     by_name = {pair.read.name: pair for pair in pairs}
@@ -51,7 +52,7 @@ def attention_blocks(
 
 
 def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[AttentionBlock, ...]:
-    """``blocks``, of which those in bodies of loops and branches, which passes do not reach, are not fusable."""
+    """Mark ``blocks`` in bodies of loops and branches, which passes do not reach, as not fusable."""
     reached = {attention.node.name for attention in model.analysis(find_attention)}
     reason = "it is in the body of a loop or branch"
     return tuple(
@@ -63,24 +64,24 @@ def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[Attent
 
 
 def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> tuple[Cache, ...]:
-    """``caches`` with a line of evidence where those who read one hide positions that it keeps."""
+    """Add a line of evidence to caches whose readers hide positions that they keep."""
     windows: dict[str, set[int | None]] = {}
     for block in blocks:
         for name in {block.key, block.value} - {None}:
             windows.setdefault(str(name), set()).add(block.window if block.window_in == "mask" else None)
-    told = []
+    noted = []
     for cache in caches:
         mine = windows.get(cache.name, {None})
         if cache.kind == "kv" and None not in mine:
             widest = max(window for window in mine if window is not None)
             line = f"a window of {widest} in the mask only; the cache keeps all positions"
             cache = replace(cache, evidence=(*cache.evidence, line))
-        told.append(cache)
-    return tuple(told)
+        noted.append(cache)
+    return tuple(noted)
 
 
 def _state_window(graph: Graph, pair: Pair) -> int | Literal["unknown"] | None:
-    """How many positions the cache of ``pair`` keeps, where it drops old ones."""
+    """Return how many positions the cache of ``pair`` keeps, if it drops old ones."""
     for update in find_updates(graph, pair):
         kept = kept_positions(graph, update)
         if kept is not None:
@@ -108,8 +109,8 @@ def _block(
         form=attention.node.op if attention.is_fused else "decomposed",
         key=key.name if key is not None else None,
         value=value.name if value is not None else None,
-        fusable=attention.reason is None,
-        reason=attention.reason,
+        fusable=attention.miss is None,
+        reason=str(attention.miss) if attention.miss is not None else None,
         layer=layers.pop() if len(layers) == 1 else None,
         heads=details.heads.heads,
         key_heads=details.heads.key_heads,

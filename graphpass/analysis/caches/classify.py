@@ -1,8 +1,14 @@
-"""What one carried tensor is, told from how it is updated and from who reads it."""
+"""Classify one carried tensor by its update and its readers.
+
+Rules are tried in order; each claims a `Classification`, or returns the fact that it misses. `classify` takes the first
+claim, and ``why`` (`graphpass.reports.cache`) reports what each rule returned.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.attention.regroup import Labels
@@ -11,29 +17,31 @@ from graphpass.analysis.caches.conv_windows import shifted_in
 from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
+from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.analysis.caches.operator_states import entered_state, inside_operator
 from graphpass.analysis.caches.packed import Flat, find_flat
-from graphpass.analysis.caches.pairs import Pair, appended, same_tensor
+from graphpass.analysis.caches.pairs import Pair, appended
 from graphpass.analysis.caches.updates import Update, find_updates
 from graphpass.ir.cache import Axes, Cache, CacheKind, CacheRole
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS
 from graphpass.ir.types import Dimension
 
-__all__ = ["Found", "classify", "read_only"]
+__all__ = ["RULES", "Case", "Classification", "Rule", "classify", "read_only"]
 
 _CROSS_ROLES: dict[str, CacheRole] = {"key": "cross_key", "value": "cross_value"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A cache, how deep in the graph its layer uses it, and the attention that reads it.
+class Classification:
+    """A cache, where its layer uses it, and the attention that reads it.
 
     Attributes:
-        cache: The cache.
-        depth: How deep.
+        cache: The cache; of kind ``unknown`` if its evidence is not conclusive.
+        depth: Depth of its use in the graph.
         readers: The attention nodes that read it, by index.
-        spans_layers: Whether it holds what several layers keep.
+        spans_layers: Whether it holds the caches of several layers.
     """
 
     cache: Cache
@@ -43,97 +51,153 @@ class Found:
 
     @property
     def reader(self) -> int | None:
-        """The first attention that reads it."""
+        """First attention that reads it."""
         return self.readers[0] if self.readers else None
 
 
-def classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
-    """What ``pair`` is.
+@dataclass(frozen=True)
+class Case:
+    """A carried tensor to classify.
 
-    Args:
+    Attributes:
         model: The model, as `graphpass.ir.bodies.inlined` shows it.
-        pair: What it carries.
+        pair: A tensor that it carries.
         reads: The attention that reads its past.
     """
-    graph = model.graph
-    cache = Cache(
-        name=pair.read.attributes.get("variable", pair.read.name),
-        kind="unknown",
-        role="unknown",
-        layer=None,
-        axes=Axes(),
-        shape=pair.past.shape,
-        element_type=pair.past.element_type,
-        read=pair.read.name,
-        write=pair.write.name if pair.write is not None else None,
-    )
-    other = _other(graph, cache, pair)
-    if other is not None:
-        return Found(other, graph.depths[pair.read.index])
-    if pair.present is None or same_tensor(graph, pair.present) == pair.past:
-        return _constant(graph, cache, pair, reads)
-    inside = inside_operator(graph, cache, pair)
-    if inside is not None:
-        cache, node = inside
-        return Found(cache, graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
-    updates = find_updates(graph, pair)
-    positioned = tuple(read for read in reads if "sequence" in read.labels)
-    return (
-        _kept(graph, cache, pair, updates, positioned)
-        or _growing(model, cache, pair, updates, positioned)
-        or _replaced(model, cache, pair)
-    )
+
+    model: Model
+    pair: Pair
+    reads: tuple[Read, ...]
+
+    @property
+    def graph(self) -> Graph:
+        """Graph of the model."""
+        return self.model.graph
+
+    @cached_property
+    def updates(self) -> tuple[Update, ...]:
+        """Operators that append to the past or write into it on the way to the present."""
+        return find_updates(self.graph, self.pair)
+
+    @cached_property
+    def cache(self) -> Cache:
+        """The cache, of which only shape and type are known."""
+        read, past, write = self.pair.read, self.pair.past, self.pair.write
+        name, written = read.attributes.get("variable", read.name), write.name if write is not None else None
+        return Cache(name, "unknown", "unknown", None, Axes(), past.shape, past.element_type, read.name, written)
+
+    @property
+    def maker(self) -> Node:
+        """Operator that makes the present, before conversions."""
+        assert self.pair.present is not None
+        return self.graph.producer(self.graph.look_through(self.pair.present, CASTS))
 
 
-def _other(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
-    """``cache`` as what it is instead, where that is known."""
-    rules: tuple[tuple[CacheRole, tuple[str, ...] | None], ...] = (
-        ("adapter", adapter(graph, pair)),
-        ("counter", counter(graph, pair)),
-    )
-    return next((replace(cache, kind="other", role=role, evidence=facts) for role, facts in rules if facts), None)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        claim: What holds if it applies.
+        judge: Returns the classification, or the first fact that is missed.
+    """
+
+    claim: str
+    judge: Callable[[Case], Classification | str]
 
 
-def _kept(graph: Graph, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]) -> Found | None:
-    """A cache that is updated along the axis along which attention reads its positions."""
-    ordered = sorted(updates, key=lambda update: not update.appends)
+def classify(case: Case) -> Classification:
+    """Return the claim of the first rule that applies."""
+    for rule in RULES:
+        found = rule.judge(case)
+        if isinstance(found, Classification):
+            return found
+    raise AssertionError("the last rule always claims something")
+
+
+def _other(case: Case, role: CacheRole, facts: tuple[str, ...] | str) -> Classification | str:
+    if isinstance(facts, str):
+        return facts
+    cache = replace(case.cache, kind="other", role=role, evidence=facts)
+    return Classification(cache, case.graph.depths[case.pair.read.index])
+
+
+def _constant(case: Case) -> Classification | str:
+    graph, present = case.graph, case.pair.present
+    if present is not None and look_through_moves(graph, present) != case.pair.past:
+        return f"the present is made by {case.maker.called}"
+    direct = tuple(read for read in case.reads if _only_laid_out(read))
+    written = "written back as it is" if present is not None else "never written"
+    if direct:
+        return _cross(graph, case.cache, direct, written)
+    starts = _starts_from_input(graph, case.pair.read)
+    evidence: tuple[str, ...] = (written, "no attention that could be recognised reads it as key or value")
+    if starts:
+        products = names(via.node for read in case.reads for via in read.vias if via.kind == "weights")
+        evidence = (
+            f"starts as an input of the model, {written}",
+            f"keys and values are computed from it by {products}" if products else evidence[1],
+        )
+    role: CacheRole = "encoder_hidden" if starts else "unknown"
+    kind: CacheKind = "cross" if starts else "unknown"
+    cache = replace(case.cache, kind=kind, role=role, axes=Axes(batch=0), evidence=evidence)
+    return Classification(cache, graph.depths[case.pair.read.index])
+
+
+def _inside(case: Case) -> Classification | str:
+    found = inside_operator(case.graph, case.cache, case.pair)
+    if found is None:
+        return f"the present is made by {case.maker.called}, which does not hold this past inside"
+    cache, node = found
+    return Classification(cache, case.graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
+
+
+def _kept(case: Case) -> Classification | str:
+    """Classify a cache that is updated along the axis along which attention reads its positions."""
+    graph, reads = case.graph, tuple(read for read in case.reads if "sequence" in read.labels)
+    if not case.updates:
+        return "no Concat and no scatter operator makes the present from the past"
+    ordered = sorted(case.updates, key=lambda update: not update.appends)
+    along = f"{ordered[0].node.called} works along axis {' or '.join(map(str, ordered[0].axes))}"
+    if not reads:
+        return f"{along}, but no attention that could be recognised reads it by position"
     match = next(((read, update) for update in ordered for read in reads if _keeps_what_is_read(read, update)), None)
     if match is None:
-        return None
+        axis = reads[0].labels.index("sequence")
+        return f"{along}, but {reads[0].attention.node.called} reads positions along axis {axis}"
     read, update = match
     contents = tuple(one for one in reads if not one.has("scale", "zero_point"))
     readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
     roles = {one.role for one in contents}
-    axes = axes_of(read.labels)
     spans = any(takes_part_in_turn(graph, via) for one in contents for via in one.vias) or (
         len(readers) > 1 and any(one.has("part") or _cuts_a_layer(one) for one in contents)
     )
     cache = replace(
-        cache,
+        case.cache,
         kind="kv",
         role=next(iter(roles)) if len(roles) == 1 else "unknown",
-        axes=axes,
+        axes=axes_of(read.labels),
         evidence=(
-            update_text(graph, pair, update, read.labels.index("sequence")),
+            update_text(graph, case.pair, update, read.labels.index("sequence")),
             *read_by(contents or reads),
             *notes(contents or reads, is_companion=not contents, spans_layers=spans),
         ),
     )
-    return Found(cache, graph.depths[readers[0]], readers, spans)
+    return Classification(cache, graph.depths[readers[0]], readers, spans)
 
 
 def _keeps_what_is_read(read: Read, update: Update) -> bool:
-    """Whether attention reads along the sequence axis what ``update`` makes, not something else made of the past."""
+    """Return whether attention reads the result of ``update`` along the sequence axis, not another form of the past."""
     return read.labels.index("sequence") in update.axes and any(via.node == update.node for via in read.vias)
 
 
 def _cuts_a_layer(read: Read) -> bool:
-    """Whether a Slice takes something else than positions or heads on the way to ``read``."""
+    """Return whether a Slice on the way to ``read`` takes something else than positions or heads."""
     return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
 
 
 def axes_of(labels: Labels) -> Axes:
-    """Where the logical axes stand."""
+    """Return the places of the logical axes."""
     places = {label: position for position, label in enumerate(labels) if isinstance(label, str)}
     merged = next((position for position, label in enumerate(labels) if _holds(label, "head_dim")), None)
     return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim", merged))
@@ -143,32 +207,32 @@ def _holds(label: object, word: str) -> bool:
     return label == word or (isinstance(label, tuple) and word in label)
 
 
-def _growing(
-    model: Model, cache: Cache, pair: Pair, updates: tuple[Update, ...], reads: tuple[Read, ...]
-) -> Found | None:
-    """A tensor that grows but is not known to be read along the axis along which it does."""
-    graph = model.graph
-    concat = appended(graph, pair)
+def _growing(case: Case) -> Classification | str:
+    """Classify a tensor that grows but is not known to be read along the axis along which it does."""
+    concat = appended(case.graph, case.pair)
     if concat is None:
-        update = next((one for one in updates if one.appends and one.cut_after is None), None)
-        concat = update.node if update is not None and len(updates) == 1 and len(update.node.inputs) == 2 else None
-        axis = update.axes[0] if update is not None else 0
+        update = next((one for one in case.updates if one.appends and one.cut_after is None), None)
+        if update is None or len(case.updates) > 1 or len(update.node.inputs) != 2:
+            return f"the present is made by {case.maker.called}, not by a Concat of the past and one new part"
+        concat, axis = update.node, update.axes[0]
     else:
         axis = concat.attributes["axis"]
-    if concat is None or growth_of(model, pair.past, pair.present)[axis] in {"fixed", "kept"}:
-        return None
+    if growth_of(case.model, case.pair.past, case.pair.present)[axis] in {"fixed", "kept"}:
+        return f"Concat {concat.name} is written back whole, but it is no longer than before"
     evidence = f"appended along axis {axis} by Concat {concat.name}, which is written back whole"
-    label = reads[0].labels[axis] if reads and axis < len(reads[0].labels) else "sequence"
+    read = next((read for read in case.reads if "sequence" in read.labels), None)
+    label = read.labels[axis] if read is not None and axis < len(read.labels) else "sequence"
+    depth = case.graph.depths[concat.index]
     if label != "sequence":
         missing = f"axis {axis} is the {label} axis of the attention that reads it, not the sequence axis"
-        return Found(replace(cache, evidence=(evidence, missing)), graph.depths[concat.index])
+        return Classification(replace(case.cache, evidence=(evidence, missing)), depth)
     missing = "what it grows to is read by no attention that could be recognised"
-    axes = Axes(batch=_batch(graph, cache.shape, axis), sequence=axis)
-    return Found(replace(cache, axes=axes, evidence=(evidence, missing)), graph.depths[concat.index])
+    axes = Axes(batch=_batch(case.graph, case.cache.shape, axis), sequence=axis)
+    return Classification(replace(case.cache, axes=axes, evidence=(evidence, missing)), depth)
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
-    """The axis that is the batch: of the size that token inputs start with, or the only other one that is not fixed."""
+    """Return the batch axis: of the size that token inputs start with, or the only other one that is not fixed."""
     if shape is None:
         return None
     symbols = {
@@ -183,41 +247,19 @@ def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> 
     return free[0] if len(free) == 1 else None
 
 
-def _constant(graph: Graph, cache: Cache, pair: Pair, reads: tuple[Read, ...]) -> Found:
-    direct = tuple(read for read in reads if _only_laid_out(read))
-    written = "written back as it is" if pair.present is not None else "never written"
-    if direct:
-        return _cross(graph, cache, direct, written)
-    starts = _starts_from_input(graph, pair.read)
-    evidence: tuple[str, ...] = (written, "no attention that could be recognised reads it as key or value")
-    if starts:
-        products = names(via.node for read in reads for via in read.vias if via.kind == "weights")
-        evidence = (
-            f"starts as an input of the model, {written}",
-            f"keys and values are computed from it by {products}" if products else evidence[1],
-        )
-    role: CacheRole = "encoder_hidden" if starts else "unknown"
-    kind: CacheKind = "cross" if starts else "unknown"
-    return Found(replace(cache, kind=kind, role=role, axes=Axes(batch=0), evidence=evidence), _depth(graph, pair.read))
-
-
-def _depth(graph: Graph, node: Node) -> int:
-    return graph.depths[node.index]
-
-
 def _only_laid_out(read: Read) -> bool:
-    """Whether attention reads the tensor's own content as it was given."""
+    """Return whether attention reads the tensor's own content as it was given."""
     return "sequence" in read.labels and not read.has("weights", "arithmetic", "join", "write", "scale", "zero_point")
 
 
 def _starts_from_input(graph: Graph, read: Node) -> bool:
-    """Whether a variable starts as a model input, as it stands."""
+    """Return whether a variable starts as a model input, as it stands."""
     source = read.inputs[0] if read.inputs else None
-    return source is not None and graph.producer(same_tensor(graph, source)).op == "Parameter"
+    return source is not None and graph.producer(look_through_moves(graph, source)).op == "Parameter"
 
 
-def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Found | None:
-    """An input that attention reads as it is given; ``None`` where none does."""
+def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Classification | None:
+    """Classify an input that attention reads as it is given; ``None`` if none does."""
     direct = tuple(read for read in reads if _only_laid_out(read))
     if not direct:
         return None
@@ -226,7 +268,7 @@ def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Found | None
     return _cross(graph, cache, direct, "given from outside, never written")
 
 
-def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -> Found:
+def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -> Classification:
     readers = tuple(sorted({read.attention.node.index for read in reads}))
     roles = {read.role for read in reads}
     cache = replace(
@@ -236,43 +278,63 @@ def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -
         axes=axes_of(reads[0].labels),
         evidence=(evidence, *read_by(reads, "read as the")),
     )
-    return Found(cache, graph.depths[readers[0]], readers)
+    return Classification(cache, graph.depths[readers[0]], readers)
 
 
-def _replaced(model: Model, cache: Cache, pair: Pair) -> Found:
+def _state(case: Case) -> Classification | str:
+    entered = entered_state(case.graph, case.cache, case.pair)
+    if entered is None or case.pair.present is None:
+        return "no operator with a recurrent state reads it"
+    return Classification(entered, case.graph.depths[case.pair.present.node])
+
+
+def _replaced(case: Case) -> Classification:
+    graph, model, pair = case.graph, case.model, case.pair
     assert pair.present is not None
-    graph = model.graph
     producer = graph.producer(pair.present)
     depth = graph.depths[producer.index]
     evidence = f"replaced each step by the result of {producer.called}"
     flat = find_flat(graph, pair.read, pair.write) if pair.write is not None else None
     evidence = (updated_in_loop(graph, pair) if flat is None else None) or evidence
-    entered = entered_state(graph, cache, pair)
-    if entered is not None:
-        return Found(entered, depth)
     layers = sliced_axes(graph, pair)
     batch = state_batch_axis(model, pair.past, pair.present)
     if batch in layers:
-        batch = min((axis for axis in range(len(cache.shape or ())) if axis not in layers), default=batch)
+        batch = min((axis for axis in range(len(case.cache.shape or ())) if axis not in layers), default=batch)
     growth = growth_of(model, pair.past, pair.present)
     known = {batch, *layers}
     free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis not in known]
     if free or not growth:
         where = f"axis {free[0]}" if free else "any axis"
         missing = f"nothing fixes its size along {where}, which may depend on the sequence"
-        return Found(replace(cache, evidence=(evidence, missing)), depth)
+        return Classification(replace(case.cache, evidence=(evidence, missing)), depth)
     role, use = _use(graph, pair.past, flat)
     spanned = (f"several layers in one tensor: {names(layers.values())} takes each layer's part",) if layers else ()
     facts = (evidence, use, "its size depends on the batch alone", *spanned)
-    cache = replace(cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
-    return Found(cache, depth, spans_layers=bool(layers))
+    cache = replace(case.cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
+    return Classification(cache, depth, spans_layers=bool(layers))
 
 
 def _use(graph: Graph, past: Value, flat: Flat | None) -> tuple[CacheRole, str]:
-    """What a state is used for, and why that is said."""
+    """Return the use of a state, and the evidence."""
     if flat is not None:
         return "unknown", f"{len(flat.states)} states in one tensor: {names(flat.takers)} takes them apart"
     window = shifted_in(graph, past)
     if window is not None:
         return "conv", f"a window: {window.op} {window.name} shifts new columns in"
     return "recurrent", "updated by arithmetic"
+
+
+#: In the order in which they are tried.
+RULES = (
+    Rule(
+        "no cache: weights that the application sets (LoRA)",
+        lambda case: _other(case, "adapter", adapter(case.graph, case.pair)),
+    ),
+    Rule("no cache: a counter", lambda case: _other(case, "counter", counter(case.graph, case.pair))),
+    Rule("cross: computed once, then only read", _constant),
+    Rule("held inside an operator", _inside),
+    Rule("kv: attention reads the positions that are appended or written", _kept),
+    Rule("appended, but who reads its positions is not known", _growing),
+    Rule("the state of recurrent operators, laid out", _state),
+    Rule("linear: replaced each step, of a size that depends on the batch alone", _replaced),
+)

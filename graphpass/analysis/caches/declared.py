@@ -1,12 +1,13 @@
-"""Applies what a user says of a cache, after checking that the graph does not say otherwise."""
+"""Apply a user's declarations of caches, after checking that the graph does not contradict them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from graphpass.analysis.caches.classify import Found
+from graphpass.analysis.caches.classify import Classification
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
-from graphpass.analysis.caches.pairs import Pair, same_tensor
+from graphpass.analysis.caches.moves import look_through_moves
+from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import find_updates
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Axes, Cache
@@ -17,9 +18,9 @@ __all__ = ["apply_declarations"]
 
 
 def apply_declarations(
-    model: Model, declarations: tuple[Declaration, ...], found: dict[Pair, Found]
-) -> dict[Pair, Found]:
-    """``found`` with what ``declarations`` say of those whose kind is not known.
+    model: Model, declarations: tuple[Declaration, ...], found: dict[Pair, Classification]
+) -> dict[Pair, Classification]:
+    """Complete ``found`` by ``declarations`` of those whose kind is not known.
 
     Raises:
         UsageError: GP219 the graph contradicts a declaration; GP217 nothing of that name is carried.
@@ -36,7 +37,7 @@ def apply_declarations(
     }
 
 
-def _declared(model: Model, pair: Pair, entry: Found, said: Declaration) -> Found:
+def _declared(model: Model, pair: Pair, entry: Classification, said: Declaration) -> Classification:
     cache = entry.cache
     if cache.kind != "unknown":
         against = _against_what_is_known(cache, said)
@@ -48,7 +49,7 @@ def _declared(model: Model, pair: Pair, entry: Found, said: Declaration) -> Foun
         raise UsageError(
             "GP219",
             f"cache {cache.name} is said to be {_text(said)}, but {against}",
-            "`graphpass why MODEL CACHE` tells what the graph says",
+            "see `graphpass why MODEL CACHE`",
         )
     agrees = f"declared to be {_text(said)}; {_support(model, pair, said)}"
     axes = said.axes
@@ -83,7 +84,7 @@ def _against_the_rank(cache: Cache, said: Declaration) -> str | None:
 
 
 def _against_the_dataflow(model: Model, pair: Pair, said: Declaration) -> str | None:
-    stays = pair.present is None or same_tensor(model.graph, pair.present) == pair.past
+    stays = pair.present is None or look_through_moves(model.graph, pair.present) == pair.past
     if said.kind == "cross":
         return None if stays else "each step replaces it"
     if stays:
@@ -111,7 +112,7 @@ _WORDS = {
     "fixed": "is of a fixed size",
     "kept": "is as long as before",
     "grows": "grows",
-    "unknown": "is of a size that is not told",
+    "unknown": "is of a size that is not known",
 }
 
 

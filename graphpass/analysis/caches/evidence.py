@@ -1,4 +1,4 @@
-"""Says in plain words how a cache is updated and who reads it."""
+"""Describe how a cache is updated and read."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from graphpass.analysis.attention.axis_trace import Via
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import Update
+from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.slices import SLICES
-from graphpass.ir.values import one_number
 
 __all__ = ["kept_positions", "names", "notes", "read_by", "update_text"]
 
 
 def names(nodes: Iterable[Node]) -> str:
-    """``MatMul a, MatMul b and MatMul c``."""
+    """Join names as in ``MatMul a, MatMul b and MatMul c``."""
     texts = list(dict.fromkeys(node.called for node in nodes))
     return " and ".join((", ".join(texts[:-1]), texts[-1]) if len(texts) > 1 else texts)
 
 
 def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
-    """How ``update`` changes the cache along ``axis``."""
+    """Describe how ``update`` changes the cache along ``axis``."""
     node = update.node
     where = f" in each iteration of {update.loop.called}" if update.loop is not None else ""
     if not update.appends:
@@ -37,7 +36,7 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
 
 
 def _window(graph: Graph, update: Update) -> str | None:
-    """How old positions are dropped, where they are."""
+    """Describe how old positions are dropped; ``None`` if none are."""
     kept = kept_positions(graph, update)
     if kept is None:
         return None
@@ -49,7 +48,7 @@ def _window(graph: Graph, update: Update) -> str | None:
 
 
 def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | None:
-    """What drops old positions, and how many it keeps where that is known; ``None`` where none are dropped."""
+    """Return what drops old positions, and how many it keeps if that is known; ``None`` if none are dropped."""
     if update.cut_after is not None:
         start = _start(graph, update.cut_after)
         if start != 0:
@@ -61,16 +60,14 @@ def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | No
     return None
 
 
-def _start(graph: Graph, cut: Node) -> int | None:
-    """Where a Slice along one axis starts; ``None`` where that is computed, or there are several axes."""
-    if cut.op not in SLICES:
-        return None
-    start = one_number(graph, cut.inputs[1]) if len(cut.inputs) > 1 else None
-    return None if start is None else int(start)
+def _start(graph: Graph, node: Node) -> int | None:
+    """Return where a slice along one axis starts; ``None`` if that is computed, or there are several axes."""
+    found = fold_cuts(graph, node)
+    return found[0].start if len(found) == 1 else None
 
 
 def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[str, ...]:
-    """A line for each role in which attention reads a cache, with all readers."""
+    """Return a line for each role in which attention reads a cache, with all readers."""
     roles = dict.fromkeys(read.role for read in reads)
     return tuple(
         f"{words} {role} of {names(read.attention.node for read in reads if read.role == role)}" for role in roles
@@ -78,7 +75,7 @@ def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[
 
 
 def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) -> tuple[str, ...]:
-    """What else lies between the cache and attention."""
+    """Describe what else lies between the cache and attention."""
     lines = []
     if is_companion:
         for kind, words in (("scale", "scale"), ("zero_point", "zero point")):

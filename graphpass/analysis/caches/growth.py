@@ -1,4 +1,4 @@
-"""Whether a carried tensor grows from step to step, axis by axis, by the sizes that the model fixes."""
+"""Tell whether a carried tensor grows from step to step, axis by axis, by the sizes that the model fixes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Growth = Literal["fixed", "kept", "grows", "unknown"]
 
 
 def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth, ...]:
-    """What becomes of each axis of a carried tensor in a step.
+    """Return the change of each axis of a carried tensor in a step.
 
-    ``fixed`` is always of the same size, ``kept`` of the size of before, ``grows`` that and something added. With
-    ``unknown`` the model does not say; the number of tokens in the step is no size of a state's own. Nothing where no
+    ``fixed`` is always of the same size, ``kept`` of the size of before, ``grows`` that and something added;
+    ``unknown`` if the model does not say; the number of tokens in the step is no size of a state's own. Empty if no
     rank is known, or nothing is written back.
     """
     if present is None or past.rank is None:
@@ -44,13 +44,13 @@ def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
 
 
 def _rises(added: Size, before: Size) -> bool:
-    """Whether what is added to ``before`` is more than nothing, and is known to be added."""
+    """Return whether more than nothing is added to ``before``, and is known to be added."""
     is_sum = before.plain is None or added.plain is not None
     return is_sum and added.is_natural
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
-    """The axis of a carried tensor whose size is the batch of the token inputs; the first where that is not told."""
+    """Return the axis of a carried tensor whose size is the batch of the token inputs; the first if none is found."""
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
@@ -59,7 +59,7 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
 
 
 def _token_sizes(model: Model) -> tuple[set[Size], set[Size]]:
-    """The sizes of both axes of the inputs that hold ids, matrices of integers: batches and steps."""
+    """Return the sizes of both axes of the inputs that hold ids, matrices of integers: batches and steps."""
     sizes = model.analysis(infer_sizes)
     values = [node.outputs[0] for node in model.graph.of_op("Parameter") if _may_be_tokens(node.outputs[0])]
     shapes = [shape for value in values if (shape := sizes.shape(value)) is not None]

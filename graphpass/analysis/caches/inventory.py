@@ -1,4 +1,4 @@
-"""The cache inventory: every tensor a model carries, its kind, role and axes, told from the dataflow alone."""
+"""Take the cache inventory: every tensor a model carries, its kind, role and axes, by dataflow alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.reads import Read, attention_reads
 from graphpass.analysis.caches.blocks import attention_blocks, beyond_reach, with_windows
-from graphpass.analysis.caches.classify import Found, classify, read_only
+from graphpass.analysis.caches.classify import Case, Classification, classify, read_only
 from graphpass.analysis.caches.declared import apply_declarations
 from graphpass.analysis.caches.layers import regions
 from graphpass.analysis.caches.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past
@@ -20,14 +20,13 @@ __all__ = ["analyze_caches"]
 
 
 def analyze_caches(model: Model) -> Inventory:
-    """All caches of ``model``, and where attention reads them.
+    """Return all caches of ``model``, and where attention reads them.
 
     Args:
         model: ONNX or OpenVINO, stateless or stateful. Kept until the model is edited.
 
     Returns:
-        The inventory; a cache for whose kind the evidence is not conclusive has kind ``unknown`` and says what is
-        missing.
+        The inventory; a cache without conclusive evidence has kind ``unknown`` and says what is missing.
 
     Raises:
         UsageError: GP217, GP219: the model declares a cache (`Model.declare`) that it does not carry, or that is
@@ -64,8 +63,8 @@ def _analyze(model: Model) -> Inventory:
     )
 
 
-def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
-    found = classify(model, pair, reads)
+def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classification:
+    found = classify(Case(model, pair, reads))
     state = history_of(model.graph, pair)
     if state is None:
         return found
@@ -73,22 +72,22 @@ def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Found:
     return replace(found, cache=replace(found.cache, kind="other", role="unknown", evidence=evidence))
 
 
-def _regions(model: Model, kinds: dict[Pair, Found]) -> dict[str, int | None]:
-    """Between which places of the residual stream each linear cache is updated, by name."""
+def _regions(model: Model, kinds: dict[Pair, Classification]) -> dict[str, int | None]:
+    """Return the place of the residual stream after which each linear cache is updated, by name."""
     linear = {pair: entry.cache for pair, entry in kinds.items() if entry.cache.kind == "linear"}
     known = regions(model) if len(linear) > 1 else {}
     return {cache.name: known.get(pair.present.node) for pair, cache in linear.items() if pair.present is not None}
 
 
-def _with_layers(found: list[Found], places: dict[str, int | None]) -> tuple[Cache, ...]:
-    """Caches in order, numbered by layer: caches of one attention share it, and so do a window and a recurrent state.
+def _with_layers(found: list[Classification], places: dict[str, int | None]) -> tuple[Cache, ...]:
+    """Number caches by layer, in order: caches of one attention share it, and so do a window and a recurrent state.
 
-    Layers are told apart by depth: all that a layer updates lies deeper in the graph than the layer before. Between a
-    window and a recurrent state of two layers there is also the residual stream.
+    All that a layer updates lies deeper in the graph than the layer before. Between a window and a recurrent state of
+    two layers there is also the residual stream.
     """
     order = {"key": 0, "value": 1, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
     layer, layers = -1, []
-    previous: Found | None = None
+    previous: Classification | None = None
     seen: set[tuple[str, str]] = set()
     for entry in sorted(found, key=lambda entry: (entry.depth, order.get(entry.cache.role, 9), entry.cache.name)):
         if entry.cache.kind in {"other", "unknown"} or entry.spans_layers:
@@ -111,7 +110,7 @@ def _with_layers(found: list[Found], places: dict[str, int | None]) -> tuple[Cac
     )
 
 
-def _same_layer(first: Found, second: Found, *, repeats: bool) -> bool:
+def _same_layer(first: Classification, second: Classification, *, repeats: bool) -> bool:
     if first.reader is not None or second.reader is not None:
         if first.reader == second.reader:
             return True

@@ -1,26 +1,21 @@
-"""Cuts a decoder where all that was computed of its tokens passes through one operator: between its layers.
+"""Cut a decoder where all that was computed of its tokens passes through one operator: between its layers.
 
-A residual stream is such a place behind each of its Adds; inside of what is added there is none, because the stream
-leads around it. What is updated behind another place than something else is therefore in another layer.
+A residual stream is such a place after each of its Adds; inside of what is added there is none, because the stream
+leads around it. Caches that are updated after different places are in different layers.
 """
 
 from __future__ import annotations
 
-from graphpass.analysis.caches.pairs import PRODUCTS, find_pairs
+from graphpass.analysis.caches.pairs import find_pairs
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
+from graphpass.ir.operators import NO_DATA, PRODUCTS
 
 __all__ = ["regions"]
 
-#: Operators whose results are sizes or weights, so that no data of the tokens passes through them.
-_NO_DATA = frozenset({"Constant", "ShapeOf"})
-
-#: Operators that add two tensors.
-_SUMS = frozenset({"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
-
 
 def regions(model: Model) -> dict[int, int]:
-    """For each node that data of the tokens reaches, by index, the last such place before it."""
+    """Return the last such place before each node that data of the tokens reaches, by index."""
     graph = model.graph
     written = {pair.write.index for pair in model.analysis(find_pairs) if pair.write is not None}
     results = [node.index for node in graph.of_op("Result") if node.index not in written]
@@ -31,7 +26,7 @@ def regions(model: Model) -> dict[int, int]:
             continue
         dominators = _dominators(graph, node)
         places = max((_chain(dominators, end) for end in results if end in dominators), key=len, default=[])
-        # Masks and positions come in behind the first products with weights, or lead around the layers.
+        # Masks and positions come in after the first products with weights, or lead around the layers.
         merit = (sum(graph.nodes[index].op in PRODUCTS for index in dominators), len(places))
         if merit > best:
             best = merit
@@ -40,14 +35,14 @@ def regions(model: Model) -> dict[int, int]:
 
 
 def _dominators(graph: Graph, start: Node) -> dict[int, int]:
-    """For each node that ``start`` reaches, the last one before it that is on every way from ``start``.
+    """Return the last node on every way from ``start`` to each node that it reaches.
 
     Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm. A graph without cycles needs one round, in order.
     """
     found, depths = {start.index: start.index}, {start.index: 0}
     for node in graph.nodes[start.index + 1 :]:
         before = {value.node for value in node.inputs if value is not None and value.node in found}
-        if not before or node.op in _NO_DATA:
+        if not before or node.op in NO_DATA:
             continue
         common, *others = before
         for other in others:
@@ -67,9 +62,9 @@ def _chain(dominators: dict[int, int], end: int) -> list[int]:
 
 
 def _adds_up(node: Node, dominators: dict[int, int]) -> bool:
-    """Whether ``node`` is where what a layer computes is added to what leads around it."""
+    """Return whether ``node`` adds the result of a layer to what leads around it."""
     reached = [value for value in node.inputs if value is not None and value.node in dominators]
-    return node.op in _SUMS and len(reached) > 1
+    return node.op in {"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"} and len(reached) > 1
 
 
 def _by_place(dominators: dict[int, int], places: set[int]) -> dict[int, int]:

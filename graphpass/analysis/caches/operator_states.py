@@ -1,36 +1,31 @@
-"""Caches that an operator holds inside, and states of ordinary recurrent networks."""
+"""Recognize caches that an operator holds inside, and states of ordinary recurrent networks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from graphpass.analysis.caches.pairs import Pair, same_tensor
+from graphpass.analysis.caches.moves import look_through_moves
+from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.cache import Axes, Cache
-from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import STATE_OPERATORS, InnerState, inner_state
+from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, PICKS, STATE_OPERATORS, InnerState, inner_state
 from graphpass.ir.types import Dimension
 
 __all__ = ["entered_state", "inside_operator"]
-
-#: Operators that lay a state out for the operator that holds it.
-_LAYOUT = frozenset(
-    {"Convert", "Identity", "Gather", "Slice", "StridedSlice", "Split", "VariadicSplit", "Squeeze", "Unsqueeze"}
-    | {"Transpose", "Reshape", "Carried", "Sliced"}
-)
-
 
 Shape: TypeAlias = tuple[Dimension, ...] | None
 
 
 def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node] | None:
-    """``cache`` and the operator that makes its present from its past, where one does."""
+    """Return ``cache`` and the operator that makes its present from its past, if one does."""
     assert pair.present is not None
     for value in _alternatives(graph, pair.present):
         node = graph.producer(value)
         for state in STATE_OPERATORS.get(node.op, ()):
-            source = node.inputs[state.past] if state.past < len(node.inputs) else None
-            if state.present != value.port or source is None or same_tensor(graph, source) != pair.past:
+            source = node.input(state.past)
+            if state.present != value.port or source is None or look_through_moves(graph, source) != pair.past:
                 continue
             ports = f"(input {state.past} to output {state.present})"
             evidence = (f"{state.update} {node.op} {node.name} {ports}", *_remarks(node, state))
@@ -41,7 +36,7 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
 
 
 def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
-    """The shape of ``past`` with sizes that only ``present`` tells: ONNX Runtime GenAI leaves a head's size open."""
+    """Complete the shape of ``past`` from ``present``: ONNX Runtime GenAI leaves a head's size open."""
     if past is None or present is None or len(past) != len(present):
         return past
     return tuple(
@@ -50,25 +45,24 @@ def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
     )
 
 
-def _alternatives(graph: Graph, value: Value) -> list[Value]:
-    """What ``value`` is, but for Converts and for the branches that it may come from."""
-    found, pending = [], [value]
+def _alternatives(graph: Graph, value: Value) -> Iterator[Value]:
+    """Yield what ``value`` may be, before conversions and the branches that it may come from."""
+    pending = [value]
     while pending:
         current = pending.pop()
         node = graph.producer(current)
-        if node.op in {"Convert", "Identity", "If", "Final"}:
+        if node.op in CASTS | {"If", "Final"}:
             sources = {"If": node.inputs[1:], "Final": node.inputs[:1]}.get(node.op, node.inputs)
             pending.extend(source for source in sources if source is not None)
         else:
-            found.append(current)
-    return found
+            yield current
 
 
 def _axes(node: Node, state: InnerState) -> Axes:
     if node.op in {"LSTM", "GRU", "RNN"} and node.attributes.get("layout"):
         return Axes(batch=0)
     if node.attributes.get("state_window"):
-        # The states after each of the last positions stand behind each other, before the batch.
+        # The states after each of the last positions stand one after the other, before the batch.
         return Axes(batch=1)
     return state.axes
 
@@ -88,22 +82,19 @@ def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
 
 
 def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
-    """``cache`` where its past, laid out, is the state of recurrent operators, of several layers perhaps."""
-    pending, seen = [pair.past], set()
-    found: list[tuple[Node, InnerState]] = []
-    while pending:
-        value = pending.pop()
-        for use in graph.uses(value):
-            state = inner_state(use.node, past=value)
-            if state is not None and state.kind != "kv" and use.port == state.past:
-                found.append((use.node, state))
-            elif use.node.op in _LAYOUT and use.port == 0 and use.node.index not in seen:
-                seen.add(use.node.index)
-                pending.extend(use.node.outputs)
+    """Return ``cache`` if its past, laid out, is the state of recurrent operators, perhaps of several layers."""
+
+    def state_of(use: Use) -> InnerState | None:
+        state = inner_state(use.node, past=use.node.inputs[use.port])
+        return state if state is not None and state.kind != "kv" and use.port == state.past else None
+
+    laid_out = LAYOUT | PICKS | LOOP_ENTRIES
+    uses = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in laid_out and use.port == 0 else ())
+    found = [(use.node, state) for use in uses if (state := state_of(use)) is not None]
     if not found:
         return None
     operators = ", ".join(f"{node.op} {node.name}" for node, _ in found)
-    words = f"{found[0][1].update} {operators}, with other operators before or behind"
+    words = f"{found[0][1].update} {operators}, with other operators before or after"
     batches = {_axes(node, state).batch for node, state in found}
     same_rank = cache.shape is not None and all(
         (held := node.inputs[state.past]) is not None and held.rank == len(cache.shape) for node, state in found

@@ -1,14 +1,15 @@
-"""Finds flat tensors that hold several states of a layer, as `pack-linear` makes them, by how they are taken apart."""
+"""Find flat tensors that hold several states of a layer, as `pack-linear` makes them, by how they are taken apart."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from graphpass.analysis.caches.parts import Range, carriers, size_of, taken
+from graphpass.analysis.caches.parts import Range, carriers, taken
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
+from graphpass.ir.values import fixed_size
 
 __all__ = ["Flat", "FlatState", "beam_gather", "find_flat", "flat_caches"]
 
@@ -18,9 +19,9 @@ class FlatState:
     """One state in a flat tensor.
 
     Attributes:
-        size: How many entries of the flat tensor it takes.
+        size: Number of entries of the flat tensor.
         pasts: The state as each reader's Reshape makes it of its part.
-        flattened: The new state as it is put into the flat tensor: a Reshape's result.
+        flattened: The new state as it enters the flat tensor: a Reshape's result.
         sizes: The state's dimensions but the first, the batch.
     """
 
@@ -32,12 +33,12 @@ class FlatState:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """How a flat tensor is taken apart and put together.
+    """Way in which a flat tensor is taken apart and put together.
 
     Attributes:
-        axis: Along which of its axes.
-        states: What it holds, in order.
-        gather: What reorders it by beams before it is taken apart; ``None`` where nothing does.
+        axis: The axis along which states lie.
+        states: The states, in order.
+        gather: Reorders it by beams before it is taken apart; ``None`` if nothing does.
         takers: The operators that take it apart.
     """
 
@@ -48,7 +49,7 @@ class Flat:
 
 
 def beam_gather(graph: Graph, read: Node) -> Node | None:
-    """The Gather along axis 0 through which alone the state of ``read`` is read, but for its shape."""
+    """Return the Gather along axis 0 through which alone the state of ``read`` is read, but for its shape."""
     readers = [use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"]
     if len(readers) != 1 or readers[0].op != "Gather" or readers[0].attributes.get("axis") != 0:
         return None
@@ -57,7 +58,7 @@ def beam_gather(graph: Graph, read: Node) -> Node | None:
 
 
 def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
-    """How the tensor between ``read`` and ``write`` holds several states; ``None`` where it does not.
+    """Return how the tensor between ``read`` and ``write`` holds several states; ``None`` if it does not.
 
     A Split, or Slices that leave nothing out, take it apart; each part is reshaped to its state, which keeps the batch;
     a Concat puts the new states together, each flattened by a Reshape. Nothing else reads it.
@@ -82,9 +83,9 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
     flattened = [value for value in joined.inputs if value is not None]
     sizes = [part.stop - part.start for part in ordered]
     bounds = [0, *(part.stop for part in ordered)]
-    if len(ordered) < 2 or [part.start for part in ordered] != bounds[:-1] or bounds[-1] != size_of(whole, axis):
+    if len(ordered) < 2 or [part.start for part in ordered] != bounds[:-1] or bounds[-1] != fixed_size(whole, axis):
         return None
-    if [size_of(value, axis) for value in flattened] != sizes:
+    if [fixed_size(value, axis) for value in flattened] != sizes:
         return None
     states = [
         state
@@ -95,7 +96,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
 
 
 def flat_caches(model: Model, inventory: Inventory) -> dict[Cache, Flat]:
-    """The caches that hold several states, and how."""
+    """Return the caches that hold several states, and how."""
     reads, writes = carriers(model.graph)
     return {
         cache: flat
@@ -125,6 +126,6 @@ def _state(graph: Graph, parts: list[Value], flattened: Value, size: int) -> Fla
 
 
 def _fixed(value: Value) -> tuple[int, ...] | None:
-    """All dimensions but the first, where they are known."""
+    """Return all dimensions but the first, if they are known."""
     sizes = tuple(size for size in (value.shape or ())[1:] if isinstance(size, int))
     return sizes if value.rank is not None and len(sizes) == value.rank - 1 else None

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise, starmap
 from typing import TYPE_CHECKING
 
+from graphpass.ir.constants import fold, fold_cuts
 from graphpass.ir.layout import AxisName, KVLayout, layout_of
+from graphpass.ir.operators import CASTS, SOURCES, SPLITS
+from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.graph import Graph, Node, Use, Value
     from graphpass.ir.model import Model
 
-__all__ = ["Parts", "Range", "carriers", "find_parts", "follow", "packed_caches", "size_of", "taken", "told_layout"]
-
-#: Operators on each element by itself.
-_SAME = frozenset({"Convert", "Identity"})
+__all__ = ["Parts", "Range", "carriers", "find_parts", "follow", "packed_caches", "packed_layout", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Range:
 
     Attributes:
         start: Its first entry.
-        stop: The entry behind its last.
-        keeps_axis: Whether whoever takes it keeps the axis.
+        stop: The entry after its last.
+        keeps_axis: Whether the operator that takes it keeps the axis.
     """
 
     start: int
@@ -35,46 +35,39 @@ class Range:
 
 
 def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
-    """Which parts of its first input along ``axis`` the outputs of ``node`` are; empty where that is not to be told."""
-    size = size_of(node.inputs[0], axis)
+    """Return the parts of its first input along ``axis`` that ``node`` outputs; empty if they are not known."""
+    size = fixed_size(node.inputs[0], axis)
     if size is None:
         return ()
-    if node.op in {"Split", "VariadicSplit"} and node.attributes.get("axis") == axis:
-        sizes = [size_of(output, axis) for output in node.outputs]
+    if node.op in SPLITS and node.attributes.get("axis") == axis:
+        sizes = [fixed_size(output, axis) for output in node.outputs]
         starts = list(accumulate((part or 0 for part in sizes), initial=0))
         return tuple(starmap(Range, pairwise(starts))) if None not in sizes and starts[-1] == size else ()
-    if node.op == "Slice" and node.attributes.get("axes") == (axis,):
-        start, stop = (graph.constant(value) for value in node.inputs[1:3])
-        if start is not None and stop is not None:
-            found = Range(*slice(int(start.item()), int(stop.item())).indices(size)[:2])
-            return (found,) if size_of(node.outputs[0], axis) == found.stop - found.start else ()
+    cuts = fold_cuts(graph, node)
+    if len(cuts) == 1 and cuts[0].axis == axis and cuts[0].start is not None and cuts[0].stop is not None:
+        found = Range(*slice(cuts[0].start, cuts[0].stop).indices(size)[:2])
+        return (found,) if fixed_size(node.outputs[0], axis) == found.stop - found.start else ()
     if node.op == "Gather" and node.attributes.get("axis") == axis:
-        place = graph.constant(node.inputs[1])
+        place = fold(graph, node.inputs[1])
         if place is not None and place.ndim == 0:
             return (Range(int(place) % size, int(place) % size + 1, keeps_axis=False),)
     return ()
 
 
-def size_of(value: Value | None, axis: int) -> int | None:
-    """How many entries ``value`` has along ``axis``, where that is known."""
-    size = value.shape[axis] if value is not None and value.shape is not None else None
-    return size if isinstance(size, int) else None
-
-
 def carriers(graph: Graph) -> tuple[dict[str, Node], dict[str, Node]]:
-    """What caches are read by, Parameters or ReadValues, and what writes them, Results or Assigns; by name."""
-    reads = {node.name: node for node in graph.of_op("Parameter", "ReadValue")}
+    """Return the Parameters and ReadValues that read caches, and the Results and Assigns that write them; by name."""
+    reads = {node.name: node for node in graph.of_op(*SOURCES)}
     return reads, {node.name: node for node in graph.of_op("Result", "Assign")}
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a tensor is taken apart.
+    """Way in which a tensor is taken apart.
 
     Attributes:
-        axis: Along which of its axes.
+        axis: The axis along which parts lie.
         ranges: The parts, in order.
-        takers: What takes them: each output of these nodes, and which part it is.
+        takers: The values that are parts, and their ranges.
     """
 
     axis: int
@@ -82,13 +75,13 @@ class Parts:
     takers: tuple[tuple[Value, Range], ...]
 
     def places(self, index: int) -> list[Value]:
-        """The tensors that hold part ``index``."""
+        """Return the tensors that hold part ``index``."""
         wanted = (self.ranges[index].start, self.ranges[index].stop)
         return [value for value, part in self.takers if (part.start, part.stop) == wanted]
 
 
 def find_parts(graph: Graph, past: Value) -> Parts | None:
-    """How what is made of ``past`` is taken apart into two; ``None`` where it is not, or not in one way."""
+    """Return how layouts of ``past`` are taken apart into two; ``None`` if they are not, or not in one way."""
     found: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]
@@ -106,25 +99,25 @@ def find_parts(graph: Graph, past: Value) -> Parts | None:
     fitting = []
     for axis, takers in found.items():
         bounds = sorted({(part.start, part.stop) for _, part in takers})
-        size = size_of(past, axis)
+        size = fixed_size(past, axis)
         if axis not in appended and len(bounds) == 2 and bounds[0] == (0, bounds[1][0]) and bounds[1][1] == size:
             fitting.append(Parts(axis, tuple(Range(*bound) for bound in bounds), tuple(takers)))
     return fitting[0] if len(fitting) == 1 else None
 
 
 def packed_caches(inventory: Inventory) -> tuple[Cache, ...]:
-    """The caches that grow and that attention reads as key and as value."""
+    """Return the growing caches that attention reads both as key and as value."""
     shared = {block.key for block in inventory.attention if block.key is not None and block.key == block.value}
     return tuple(cache for cache in inventory.of_kind("kv") if cache.name in shared)
 
 
-def told_layout(model: Model, cache: Cache) -> KVLayout:
-    """The layout of ``cache``, one of `packed_caches`, by how the graph takes it apart; else as `layout_of` tells it.
+def packed_layout(model: Model, cache: Cache) -> KVLayout:
+    """Return the layout of ``cache``, one of `packed_caches`, by how the graph takes it apart; else by `layout_of`.
 
     Raises:
-        UnsupportedError: GP381, it cannot be told.
+        UnsupportedError: GP381, it is not known.
     """
-    reads = (node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == cache.read)
+    reads = (node for node in model.graph.of_op(*SOURCES) if node.name == cache.read)
     parts = next((find_parts(model.graph, node.outputs[0]) for node in reads), None)
     if parts is None:
         return layout_of(cache)
@@ -144,9 +137,9 @@ def told_layout(model: Model, cache: Cache) -> KVLayout:
 
 
 def follow(use: Use, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Which axis is which behind an operator that works on the whole tensor; ``None`` behind all others."""
+    """Return the axes after an operator that works on the whole tensor; ``None`` after all others."""
     node = use.node
-    if node.op in _SAME or node.op == "Concat":
+    if node.op in CASTS | {"Concat"}:
         return axes
     if node.op == "Gather" and use.port == 0 and "axis" in node.attributes and node.source(1).rank == 1:
         return axes

@@ -1,4 +1,4 @@
-"""How a step makes the next step's cache from the old one: what is appended, written or cut, along which axis."""
+"""Find how a step makes the next cache from the old one: appends, writes and cuts, with their axes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from graphpass.analysis.attention.axis_trace import PART, Via, before
 from graphpass.analysis.attention.regroup import Labels
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import inner_state
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
 
 __all__ = ["Update", "find_updates"]
 
-#: A cache is updated within its layer: beyond this many operators nothing is looked for.
+#: A cache is updated within its layer: nothing is searched for beyond this many operators.
 _LIMIT = 400
 
 
@@ -22,11 +22,11 @@ class Update:
 
     Attributes:
         node: The Concat or scatter operator.
-        axes: Axes of the cache along which it appends or writes; several where it could be any of them.
+        axes: Axes of the cache along which it appends or writes; several if it could be any of them.
         appends: Whether it is a Concat; else it writes in place.
         cut_before: The Slice or Split that drops old positions before it.
         cut_after: The Slice or Split that drops positions of the result before it is written back.
-        loop: Where the cache enters the loop in whose body the operator is.
+        loop: The entry of the cache into the loop in whose body the operator is.
     """
 
     node: Node
@@ -38,7 +38,7 @@ class Update:
 
 
 def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
-    """The operators that append to the past of ``pair`` or write into it on the way to its present."""
+    """Return the operators that append to the past of ``pair`` or write into it on the way to its present."""
     if pair.present is None or pair.present.rank is None:
         return ()
     found: dict[tuple[int, tuple[int, ...]], Update] = {}
@@ -53,17 +53,17 @@ def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
 
 
 def _cut(vias: tuple[Via, ...], axes: Labels) -> Node | None:
-    """The nearest Slice or Split along one of ``axes``."""
+    """Return the nearest Slice or Split along one of ``axes``."""
     return next((via.node for via in vias if via.kind in {"slice", "part"} and set(via.labels) & set(axes)), None)
 
 
 def _entered(vias: tuple[Via, ...]) -> Node | None:
-    """Where the innermost loop is entered that is entered on the way ``vias`` back to the past, but not left on it."""
+    """Return the entry into the innermost loop that ``vias``, the way back to the past, enters but does not leave."""
     left = 0
     for via in vias:
-        if via.node.op in {"Final", "Stacked"}:
+        if via.node.op in LOOP_EXITS:
             left += 1
-        elif via.node.op in {"Carried", "Sliced"}:
+        elif via.node.op in LOOP_ENTRIES:
             if not left:
                 return via.node
             left -= 1
@@ -71,7 +71,7 @@ def _entered(vias: tuple[Via, ...]) -> Node | None:
 
 
 def _ways(graph: Graph, present: Value, past: Value) -> list[tuple[Via, ...]]:
-    """What lies on each way from the present back to the past on which every axis stays what it is."""
+    """Return each way from the present back to the past on which every axis keeps its meaning."""
     pending: list[tuple[Value, Labels, tuple[Via, ...]]] = [(present, tuple(range(present.rank or 0)), ())]
     seen: set[tuple[int, int, Labels]] = set()
     ways = []
@@ -84,9 +84,7 @@ def _ways(graph: Graph, present: Value, past: Value) -> list[tuple[Via, ...]]:
         if (value.node, value.port, labels) in seen:
             continue
         seen.add((value.node, value.port, labels))
-        node = graph.producer(value)
-        state = inner_state(node, present=value)
-        if state is not None:
+        if inner_state(graph.producer(value), present=value) is not None:
             continue
         pending.extend(
             (step.value, step.labels, vias if step.via is None else (*vias, step.via))

@@ -1,1 +1,1 @@
-"""Lengths: which dimensions are equal, and what depends on positions."""
+"""Lengths: equal dimensions, and what depends on positions."""

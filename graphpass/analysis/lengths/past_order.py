@@ -1,49 +1,57 @@
-"""What a model sees of where past positions lie in its caches.
+"""Tell what a model sees of where past positions lie in its caches.
 
 Attention adds up over its keys, so it does not care in which order they lie, or whether some that the mask hides lie
-between them. What may care is what counts entries: a window that compares their indices, ALiBi, positions that are
-taken from the cache's length. All of that shows in the graph as a length of something that holds past entries, or a
-range up to one, on its way to numbers; on its way to shapes it does no harm.
+between them. Counts of entries may care: a window that compares their indices, ALiBi, positions that are taken from the
+cache's length. All of these show in the graph as a length of something that holds past entries, or a range up to one,
+on its way to numbers; on its way to shapes it does no harm.
 
-Whatever is not known to do no harm counts as harm.
+Anything not known to do no harm counts as harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphpass.analysis.attention.find import Attention, find_attention
-from graphpass.analysis.attention.match import read_scores
-from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.match import Scores, read_scores
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.mask_order import FIRST_ONLY, PastOrder, order_of_mask
 from graphpass.analysis.lengths.past_reach import reached, uses_length
 from graphpass.ir.bodies import inlined
-from graphpass.ir.cache import Inventory
+from graphpass.ir.cache import Inventory, MaskPart
+from graphpass.ir.constants import fold, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.slices import SLICES, starts_at_first
-from graphpass.ir.values import one_number
+from graphpass.ir.operators import (
+    ARITHMETIC,
+    EXTREMA,
+    KEEPS_ORDER,
+    LAYOUT,
+    PICKS,
+    SHAPE_READERS,
+    SLICES,
+    SOURCES,
+    SPLITS,
+)
 
 __all__ = ["PastOrder", "past_order"]
 
-#: What may happen to all entries of a cache before attention reads them: entry by entry, or beyond the new ones.
-_EACH_ENTRY = frozenset(
-    {"Add", "Assign", "Broadcast", "Concat", "Convert", "Divide", "Gather", "Identity", "MatMul", "Multiply", "Power"}
-    | {"Reshape", "Result", "ShapeOf", "Split", "Sqrt", "Squeeze", "Tile", "Transpose", "Unsqueeze", "VariadicSplit"}
-)
+#: Work entry by entry on a cache before attention reads it, or after the new entries.
+_EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | SHAPE_READERS | {
+    "Assign", "Concat", "Gather", "MatMul", "Power", "Result", "Sqrt"
+}  # fmt: skip
 
-#: What happens to scores inside attention.
-_INSIDE = frozenset(
-    {"Add", "Clamp", "Convert", "Divide", "IsNaN", "MatMul", "Maximum", "Minimum", "Multiply", "ReduceMax", "Reshape"}
-    | {"Select", "Slice", "Softmax", "StridedSlice", "Subtract", "Tanh", "VariadicSplit"}
-)
+#: Work on scores inside attention.
+_INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | SLICES | SPLITS | {
+    "Clamp", "IsNaN", "MatMul", "ReduceMax", "Select", "Softmax", "Tanh"
+}  # fmt: skip
 
-_ALLOWED_PARTS = frozenset({"causal", "input", "alibi"})
+_ALLOWED_PARTS: frozenset[MaskPart] = frozenset({"causal", "input", "alibi"})
 
 
 def past_order(model: Model) -> PastOrder:
-    """What ``model`` sees of the order in which past positions lie in its growing caches.
+    """Return what ``model`` sees of the order in which past positions lie in its growing caches.
 
     Args:
         model: ONNX or OpenVINO, stateful or not. Kept until the model is edited.
@@ -71,7 +79,7 @@ def _past_order(model: Model) -> PastOrder:
 
 
 class _Attentions:
-    """Where attention is computed: its masks, its results."""
+    """Masks, results and insides of all attentions."""
 
     def __init__(self, graph: Graph, attentions: Iterable[Attention]) -> None:
         self.masks_of_each: list[list[Value]] = []
@@ -79,55 +87,39 @@ class _Attentions:
         self.inside: set[int] = set()
         self.unknown = False
         for attention in attentions:
-            if attention.node.op == "ScaledDotProductAttention":
-                self.masks_of_each.append([mask for mask in attention.node.inputs[3:4] if mask is not None])
-                self.results.add(attention.node.index)
-                self.unknown |= bool(attention.node.native.get_attributes().get("causal"))
-            elif attention.node.op == "Softmax":
-                self._add_decomposed(graph, attention)
-            else:
+            node = attention.node
+            if node.op == "ScaledDotProductAttention":
+                self.masks_of_each.append([mask for mask in node.inputs[3:4] if mask is not None])
+                self.results.add(node.index)
+                self.unknown |= bool(node.attributes["causal"])
+                continue
+            scores = read_scores(graph, node) if node.op == "Softmax" else None
+            inside = _until_product(graph, node) if isinstance(scores, Scores) else None
+            if not isinstance(scores, Scores) or inside is None:
                 self.unknown = True
+                continue
+            self.masks_of_each.append([mask.value for mask in scores.masks])
+            self.inside |= inside
+            self.results.add(max(inside))
 
     @property
     def masks(self) -> list[Value]:
         return [mask for masks in self.masks_of_each for mask in masks]
 
-    def _add_decomposed(self, graph: Graph, attention: Attention) -> None:
-        try:
-            scores = read_scores(graph, attention.node)
-        except NoMatchError:
-            self.unknown = True
-            return
-        assert scores.product is not None
-        self.masks_of_each.append([mask.value for mask in scores.masks])
-        inside = _until_product(graph, attention.node)
-        if inside is None:
-            self.unknown = True
-            return
-        self.inside |= inside
-        self.results.add(max(inside))
-
 
 def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
-    """The nodes from ``softmax`` to the product with the value, that included; ``None`` where there is no such way."""
-    inside, pending = set(), [softmax]
-    products = set()
-    while pending:
-        node = pending.pop()
-        if node.index in inside:
-            continue
-        inside.add(node.index)
-        if node.op == "MatMul":
-            products.add(node.index)
-        elif node.op in _INSIDE:
-            pending += [use.node for output in node.outputs for use in graph.uses(output)]
-        else:
-            return None
-    return inside if len(products) == 1 else None
+    """Return the nodes from ``softmax`` to the product with the value, included; ``None`` if there is no such way."""
+    uses = list(
+        graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in _INSIDE - {"MatMul"} else ())
+    )
+    products = {use.node.index for use in uses if use.node.op == "MatMul"}
+    if len(products) != 1 or not all(use.node.op in _INSIDE for use in uses):
+        return None
+    return {softmax.index, *(use.node.index for use in uses)}
 
 
 def _are_plain(inventory: Inventory) -> bool:
-    """Whether each attention reads growing caches, and sees what a mask of known parts lets through."""
+    """Return whether each attention reads growing caches, and sees what a mask of known parts lets through."""
     return all(
         block.key is not None
         and block.value is not None
@@ -139,9 +131,9 @@ def _are_plain(inventory: Inventory) -> bool:
 
 
 def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
-    """Whether what ``attention_mask`` holds, and not its shape alone, comes into one of the masks of an attention."""
-    behind = graph.backward(masks, lambda node: () if node.op in {"Shape", "ShapeOf"} else node.inputs)
-    return any(node.op == "Parameter" and node.name == "attention_mask" for node in behind)
+    """Return whether elements of ``attention_mask``, not its shape alone, enter one of the masks of an attention."""
+    upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
+    return any(node.op == "Parameter" and node.name == "attention_mask" for node in upstream)
 
 
 def _grows(inventory: Inventory, node: Node) -> bool:
@@ -149,11 +141,11 @@ def _grows(inventory: Inventory, node: Node) -> bool:
 
 
 def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
-    """Whether nothing but attention joins entries of a cache, or takes some of them."""
-    shapes = _behind_shapes(graph, entries)
+    """Return whether nothing but attention joins entries of a cache, or takes some of them."""
+    shapes = _shapes(graph, entries)
     for index in entries - shapes:
         node = graph.nodes[index]
-        if node.op in {"Parameter", "ReadValue"} or index in found.inside or _is_before_softmax(graph, node, found):
+        if node.op in SOURCES or index in found.inside or _is_before_softmax(graph, node, found):
             continue
         if node.op in SLICES:
             if not (_slices_last_axis(node) or starts_at_first(graph, node)):
@@ -163,8 +155,8 @@ def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) ->
     return True
 
 
-def _behind_shapes(graph: Graph, entries: set[int]) -> set[int]:
-    """Those of ``entries`` that hold sizes only."""
+def _shapes(graph: Graph, entries: set[int]) -> set[int]:
+    """Return those of ``entries`` that hold sizes only."""
     shapes: set[int] = set()
     for index in sorted(entries):
         node = graph.nodes[index]
@@ -175,95 +167,61 @@ def _behind_shapes(graph: Graph, entries: set[int]) -> set[int]:
 
 
 def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
-    """Whether ``node`` only changes scores on their way to the Softmax."""
-    if node.op not in _INSIDE | {"Concat"}:
-        return False
-    pending, seen = [node], set()
-    while pending:
-        current = pending.pop()
-        if current.index in seen or current.index in found.inside:
-            continue
-        seen.add(current.index)
-        following = [use.node for output in current.outputs for use in graph.uses(output)]
-        if not following or any(use.op not in _INSIDE | {"Concat"} for use in following):
-            return False
-        pending += following
-    return True
+    """Return whether ``node`` only changes scores on their way to the Softmax."""
+    allowed = _INSIDE | {"Concat"}
+
+    def goes_on(node: Node) -> bool:
+        is_used = any(graph.uses(output) for output in node.outputs)
+        return node.op in allowed and (is_used or node.index in found.inside)
+
+    uses = graph.forward(node.outputs, lambda use: () if use.node.index in found.inside else use.node.outputs)
+    return goes_on(node) and all(goes_on(use.node) for use in uses)
 
 
 def _slices_last_axis(node: Node) -> bool:
-    """Whether a slice leaves all axes but the last one of four as they are."""
+    """Return whether a slice leaves all axes but the last one of four as they are."""
     axes = node.attributes.get("axes")
     return node.op == "Slice" and node.outputs[0].rank == 4 and axes is not None and tuple(axes) in {(3,), (-1,)}
 
 
 def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Whether numbers that are neither masks nor shapes are computed from how many entries there are."""
-    masks = {(mask.node, mask.port) for mask in found.masks}
+    """Return whether numbers that are neither masks nor shapes are computed from how many entries there are."""
+    masks = set(found.masks)
+
+    def numbers(node: Node) -> Iterable[Value | None]:
+        if node.op in SHAPE_READERS | {"ConstantOfShape"}:
+            return ()
+        # Dimensions that the model fixes count nothing: the size of a head, mostly.
+        if node.op in PICKS and all(fold(graph, value) is not None for value in node.outputs):
+            return ()
+        count = 3 if node.op == "ScaledDotProductAttention" else 1 if node.op in SLICES | FIRST_ONLY else None
+        return (value for value in node.inputs[:count] if value not in masks)
+
     results = [value for node in graph.of_op("Result", "Assign") for value in node.inputs]
-    pending: list[Value | None] = list(results)
-    seen: set[tuple[int, int]] = set()
-    while pending:
-        value = pending.pop()
-        if value is None or (value.node, value.port) in seen | masks:
-            continue
-        seen.add((value.node, value.port))
-        node = graph.producer(value)
-        if node.op in {"ShapeOf", "Size"}:
-            if node.inputs[0] is not None and node.inputs[0].node in lengths:
-                return True
-        elif _is_known_dimension(graph, node):
-            continue
-        elif node.op == "Parameter" and node.name == "cache_position":
+    for node in graph.backward((value for value in results if value not in masks), numbers):
+        if node.op in SHAPE_READERS and node.source().node in lengths:
             return True
-        elif node.op in SLICES:
-            if not _slices_alike(graph, node, lengths, entries, found):
-                return True
-            pending.append(node.inputs[0])
-        elif node.op == "ConstantOfShape":
-            continue
-        elif node.op == "ScaledDotProductAttention":
-            pending += node.inputs[:3]
-        else:
-            pending += node.inputs[:1] if node.op in FIRST_ONLY else node.inputs
+        if node.op == "Parameter" and node.name == "cache_position":
+            return True
+        if node.op in SLICES and not _slices_alike(graph, node, lengths, entries, found):
+            return True
     return False
 
 
-def _is_known_dimension(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` takes from a shape what the model fixes: the size of a head, mostly."""
-    if node.op != "Gather" or node.inputs[0] is None or graph.producer(node.inputs[0]).op != "ShapeOf":
-        return False
-    source = graph.producer(node.inputs[0]).inputs[0]
-    index = one_number(graph, node.inputs[1])
-    if source is None or source.shape is None or index is None:
-        return False
-    return isinstance(source.shape[int(index)], int)
-
-
 def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Whether a slice takes the same, however many hidden entries there are.
+    """Return whether a slice takes the same, however many hidden entries there are.
 
-    Of what holds something for each position it may take the new ones, which stand last; of anything else, what does
+    Of a tensor with something for each position it may take the new ones, which stand last; of anything else, what does
     not start at a length.
     """
-    source = node.inputs[0]
-    assert source is not None
-    start = node.inputs[1] if len(node.inputs) > 1 else None
-    if source.node not in lengths:
+    start = node.input(1)
+    if node.source().node not in lengths:
         return start is None or not uses_length(graph, start, lengths, found.results)
-    if source.node in entries:
+    if node.source().node in entries:
         return _slices_last_axis(node) or starts_at_first(graph, node)
-    number = one_number(graph, start)
+    number = fold_scalar(graph, start)
     if number is not None:
         return number in {0, -1}
-    constants = [
-        one_number(graph, operand)
-        for step in graph.backward([start], _arithmetic)
-        if step.op in {"Add", "Subtract"}
-        for operand in step.inputs
-    ]
-    return not any(constants)
-
-
-def _arithmetic(node: Node) -> tuple[Value | None, ...]:
-    return () if node.op in {"ShapeOf", "Gather"} else node.inputs
+    steps = graph.backward([start], lambda node: () if node.op in SHAPE_READERS | {"Gather"} else node.inputs)
+    added = [value for step in steps if step.op in {"Add", "Subtract"} for value in step.inputs]
+    return not any(fold_scalar(graph, value) for value in added)

@@ -1,28 +1,27 @@
-"""What an inference's past reaches: what holds something for each past entry, and numbers that tell how many."""
+"""Find what holds something for each past entry of a cache, and numbers that count these entries."""
 
 from __future__ import annotations
 
+from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.slices import NO_END, SLICES
-from graphpass.ir.values import KEEPS_ORDER, one_number
+from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SLICES
+from graphpass.ir.slices import NO_END
 
 __all__ = ["reached", "uses_length"]
 
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
-    """Whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
-    for node in graph.backward(
-        [value], lambda node: () if node.op == "ShapeOf" or node.index in stops else node.inputs
-    ):
-        if node.op == "ShapeOf" and node.inputs[0] is not None and node.inputs[0].node in lengths:
-            return True
-    return False
+    """Return whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
+    upstream = graph.backward(
+        [value], lambda node: () if node.op in SHAPE_READERS or node.index in stops else node.inputs
+    )
+    return any(node.op in SHAPE_READERS and node.source().node in lengths for node in upstream)
 
 
 def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
-    """The nodes that ``sources`` reach, but for ``stops`` and what is behind them.
+    """Return the nodes that ``sources`` reach, without ``stops`` and what lies downstream of them.
 
-    What has an element for each new token, and none for others, ends the way, too.
+    Nodes with an element for each new token, and none for others, end the way, too.
     """
     found = set(sources)
     for node in graph.nodes:
@@ -33,38 +32,26 @@ def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
 
 
 def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Whether ``node`` counts on from a length, as many steps as the past does not tell."""
-    if node.op != "Range":
+    """Return whether ``node`` counts on from a length, as many steps as the past does not determine."""
+    if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
         return False
-    start, stop = (_laid_out(graph, value) for value in node.inputs[:2])
+    start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (0, 1))
     end = graph.producer(stop)
-    if end.op != "Add" or one_number(graph, node.inputs[2]) != 1:
+    if end.op != "Add":
         return False
-    one, two = (_laid_out(graph, value) for value in end.inputs)
+    one, two = (graph.look_through(end.source(port), KEEPS_ORDER) for port in (0, 1))
     return (one == start and two.node not in reached) or (two == start and one.node not in reached)
 
 
 def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Whether ``node`` takes the last ones along one axis, as many as there are new tokens."""
-    if node.op != "Slice" or len(node.attributes.get("axes") or ()) != 1:
+    """Return whether ``node`` takes the last ones along one axis, as many as there are new tokens."""
+    cuts = fold_cuts(graph, node)
+    if len(cuts) != 1 or cuts[0].stop is None or cuts[0].stop < NO_END:
         return False
-    start = graph.producer(_laid_out(graph, node.inputs[1]))
-    stop = one_number(graph, node.inputs[2])
-    if start.op not in {"Multiply", "Negative"} or stop is None or stop < NO_END:
+    start = graph.producer(graph.look_through(node.source(1), KEEPS_ORDER))
+    factors = [graph.look_through(value, KEEPS_ORDER) for value in start.inputs if value is not None]
+    counts = [value for value in factors if fold_scalar(graph, value) != -1]
+    negates = start.op == "Negative" or (start.op == "Multiply" and len(factors) == 2)
+    if not negates or len(counts) != 1:
         return False
-    factors = [_laid_out(graph, value) for value in start.inputs]
-    counts = [value for value in factors if one_number(graph, value) != -1]
-    if len(counts) != 1 or len(factors) - len(counts) != (start.op == "Multiply"):
-        return False
-    size = graph.producer(counts[0])
-    return counts[0].node not in reached and size.op in SLICES | {"Gather", "ShapeOf"}
-
-
-def _laid_out(graph: Graph, value: Value | None) -> Value:
-    """Where the numbers of ``value`` come from, in whatever shape."""
-    assert value is not None
-    node = graph.producer(value)
-    while node.op in KEEPS_ORDER and node.inputs[0] is not None:
-        value = node.inputs[0]
-        node = graph.producer(value)
-    return value
+    return counts[0].node not in reached and graph.producer(counts[0]).op in SLICES | SHAPE_READERS | {"Gather"}

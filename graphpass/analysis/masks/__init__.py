@@ -1,1 +1,1 @@
-"""Masks: what hides or weighs positions."""
+"""Masks: they hide or weigh positions."""

@@ -1,31 +1,23 @@
-"""Comparisons of positions, of which causal masks and sliding windows are made."""
+"""Read comparisons of positions, of which causal masks and sliding windows are made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.values import INTEGERS, KEEPS_ORDER, one_number
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER
+from graphpass.ir.values import INTEGERS
 
-__all__ = ["Comparison", "bound_of_positions", "compared_positions", "is_comparison"]
-
-#: Comparisons: which operand is the lesser one, and whether they may be equal. ONNX and OpenVINO differ in a word.
-_COMPARISONS = {
-    "Less": (0, 0),
-    "LessEqual": (0, 1),
-    "LessOrEqual": (0, 1),
-    "Greater": (1, 0),
-    "GreaterEqual": (1, 1),
-    "GreaterOrEqual": (1, 1),
-}
+__all__ = ["Comparison", "bound_of_positions", "compared_positions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """``key_position - query_position > bound``, however it is written.
 
-    A bound of 0 tells the keys behind the query from those up to it: the causal condition. One of ``-n`` tells the last
-    ``n`` positions, the query's own included, from those before them: a window.
+    A bound of 0 separates the keys after the query from those up to it: the causal condition. One of ``-n`` separates
+    the last ``n`` positions, the query's own included, from those before them: a window.
 
     Attributes:
         keys: Positions of the keys, along the last axis.
@@ -40,25 +32,23 @@ class Comparison:
     is_negated: bool
 
 
-def is_comparison(node: Node) -> bool:
-    """Whether ``node`` tells the lesser of two numbers."""
-    return node.op in _COMPARISONS
-
-
 def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) -> Comparison | None:
-    """What ``condition``, or its negation where not ``holds``, says of positions; ``None`` where it is something else.
+    """Read ``condition``, or its negation if not ``holds``, as a comparison of positions.
 
     Args:
-        graph: Where it is.
-        condition: Of whole numbers, which a comparison shifts by constants alone.
+        graph: The graph.
+        condition: Compares whole numbers, shifted by constants alone.
         holds: Whether the condition itself is meant.
+
+    Returns:
+        ``None`` if it is something else.
     """
     node = graph.producer(condition)
-    if node.op not in _COMPARISONS:
+    if node.op not in COMPARISONS:
         return None
-    first, slack = _COMPARISONS[node.op]
-    lesser, greater = node.inputs[first], node.inputs[1 - first]
-    if lesser is None or greater is None or greater.element_type not in INTEGERS:
+    first, slack = COMPARISONS[node.op]
+    lesser, greater = node.source(first), node.source(1 - first)
+    if greater.element_type not in INTEGERS:
         return None
     if not holds:
         lesser, greater, slack = greater, lesser, 1 - slack
@@ -75,37 +65,30 @@ def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) ->
 
 
 def bound_of_positions(graph: Graph, comparison: Comparison) -> int:
-    """The bound of ``comparison`` between the positions themselves, which may be shifted before they are laid out.
+    """Return the bound between the positions themselves, which may be shifted before they are laid out.
 
-    A range that starts at a constant is one of a step without a past: shifted positions, too.
+    A range that starts at a constant is one of a step without a past: its positions are shifted, too.
     """
     return comparison.bound - _shift(graph, comparison.keys) + _shift(graph, comparison.queries)
 
 
 def _shift(graph: Graph, positions: Value) -> int:
-    """The constants that were added to ``positions``."""
+    """Return the constants that were added to ``positions``."""
     shift = 0
-    value: Value | None = positions
-    while value is not None:
-        node = graph.producer(value)
+    while True:
+        node = graph.producer(graph.look_through(positions, KEEPS_ORDER))
         if node.op == "Range":
-            return shift + int(one_number(graph, node.inputs[0]) or 0)
-        if node.op in KEEPS_ORDER:
-            value = node.inputs[0]
-            continue
-        numbers = [one_number(graph, operand) for operand in node.inputs]
-        if node.op not in {"Add", "Subtract"} or sum(number is not None for number in numbers) != 1:
+            return shift + int(fold_scalar(graph, node.inputs[0]) or 0)
+        numbers = [fold_scalar(graph, operand) for operand in node.inputs] if node.op in {"Add", "Subtract"} else []
+        if numbers.count(None) != 1 or (node.op == "Subtract" and numbers[0] is not None):
             return shift
-        port = 1 if numbers[1] is not None else 0
-        if node.op == "Subtract" and port == 0:
-            return shift
-        shift += int(numbers[port] or 0) * (-1 if node.op == "Subtract" else 1)
-        value = node.inputs[1 - port]
-    return shift
+        port = numbers.index(None)
+        shift += int(numbers[1 - port] or 0) * (-1 if node.op == "Subtract" else 1)
+        positions = node.source(port)
 
 
 def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value], list[Value], int]:
-    """``greater - lesser`` as what is added, what is subtracted, and a constant."""
+    """Split ``greater - lesser`` into what is added, what is subtracted, and a constant."""
     added: list[Value] = []
     subtracted: list[Value] = []
     constant = 0
@@ -114,10 +97,10 @@ def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value
         value, sign = pending.pop()
         node = graph.producer(value)
         operands = [operand for operand in node.inputs if operand is not None]
-        if (number := one_number(graph, value)) is not None:
+        if (number := fold_scalar(graph, value)) is not None:
             constant += sign * int(number)
         elif node.op == "Subtract" or (
-            node.op == "Add" and any(one_number(graph, operand) is not None for operand in operands)
+            node.op == "Add" and any(fold_scalar(graph, operand) is not None for operand in operands)
         ):
             pending += [(operands[0], sign), (operands[1], -sign if node.op == "Subtract" else sign)]
         else:
@@ -126,7 +109,7 @@ def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value
 
 
 def _varies(positions: Value, axis: int) -> bool:
-    """Whether ``positions`` differ along ``axis`` of the last two alone: keys along the last one, queries before it."""
+    """Return whether ``positions`` differ along ``axis`` of the last two alone: keys along -1, queries along -2."""
     if not positions.shape:
         return False
     last = (1, *positions.shape)[-2:]

@@ -1,11 +1,11 @@
-"""What a mask shows that a model keeps as a constant, position by position."""
+"""Read masks that a model keeps as a constant, position by position."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.ir.ports import MASKED_BELOW
-from graphpass.ir.slices import SLICES
+from graphpass.ir.operators import SHAPE_READERS, SLICES, SOURCES
+from graphpass.ir.values import MASKED_BELOW
 
 if TYPE_CHECKING:
     import numpy
@@ -19,7 +19,7 @@ LARGEST_MASK = 1 << 24
 
 
 def seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
-    """Where a constant mask lets positions be seen, or the reverse; ``None`` where its numbers say more than that."""
+    """Return where a constant mask shows positions, or the reverse; ``None`` if its numbers mean more than that."""
     import numpy
 
     zero: numpy.ndarray = numpy.equal(constant, 0)
@@ -27,15 +27,18 @@ def seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
         return ~zero
     if not (~zero & (constant > MASKED_BELOW)).any():
         return zero
-    # Ones, which are turned into what is added later on, are a mask, too.
+    # Ones are a mask, too: added numbers are made of them later on.
     return ~zero if (zero | (constant == 1)).all() else None
 
 
 def band_of(seen: numpy.ndarray) -> tuple[int, bool] | None:
-    """The window of a square mask, as large as the mask where it is causal alone, and whether what it marks is seen.
+    """Return the window of a square mask and whether marked positions are seen.
 
     Args:
         seen: Boolean; the last two axes are queries and keys.
+
+    Returns:
+        The window is as large as the mask if this is causal alone; ``None`` if it is no band.
     """
     import numpy
 
@@ -43,20 +46,20 @@ def band_of(seen: numpy.ndarray) -> tuple[int, bool] | None:
     planes = seen.reshape(-1, rows, columns) if rows == columns else seen[:0]
     if not len(planes) or not (planes == planes[0]).all():
         return None
-    behind = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
+    distance = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
     for marks_seen in (True, False):
         candidate = planes[0] if marks_seen else ~planes[0]
         last = int(candidate[-1].sum())
-        if last > 1 and (candidate == ((behind <= 0) & (behind > -last))).all():
+        if last > 1 and (candidate == ((distance <= 0) & (distance > -last))).all():
             return last, marks_seen
     return None
 
 
 def constant_window(graph: Graph, mask: Value | None) -> Node | None:
-    """A constant, position by position, in ``mask`` that hides more than what comes later."""
+    """Return a square constant in ``mask`` that hides more than later positions."""
     import numpy
 
-    for node in graph.backward([mask], lambda node: () if node.op == "ShapeOf" else node.inputs):
+    for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):
         shape = node.outputs[0].shape if node.op == "Constant" else None
         if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
             continue
@@ -73,7 +76,7 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """A constant with a number for each place of a cache, cut to as many as there are, in what is added to scores."""
+    """Return a constant in ``mask`` with a number for each place of a cache, cut to the places in use."""
     for node in graph.backward([mask], _numbers_of):
         whole, cut = node.inputs[0] if node.op in SLICES else None, node.outputs[0]
         if whole is None or not whole.shape or not cut.shape:
@@ -81,7 +84,7 @@ def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
         if not isinstance(whole.shape[-1], int) or isinstance(cut.shape[-1], int):
             continue
         held = list(graph.backward([whole], _numbers_of))
-        if any(source.op in {"Parameter", "ReadValue"} for source in held):
+        if any(source.op in SOURCES for source in held):
             continue
         for source in held:
             shape = source.outputs[0].shape if source.op == "Constant" else None
@@ -94,5 +97,5 @@ def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def _numbers_of(node: Node) -> tuple[Value | None, ...]:
-    """Whence the numbers come that ``node`` makes; none where it tells sizes or whether a condition holds."""
-    return () if node.op == "ShapeOf" or node.outputs[0].element_type == "boolean" else node.inputs
+    """Return the inputs that the numbers of ``node`` come from; none of sizes and conditions."""
+    return () if node.op in SHAPE_READERS or node.outputs[0].element_type == "boolean" else node.inputs

@@ -1,7 +1,7 @@
-"""What a mask is made of: conditions on positions, inputs of the model, biases.
+"""Read a mask's parts: conditions on positions, inputs of the model, biases.
 
-A mask is followed back through what lays it out and joins it, up to what its numbers come from. Something on the way
-that is not known makes the whole answer unknown.
+A mask is followed upstream through what lays it out and joins it, to where its numbers come from. Anything unknown on
+the way makes the whole answer unknown.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.masks.comparisons import Comparison, bound_of_positions, compared_positions
 from graphpass.analysis.masks.constants import LARGEST_MASK, band_of, seen_in
 from graphpass.ir.cache import MaskPart
+from graphpass.ir.constants import fold_elements, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.ports import MASKED_BELOW
-from graphpass.ir.values import KEEPS_ORDER, held_constant, one_number
+from graphpass.ir.operators import ARITHMETIC, COMPARISONS, EXTREMA, KEEPS_ORDER, LAYOUT, LOGICAL, MOVES, PICKS
+from graphpass.ir.pattern import Match, op, var
+from graphpass.ir.values import MASKED_BELOW, REALS, fixed_size
 
 if TYPE_CHECKING:
     import numpy
@@ -32,48 +34,33 @@ __all__ = [
     "unbounded",
 ]
 
-#: In the order in which they are told.
+#: In the order in which they are reported.
 MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
 
-#: Operators whose first input is laid out differently, or some of it taken; the others say how.
-_LAYOUT = frozenset(
-    {"Broadcast", "Convert", "ConvertLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad"}
-    | {
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "StridedSlice",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-        "VariadicSplit",
-        "ReverseSequence",
-    }
+#: Lay out the first input, or take a part of it.
+_LAYOUT = LAYOUT | PICKS | {"ConvertLike", "Flatten", "Pad", "ReverseSequence"}
+
+#: Make a mask of all inputs.
+_JOINS = (
+    ARITHMETIC
+    | EXTREMA
+    | COMPARISONS.keys()
+    | LOGICAL
+    | {"Concat", "Equal", "IsInf", "IsNaN", "Negative", "NotEqual", "Select"}
 )
 
-#: Operators all of whose inputs their result is made of.
-_JOINS = frozenset(
-    {"Add", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "Concat", "Divide", "Equal", "Greater", "GreaterEqual", "If"}
-    | {"GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessEqual", "LessOrEqual", "LogicalAnd", "LogicalNot", "LogicalOr"}
-    | {"LogicalXor", "Maximum", "Max", "Minimum", "Min", "Multiply", "Negative", "NotEqual", "Select", "Subtract"}
-)
-
-#: Operators that write one tensor into another: the ports of both.
+#: Write one tensor into another: the ports of both.
 WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUpdate": (0, 2)}
-
-#: Operators whose results hold no positions: sizes, and tensors filled with one number.
-_PLAIN = frozenset({"ConstantOfShape", "ShapeOf"})
 
 
 @dataclass(slots=True)
 class MaskFacts:
-    """What is known of a mask.
+    """Facts of a mask.
 
     Attributes:
         parts: What hides or weighs positions.
-        windows: How many positions a query sees, itself included; one for each window found.
-        unknown: Name of the first thing on the way that is not known; the parts are not all then.
+        windows: Number of positions that a query sees, itself included, for each window found.
+        unknown: Name of the first node that is not understood; the parts are not all then.
     """
 
     parts: set[MaskPart] = field(default_factory=set)
@@ -81,64 +68,64 @@ class MaskFacts:
     unknown: str | None = None
 
     def add(self, other: MaskFacts) -> None:
-        """Notes what is known of a further mask of the same attention."""
+        """Add what is known of a further mask of the same attention."""
         self.parts |= other.parts
         self.windows |= other.windows
         self.unknown = self.unknown or other.unknown
 
     def add_bound(self, bound: int, name: str) -> None:
-        """Notes that keys more than ``bound`` positions behind the query are told from the others."""
+        """Add a condition that separates keys more than ``bound`` positions after the query from the others."""
         if bound == 0:
             self.parts.add("causal")
         elif bound < -1:
             self.windows.add(-bound)
         else:
-            # Only the query itself, or what lies behind it by some positions: no form that masks have.
+            # Only the query itself, or keys some positions after it: no form that masks have.
             self.unknown = self.unknown or name
 
 
 def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
-    """What ``mask`` is made of: a condition, or what is added to the scores."""
+    """Return what ``mask``, a condition or a tensor that is added to the scores, is made of."""
     facts = MaskFacts()
-    pending, seen = [mask], set()
-    while pending:
-        value = pending.pop()
-        if (value.node, value.port) in seen:
-            continue
-        seen.add((value.node, value.port))
-        node = graph.producer(value)
-        if node.op == "Trilu":
-            _add_trilu(graph, node, facts)
-        elif node.op == "Parameter":
-            facts.parts.add("input")
-        elif node.op == "Constant":
-            _add_constant(graph, value, facts)
-        elif (comparison := compared_positions(graph, value)) is not None:
-            _add_comparison(graph, comparison, node.name, facts)
-        elif alibi_operands(graph, node) is not None:
-            facts.parts.add("alibi")
-        elif _is_table(graph, node):
-            facts.parts.add("bias")
-        elif (sources := _sources(node)) is not None:
-            pending.extend(source for source in sources if source is not None)
-        else:
-            facts.unknown = facts.unknown or node.name
+    for _ in graph.backward([mask], lambda node: _read(graph, node, facts)):
+        pass
     return facts
 
 
+def _read(graph: Graph, node: Node, facts: MaskFacts) -> tuple[Value | None, ...]:
+    """Add what ``node`` contributes to a mask, and return the inputs that contribute, too."""
+    if node.op == "Trilu":
+        _add_trilu(graph, node, facts)
+    elif node.op == "Parameter":
+        facts.parts.add("input")
+    elif node.op == "Constant":
+        _add_constant(graph, node.outputs[0], facts)
+    elif (comparison := compared_positions(graph, node.outputs[0])) is not None:
+        _add_comparison(graph, comparison, node.name, facts)
+    elif alibi_operands(graph, node) is not None:
+        facts.parts.add("alibi")
+    elif _is_table(graph, node):
+        facts.parts.add("bias")
+    elif (sources := _sources(node)) is not None:
+        return sources
+    else:
+        facts.unknown = facts.unknown or node.name
+    return ()
+
+
 def _sources(node: Node) -> tuple[Value | None, ...] | None:
-    """The inputs of which ``node`` makes a mask; ``None`` where it does something else."""
+    """Return the inputs of which ``node`` makes a mask; ``None`` if it does something else."""
     if node.op in _LAYOUT:
         return node.inputs[:1]
-    if node.op in _JOINS:
-        return node.inputs[1:] if node.op == "If" else node.inputs
     if node.op in WRITES:
         return tuple(node.inputs[port] for port in WRITES[node.op])
-    return () if node.op in _PLAIN else None
+    if node.op in {"ConstantOfShape", "ShapeOf"}:
+        return ()
+    return node.inputs[1:] if node.op == "If" else node.inputs if node.op in _JOINS else None
 
 
 def added_terms(graph: Graph, mask: Value) -> list[Value]:
-    """What is added up in ``mask``, from the innermost operand on; a bound may keep the sum finite."""
+    """Return the terms of a sum, from the innermost operand on; a bound may keep the sum finite."""
     terms: list[Value] = []
     pending = [mask]
     while pending:
@@ -151,51 +138,55 @@ def added_terms(graph: Graph, mask: Value) -> list[Value]:
     return terms
 
 
+def _is_low(graph: Graph, value: Value) -> str | None:
+    held = fold_elements(graph, value)
+    return None if held is not None and (held <= MASKED_BELOW).all() else f"{value.name} is not below {MASKED_BELOW:g}"
+
+
+#: Keeps what is added to scores from falling far below what counts as masked.
+_BOUNDED = op.Maximum(var("value"), var().where(_is_low))
+
+
 def unbounded(graph: Graph, value: Value) -> Value:
-    """What ``value`` is but for the Maximum that keeps it from falling far below what counts as masked."""
-    while (node := graph.producer(value)).op == "Maximum":
-        for source, bound in (node.inputs, node.inputs[::-1]):
-            held = held_constant(graph, bound)
-            if source is not None and held is not None and (held <= MASKED_BELOW).all():
-                value = source
-                break
-        else:
-            return value
+    """Return ``value`` without the Maximum that keeps it from falling far below what counts as masked."""
+    while isinstance(match := _BOUNDED.match(graph, value), Match):
+        value = match["value"]
     return value
 
 
 def added_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """What makes numbers in ``mask`` say more than whether a position is seen: ALiBi, a table of distances.
+    """Return the node that makes numbers in ``mask`` mean more than masking: ALiBi, a table of distances.
 
     ALiBi in the form that paged attention finds does not count.
     """
-    pending, seen = [mask], set()
-    while pending:
-        value = pending.pop()
-        node = graph.producer(value) if value is not None else None
-        if node is None or value is None or node.index in seen or value.element_type == "boolean":
-            continue
-        seen.add(node.index)
+
+    def terms(node: Node) -> tuple[Value | None, ...]:
+        if node.outputs[0].element_type == "boolean":
+            return ()
         if node.op == "Select":
-            pending.extend(
+            return tuple(
                 branch for branch in node.inputs[1:] if branch is not None and not is_exposed_alibi(graph, branch)
             )
-        elif node.op == "Constant":
-            facts = MaskFacts()
-            _add_constant(graph, value, facts)
-            if "bias" in facts.parts:
-                return node
-        elif _is_table(graph, node) or alibi_operands(graph, node) is not None:
-            return node
-        elif (sources := _sources(node)) is not None:
-            pending.extend(sources)
-        elif node.op != "Parameter":
+        return _sources(node) or ()
+
+    for node in graph.backward([mask], terms):
+        is_number = node.outputs[0].element_type != "boolean" and node.op != "Parameter"
+        if is_number and (_is_bias(graph, node) or (node.op != "Constant" and _sources(node) is None)):
             return node
     return None
 
 
+def _is_bias(graph: Graph, node: Node) -> bool:
+    """Return whether ``node`` itself makes numbers that mean more than masking."""
+    if node.op != "Constant":
+        return _is_table(graph, node) or alibi_operands(graph, node) is not None
+    facts = MaskFacts()
+    _add_constant(graph, node.outputs[0], facts)
+    return "bias" in facts.parts
+
+
 def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: MaskFacts) -> None:
-    """Keys compared with the queries' positions, or with how many positions a sequence has."""
+    """Add a comparison of keys with the queries' positions, or with the number of positions of a sequence."""
     queries = comparison.queries
     if _holds_positions(graph, queries):
         facts.add_bound(bound_of_positions(graph, comparison), name)
@@ -209,17 +200,16 @@ def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: Mask
 
 
 def _add_trilu(graph: Graph, node: Node, facts: MaskFacts) -> None:
-    """A triangle of ONNX's Trilu: of ones, or of what is added."""
-    upper = next((attribute.i for attribute in node.native.attribute if attribute.name == "upper"), 1)
-    offset = one_number(graph, node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0.0
+    """Add a triangle of ONNX's Trilu: of ones, or of added numbers."""
+    offset = fold_scalar(graph, node.input(1)) if node.input(1) is not None else 0.0
     if offset is None:
         facts.unknown = facts.unknown or node.name
     else:
-        facts.add_bound(int(offset) - 1 if upper else int(offset), node.name)
+        facts.add_bound(int(offset) - 1 if node.attributes["upper"] else int(offset), node.name)
 
 
 def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
-    """A mask or a bias that is computed already; one number is what masked scores are set to."""
+    """Add a mask or bias that is a constant; masked scores are set to a single number."""
     sizes = [size for size in value.shape or () if size != 1]
     if value.shape is not None and not sizes:
         return
@@ -237,7 +227,7 @@ def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
 
 
 def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
-    """A constant mask: all seen or nothing, the causal triangle, or the band of a window."""
+    """Add a constant mask: all seen or nothing, the causal triangle, or the band of a window."""
     if seen.all() or not seen.any():
         return
     band = band_of(seen)
@@ -249,14 +239,9 @@ def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
 
 
 def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | None:
-    """Slopes ``[heads]`` and positions, where ``node`` multiplies positions with a slope for each head."""
+    """Return slopes ``[heads]`` and positions if ``node`` multiplies positions with a slope for each head."""
     for port in (0, 1) if node.op == "Multiply" else ():
-        slopes, positions = node.inputs[port], node.inputs[1 - port]
-        if slopes is None or positions is None:
-            continue
-        while graph.producer(slopes).op in _LAYOUT and graph.producer(slopes).inputs[0] is not None:
-            slopes = graph.producer(slopes).inputs[0]
-            assert slopes is not None
+        slopes, positions = graph.look_through(node.source(port), _LAYOUT), node.source(1 - port)
         constant = graph.constant(slopes)
         if constant is not None and constant.size > 1 and max(constant.shape) == constant.size:
             falls = (abs(constant).reshape(-1) > 0).all() and len(set(constant.reshape(-1).tolist())) == constant.size
@@ -266,54 +251,46 @@ def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | No
 
 
 def counts_up(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is a constant that counts up along its last axis, as MPT keeps its positions: ``[.., n]``."""
-    held = value
-    while graph.producer(held).op in KEEPS_ORDER and (source := graph.producer(held).inputs[0]) is not None:
-        held = source
-    constant = graph.constant(held, LARGEST_MASK)
+    """Return whether ``value`` is a constant ``[.., n]`` that counts up, as MPT keeps its positions."""
+    constant = graph.constant(graph.look_through(value, KEEPS_ORDER), LARGEST_MASK)
     if constant is None or value.shape is None or constant.size < 2 or value.shape[-1:] != (constant.size,):
         return False
     flat = constant.reshape(-1).astype("float64")
     return bool((flat[1:] - flat[:-1] == 1).all())
 
 
+#: ALiBi as paged attention finds it in a Select.
+_EXPOSED = op.Reshape(op.Reshape(op.Multiply(var(), var(), name="product"), ...), ...)
+
+
 def is_exposed_alibi(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is ALiBi as paged attention finds it in a Select: ``Reshape(Reshape(Multiply(slopes, .)))``."""
-    for op in ("Reshape", "Reshape"):
-        node = graph.producer(value)
-        if node.op != op or node.inputs[0] is None:
-            return False
-        value = node.inputs[0]
-    node = graph.producer(value)
-    slopes = node.inputs[0] if node.op == "Multiply" else None
-    return slopes is not None and graph.producer(slopes).op == "Constant" and alibi_operands(graph, node) is not None
+    """Return whether ``value`` is ``Reshape(Reshape(Multiply(slopes, .)))``."""
+    match = _EXPOSED.match(graph, value)
+    product = match.nodes["product"] if isinstance(match, Match) else None
+    if product is None or graph.producer(product.source()).op != "Constant":
+        return False
+    return alibi_operands(graph, product) is not None
 
 
 def _holds_positions(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` counts positions: a range, or the running sum of an input's ones."""
-    return any(node.op in {"Range", "CumSum"} for node in graph.backward([value], _counted))
+    """Return whether ``value`` counts positions: a range, or the running sum of an input's ones."""
 
+    def counted(node: Node) -> tuple[Value | None, ...]:
+        if node.op in _LAYOUT:
+            return node.inputs[:1]
+        return node.inputs if node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs", "Select"} else ()
 
-def _counted(node: Node) -> tuple[Value | None, ...]:
-    """What positions that ``node`` gives are computed from."""
-    if node.op in _LAYOUT:
-        return node.inputs[:1]
-    return node.inputs if node.op in {"Add", "Subtract", "Multiply", "Negative", "Abs", "Select"} else ()
+    return any(node.op in {"Range", "CumSum"} for node in graph.backward([value], counted))
 
 
 def _is_table(graph: Graph, node: Node) -> bool:
-    """Whether ``node`` looks numbers up in a table of weights, as learned relative position biases are.
+    """Return whether ``node`` reads a table of weights, as learned relative position biases do.
 
-    A square may hold what a mask adds, row by row, so that its numbers have to tell.
+    A square may hold what a mask adds, row by row, so that its numbers have to decide.
     """
-    if node.op != "Gather":
+    if node.op != "Gather" or len(node.inputs) < 2:
         return False
-    table = node.inputs[0]
-    while table is not None and graph.producer(table).op in {"Convert", "Identity", "Transpose", "Reshape"}:
-        table = graph.producer(table).inputs[0]
-    if table is None or graph.producer(table).op != "Constant" or len(node.inputs) < 2:
-        return False
-    index, sizes = node.inputs[1], table.shape or ()
-    if len(sizes) > 1 and sizes[-1] == sizes[-2]:
-        return False
-    return index is not None and graph.producer(index).op != "Constant" and table.element_type in {"f16", "bf16", "f32"}
+    table = graph.look_through(node.source(), MOVES)
+    is_square = len(table.shape or ()) > 1 and fixed_size(table, -1) == fixed_size(table, -2)
+    is_looked_up = graph.producer(table).op == "Constant" and graph.producer(node.source(1)).op != "Constant"
+    return is_looked_up and not is_square and table.element_type in REALS

@@ -1,1 +1,1 @@
-"""Shapes: sizes of tensors, and constants that are computed from them."""
+"""Shapes: sizes of tensors."""

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from functools import reduce
 
 from graphpass.analysis.shapes.linear_size import Classes, Size, Vector, multiply
-from graphpass.ir.elementwise import ELEMENTWISE
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
+from graphpass.ir.operators import ELEMENTWISE, KEEPS_ORDER
 from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dimension
-from graphpass.ir.values import KEEPS_ORDER
 
 __all__ = ["Sizes", "infer_sizes"]
 

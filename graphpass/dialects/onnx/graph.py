@@ -135,6 +135,12 @@ class _Builder:
             found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op == "MatMul":
             found |= {"transpose_a": False, "transpose_b": False}
+        if op == "Trilu":
+            found["upper"] = given["upper"].i != 0 if "upper" in given else True
+        if op == "ShapeOf":
+            found |= {name: given[name].i for name in ("start", "end") if name in given}
+        if op == "Slice":
+            found["steps_port"] = 4
         if op in _WITH_STATES:
             found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -49,6 +50,7 @@ class OnnxRewriter(Rewriter):
         self.surgery = Surgery(proto, path)
         self.opset: int = self.surgery.graph.opset or 0
         self._edited = edited
+        self._path = path
         self._nodes = {id(origin.proto): origin.node for origin in self.surgery.nodes.values()}
         self._names = {tensor.name for tensor in (origin.tensor for origin in self.surgery.tensors.values())}
         self._names |= {origin.node.name for origin in self.surgery.nodes.values()}
@@ -56,6 +58,7 @@ class OnnxRewriter(Rewriter):
         self._made: dict[int, gs.Node] = {}
         self._released: list[gs.Tensor] = []
         self._constants: dict[tuple[int, bytes], gs.Tensor] = {}
+        self._bodies: list[gs.Graph] = []
 
     def node(self, node: Node) -> gs.Node:
         """Return the graphsurgeon node of a node of the graph."""
@@ -101,6 +104,40 @@ class OnnxRewriter(Rewriter):
             (self._constants[key],) = self._add("Constant", [], name, 1, {"value": held}, None)
         return self._constants[key]
 
+    def weights(self, handle: Handle) -> Weights | None:
+        """Return the stored values of an initializer; ``None`` for other tensors."""
+        values = getattr(handle, "_values", None)
+        return values if isinstance(values, Weights) else None
+
+    def declared(
+        self, content: Weights | numpy.ndarray, shape: Sequence[int], name: str, element_type: str = ""
+    ) -> Handle:
+        """Make an initializer of the same bytes in another shape, or of another type; weights are not read."""
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(content.tensor if isinstance(content, Weights) else numpy_helper.from_array(content))
+        tensor.dims[:] = shape
+        if element_type:
+            tensor.data_type = element_code(element_type)
+        return gs.Constant(self._unused(name), Weights(tensor, self._path))
+
+    @contextlib.contextmanager
+    def body(self, name: str, inputs: Iterable[str], element_type: str) -> Iterator[gs.Graph]:
+        """Make the body of a loop: what is made in the ``with`` block stands in it.
+
+        Args:
+            name: Of the graph.
+            inputs: Labels of its inputs.
+            element_type: Of inputs, and of the outputs that the block gives the graph.
+        """
+        code, outer = element_code(element_type), self._home
+        self._home = made = gs.Graph(name=name, opset=self.opset)
+        made.inputs = [gs.Variable(self._unused(f"{name}/{label}"), code) for label in inputs]
+        yield made
+        for output in made.outputs:
+            output.dtype = code
+        self._bodies.append(made)
+        self._home = outer
+
     def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
         """See `Rewriter.input`."""
         made = gs.Variable(name, element_code(element_type), list(shape))
@@ -130,15 +167,15 @@ class OnnxRewriter(Rewriter):
         tensor = self.native(old)
         ports = [place for place, output in enumerate(self.surgery.graph.outputs) if output is tensor]
         self._move_uses(tensor, new)
-        if id(new) in self._made or ports:
+        is_new = id(new) in self._made or (isinstance(new, gs.Constant) and id(new) not in self.surgery.tensors)
+        if is_new or ports:
             self._rename(tensor, new, ports)
         self._released.append(tensor)
 
     def _rename(self, old: gs.Tensor, new: gs.Tensor, ports: list[int]) -> None:
         """Let ``new`` be called as ``old`` was, and be the outputs of the model that ``old`` was."""
         outputs = self.surgery.graph.outputs
-        is_port = not new.inputs or any(output is new for output in outputs)
-        if is_port:
+        if (ports and not new.inputs) or any(output is new for output in outputs):
             (new,) = self._add("Identity", [new], self._unused(f"{old.name}/output"), 1, {}, None)
         name = old.name
         old.name = self._unused(f"{name}/before")
@@ -305,7 +342,8 @@ class OnnxRewriter(Rewriter):
 
     def _drop_dead(self) -> None:
         """Remove nodes that lost their last user, and what they alone read."""
-        ports = {id(tensor) for one, _ in self.surgery.holders.values() for tensor in one.outputs}
+        graphs = [*(graph for graph, _ in self.surgery.holders.values()), *self._bodies]
+        ports = {id(tensor) for one in graphs for tensor in one.outputs}
         pending = [*self._released, *(output for node in self._made.values() for output in node.outputs)]
         dead: set[int] = set()
         while pending:
@@ -316,7 +354,7 @@ class OnnxRewriter(Rewriter):
                 for one in (node, *_inner_nodes(node)):
                     pending += one.inputs
                     one.inputs.clear()
-        for one, _ in self.surgery.holders.values() if dead else ():
+        for one in graphs if dead else ():
             one.nodes[:] = [node for node in one.nodes if id(node) not in dead]
 
     def _unused(self, name: str) -> str:

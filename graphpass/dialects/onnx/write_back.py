@@ -257,7 +257,8 @@ class WriteBack:
                 del holder.value_info[place]
                 self._changed = True
         for key, tensor in made.items():
-            is_new = key not in self._surgery.tensors
+            origin = self._surgery.tensors.get(key)
+            is_new = origin is None or origin.name not in was_made
             if is_new and key not in ports and tensor.name not in known and tensor.dtype is not None:
                 self._update_info(holder.value_info.add(name=tensor.name), tensor)
                 self._changed = True
@@ -269,7 +270,8 @@ class WriteBack:
         info.name = tensor.name
         is_constant = isinstance(tensor, gs.Constant)
         typed = (tensor.dtype, None if tensor.shape is None else list(tensor.shape))
-        if (origin is not None and (origin.typed == typed or (is_constant and info.type.ByteSize()))) or (
+        is_known = bool(info.type.ByteSize()) or typed == (None, None)
+        if (origin is not None and is_known and (origin.typed == typed or is_constant)) or (
             not is_constant and tensor.type != "tensor_type"
         ):
             return changed

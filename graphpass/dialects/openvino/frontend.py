@@ -1,4 +1,4 @@
-"""Which passes write in plain operators what OpenVINO cannot read."""
+"""Name the ONNX operators that OpenVINO's frontend cannot read, or reads badly."""
 
 from __future__ import annotations
 
@@ -7,45 +7,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["lowering_hint", "lowerings"]
+__all__ = ["LOWERED", "lowering_hint"]
 
-#: Passes that write operators which OpenVINO's ONNX frontend cannot read, or reads badly, in plain ones. In order:
-#: lower-causal-conv finds the mask behind attention that is not lowered yet. Measured on 2026.4.1 against ONNX Runtime
-#: 1.31: read right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and
-#: without a beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized of constants,
-#: MultiHeadAttention, ONNX's RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer
-#: heads than queries and the frontend does not know both numbers.
-_LOWERINGS = {
-    "lower-causal-conv": {"CausalConvWithState"},
-    "lower-group-query-attention": {"GroupQueryAttention"},
-    "lower-linear-attention": {"LinearAttention"},
-    "lower-quantized-mixture-of-experts": {"QMoE"},
-    "lower-mixture-of-experts": {"MoE", "QMoE"},
-    "lower-rotary-embedding": {"RotaryEmbedding"},
-    "lower-tensor-scatter": {"TensorScatter"},
-    "repeat-shared-heads": {"Attention"},
-    "reshape-weights": {"GatherBlockQuantized"},
-}
+#: Operators that the pass `lower-operators` writes in plain ones. Measured on 2026.4.1 against ONNX Runtime 1.31: read
+#: right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and without a
+#: beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized of constants, MultiHeadAttention, ONNX's
+#: RotaryEmbedding, and its Attention, with nonpad_kv_seqlen, too, unless keys have fewer heads than queries and the
+#: frontend does not know both numbers.
+LOWERED = frozenset(
+    {"Attention", "CausalConvWithState", "GatherBlockQuantized", "GroupQueryAttention", "LinearAttention", "MoE"}
+    | {"QMoE", "RotaryEmbedding", "TensorScatter"}
+)
 
 
-def lowerings(operators: Iterable[str]) -> list[str]:
-    """The passes that have something to lower in a graph with these operators, in the order in which they run."""
-    held = set(operators)
-    return [name for name, lowered in _LOWERINGS.items() if lowered & held]
-
-
-def lowering_hint(unread: Iterable[str], held: Iterable[str]) -> str | None:
-    """What to do before `to-openvino`.
-
-    Args:
-        unread: The operators that OpenVINO cannot read.
-        held: All operators of the graph; others of them may have to be lowered, too.
-
-    Returns:
-        The passes to run; ``None`` where one of the operators has none.
-    """
-    unread = list(unread)
-    if not unread or not all(lowerings([operator]) for operator in unread):
+def lowering_hint(unread: Iterable[str]) -> str | None:
+    """Return the hint for operators that OpenVINO cannot read; ``None`` if one of them cannot be lowered."""
+    operators = set(unread)
+    if not operators or not operators <= LOWERED:
         return None
-    passes = ",".join(lowerings([*unread, *held]))
-    return f"put {passes} before to-openvino, as graphpass convert --target does"
+    return "put lower-operators before to-openvino, as graphpass convert --target does"

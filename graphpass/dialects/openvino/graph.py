@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openvino
 
 
-__all__ = ["build"]
+__all__ = ["build", "build_upstream"]
 
 #: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
 _AXIS_INPUTS = {
@@ -38,6 +38,7 @@ _PLAIN_ATTRIBUTES = {
     "LogSoftmax": ("axis",),
     "MatMul": ("transpose_a", "transpose_b"),
     "ScaledDotProductAttention": ("causal",),
+    "StridedSlice": ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),
 }
 
 
@@ -68,6 +69,31 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
         else:
             _add(op, values, nodes)
     return Graph(tuple(nodes), _read_constant)
+
+
+def build_upstream(output: openvino.Output, limit: int = 64) -> tuple[Graph, Value] | None:
+    """Build a view of what ``output``, of a model under edit, is computed from; of shapes no more than their source.
+
+    Returns:
+        The view, and ``output`` in it; ``None`` if more than ``limit`` operators lie upstream.
+    """
+    values: _Values = {}
+    nodes: list[Node] = []
+    pending = [output.get_node()]
+    while pending:
+        op, place = pending[-1], (pending[-1].get_name(), 0)
+        sources = [] if place in values else op.input_values()
+        if sources and op.get_type_name() == "ShapeOf" and _place(sources[0]) not in values:
+            _add_port(sources[0].get_node(), "Parameter", (), sources[0], values, nodes, {})
+        missing = [source.get_node() for source in sources if _place(source) not in values]
+        if len(nodes) + len(missing) > limit:
+            return None
+        pending += missing
+        if not missing:
+            pending.pop()
+            if place not in values:
+                _add(op, values, nodes)
+    return Graph(tuple(nodes), _read_constant), values[_place(output)]
 
 
 #: Values by the name of the operator that makes them, and the port.
@@ -200,15 +226,16 @@ def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: 
     if kind not in _AXIS_INPUTS:
         return {}
     port, name, single = _AXIS_INPUTS[kind]
+    found = {"steps_port": 3} if kind == "Slice" else {}
     if port >= len(inputs) or nodes[inputs[port].node].op != "Constant":
-        return {}
+        return found
     rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
     axes = tuple(positive_axis(int(axis), rank) for axis in nodes[inputs[port].node].native.data.reshape(-1))
     if kind == "Transpose" and not axes and rank is not None:
         axes = tuple(reversed(range(rank)))
     if single and len(axes) != 1:
-        return {}
-    return {name: axes[0] if single else axes}
+        return found
+    return found | {name: axes[0] if single else axes}
 
 
 def _read_constant(node: Node) -> numpy.ndarray | None:

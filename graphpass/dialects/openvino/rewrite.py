@@ -8,7 +8,9 @@ import numpy
 import openvino
 from openvino import opset13
 
+from graphpass.dialects.openvino.graph import build_upstream
 from graphpass.dialects.openvino.ports import port_name
+from graphpass.ir import constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,23 +37,6 @@ __all__ = [
 
 #: What the input is called that holds the new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", "inputs_embeds")
-
-#: Operators whose outputs hold elements of their first input (Concat: of all inputs), chosen and placed by the others.
-_MOVES_ELEMENTS = frozenset({"Broadcast", "Concat", "Convert", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"})
-
-#: Operators whose value is not decided by their inputs.
-_HAS_STATE = frozenset({"Assign", "Multinomial", "RandomUniform", "ReadValue"})
-
-#: Element types that `fold` computes with.
-_FOLDED_TYPES = frozenset(
-    {"bf16", "boolean", "f16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
-)
-
-#: The largest constant that `fold` reads.
-_FOLDED_ELEMENTS = 4096
-
-#: The largest subgraph that `fold` walks: scales and shapes are small.
-_FOLD_LIMIT = 64
 
 
 def named(node: openvino.Node, name: str) -> openvino.Node:
@@ -180,100 +165,6 @@ def beam_gather(read: openvino.Node) -> openvino.Node | None:
 
 
 def fold(output: openvino.Output) -> numpy.ndarray | None:
-    """The value of ``output`` where it depends on constants and known dimensions alone.
-
-    Elements of a shape that are not known stay unknown; they may be moved, and dropped, but not computed with.
-
-    Returns:
-        The value, bf16 as f32; ``None`` where it depends on anything else, on more than 64 operators or on a constant
-        of more than 4096 elements.
-    """
-    known: dict[tuple[str, int], tuple[numpy.ndarray, numpy.ndarray]] = {}
-    pending = [output]
-    while pending:
-        current = pending[-1]
-        node = current.get_node()
-        needed = [] if node.get_type_name() in {"Constant", "ShapeOf"} else node.input_values()
-        missing = [source for source in needed if _key(source) not in known]
-        if missing:
-            pending.extend(missing)
-            if len(pending) > 8 * _FOLD_LIMIT:
-                return None
-            continue
-        pending.pop()
-        value = _evaluate(node, [known[_key(source)] for source in needed])
-        if value is None or len(known) >= _FOLD_LIMIT:
-            return None
-        known[_key(current)] = value
-    result, mask = known[_key(output)]
-    return _readable(result, output.get_element_type()) if mask.all() else None
-
-
-def _key(output: openvino.Output) -> tuple[str, int]:
-    return output.get_node().get_name(), output.get_index()
-
-
-def _evaluate(
-    node: openvino.Node, inputs: list[tuple[numpy.ndarray, numpy.ndarray]]
-) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    """The value of ``node`` and which of its elements are known, from the same of its inputs.
-
-    Values of bf16, which numpy does not know, are their bits as OpenVINO shows them: taken for f16.
-    """
-    kind = node.get_type_name()
-    if kind in _HAS_STATE or any(port.get_element_type().to_string() not in _FOLDED_TYPES for port in node.outputs()):
-        return None
-    if kind == "Constant":
-        return _constant(node)
-    if kind == "ShapeOf":
-        return _shape(node)
-    if not inputs or node.get_output_size() != 1 or node.get_output_partial_shape(0).is_dynamic:
-        return None
-    values = [value for value, _ in inputs]
-    if all(mask.all() for _, mask in inputs):
-        value = _run(node, values)
-        return None if value is None else (value, numpy.ones(value.shape, bool))
-    moved = len(inputs) if kind == "Concat" else 1
-    if kind not in _MOVES_ELEMENTS or not all(mask.all() for _, mask in inputs[moved:]):
-        return None
-    masks = [mask.astype(value.dtype) for value, mask in inputs[:moved]] + values[moved:]
-    value, mask = _run(node, values), _run(node, masks)
-    return None if value is None or mask is None else (value, mask.astype(bool))
-
-
-def _constant(node: openvino.Node) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    if numpy.prod(node.get_output_shape(0), dtype=numpy.int64) > _FOLDED_ELEMENTS:
-        return None
-    value = numpy.array(node.data)
-    return value, numpy.ones(value.shape, bool)
-
-
-def _shape(node: openvino.Node) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    shape = node.input_value(0).get_partial_shape()
-    if shape.rank.is_dynamic:
-        return None
-    dtype = node.get_output_element_type(0).to_dtype()
-    value = numpy.array([dimension.get_length() if dimension.is_static else 0 for dimension in shape], dtype)
-    return value, numpy.array([dimension.is_static for dimension in shape], bool)
-
-
-def _run(node: openvino.Node, values: list[numpy.ndarray]) -> numpy.ndarray | None:
-    result = openvino.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
-    sources = []
-    for source, value in zip(node.input_values(), values, strict=True):
-        tensor = openvino.Tensor(source.get_element_type(), list(value.shape))
-        tensor.data[...] = value
-        sources.append(tensor)
-    try:
-        evaluated = node.evaluate([result], sources)
-    except RuntimeError:
-        return None
-    return numpy.array(result.data) if evaluated else None
-
-
-def _readable(value: numpy.ndarray, element_type: openvino.Type) -> numpy.ndarray:
-    """``value`` as f32 where it is the bits of bf16."""
-    if element_type != openvino.Type.bf16:
-        return value
-    bits: numpy.ndarray = numpy.asarray(value.view(numpy.uint16), numpy.uint32) << 16
-    return bits.view(numpy.float32)
+    """Fold ``output`` of a model under edit, of which no `Graph` is at hand; see `graphpass.ir.constants.fold`."""
+    found = build_upstream(output)
+    return None if found is None else constants.fold(*found)

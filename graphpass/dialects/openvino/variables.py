@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["add_names", "conversions", "forget_names", "remember_names", "split_id"]
+__all__ = ["add_names", "conversions", "forget_names", "remember_names", "rename_variables", "split_id"]
 
 #: Where a model's rt_info keeps the names: a JSON object, variable id -> [past, present].
 _RT_INFO = ["graphpass", "variables"]
@@ -73,3 +73,14 @@ def split_id(native: openvino.Model, variable_id: str) -> tuple[str, str]:
         if match := family.fullmatch(variable_id):
             return match[1], match[2]
     return f"input_restored.{variable_id}", f"output_restored.{variable_id}"
+
+
+def rename_variables(native: openvino.Model, names: Mapping[str, str]) -> None:
+    """Give variables other ids: the old ones are the keys of ``names``."""
+    from openvino.op.util import VariableInfo
+
+    for variable in native.get_variables():
+        old, info = variable.info, VariableInfo()
+        info.data_shape, info.data_type = old.data_shape, old.data_type
+        info.variable_id = names.get(old.variable_id, old.variable_id)
+        variable.update(info)

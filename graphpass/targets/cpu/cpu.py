@@ -12,7 +12,7 @@ from graphpass.targets.common import attention_findings, failing_branches, requi
 from graphpass.targets.finding import Finding
 
 if TYPE_CHECKING:
-    from graphpass.analysis.attention.find import Attention
+    from graphpass.analysis.attention.types import Attention
     from graphpass.ir.cache import Inventory
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.ir.slices import SLICES
+from graphpass.ir.operators import SLICES
 from graphpass.targets.chain import PatternBreakError, appending
 from graphpass.targets.common import failing_branches
 from graphpass.targets.finding import Finding

@@ -14,7 +14,7 @@ from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.ir.cache import Axes
-from graphpass.ir.slices import SLICES
+from graphpass.ir.operators import SLICES
 from graphpass.targets.base import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.targets.consumers.npuw import KNOWN_INPUTS, gather_by_beams, named_kind
 from graphpass.targets.consumers.view import names_of
@@ -128,7 +128,7 @@ def _cache(graph: Graph, cache: Cache, read: Node | None, instead: str) -> Findi
             return found("refused", use.node, reason, _EMPTY)
     for use in misreads(graph, read) if cache.role == "value" and is_transposed(graph, read) else ():
         reason = "NPUW transposes values, so that what asks this one how long the past is gets another size"
-        return found("refused", use.node, f"{reason}: run measure-keys", _VALUES)
+        return found("refused", use.node, f"{reason}: run read-length-from-keys", _VALUES)
     return found("taken", None, None, None)
 
 

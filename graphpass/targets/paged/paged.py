@@ -19,7 +19,7 @@ from graphpass.targets.finding import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphpass.analysis.attention.find import Attention
+    from graphpass.analysis.attention.types import Attention
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.model import Model

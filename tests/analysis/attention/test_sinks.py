@@ -129,15 +129,15 @@ class ScoresOfTwoProducts(Attending):
         (SlicedWeights, "a column of its probabilities is dropped, but its scores have no attention sink"),
         (SinkThatIsKept, "an attention sink that is not dropped"),
         (SinkWhoseNeighbourIsDropped, "an attention sink that is the last column, while the first is dropped"),
-        (SinkDroppedAlongRows, "an attention sink that Slice .* does not just drop"),
-        (SinkDroppedWithMore, "an attention sink that Slice .* does not just drop"),
-        (EveryOtherColumn, "an attention sink that Slice .* does not just drop"),
-        (StridedOverRows, "an attention sink that StridedSlice .* does not just drop"),
-        (SinkDroppedTwice, "Slice .* lies between its Softmax and the value"),
-        (SinkThatIsRead, "an attention sink that VariadicSplit .* does not just drop"),
+        (SinkDroppedAlongRows, "an attention sink that is not just dropped .at Slice"),
+        (SinkDroppedWithMore, "an attention sink that is not just dropped .at Slice"),
+        (EveryOtherColumn, "an attention sink that is not just dropped .at Slice"),
+        (StridedOverRows, "an attention sink that is not just dropped .at StridedSlice"),
+        (SinkDroppedTwice, "Slice lies between its Softmax and the value"),
+        (SinkThatIsRead, "an attention sink that is not just dropped .at VariadicSplit"),
         (TwoColumns, "an attention sink of more than one column"),
         (SinkOfEachRow, "an attention sink that is not one number for each head"),
-        (SinkOnRows, "does not add on the last of four axes"),
+        (SinkOnRows, "is not added on the last of four axes"),
         (ScaledSink, "an attention sink that is scaled or masked along"),
         (MaskedSink, "an attention sink that is scaled or masked along"),
         (TwoSinks, "an attention sink beside another one"),
@@ -147,8 +147,8 @@ class ScoresOfTwoProducts(Attending):
 )
 def test_not_plain(block, reason):
     (attention,) = block().found()
-    assert attention.reason is not None
-    assert re.search(reason, attention.reason)
+    assert attention.miss is not None
+    assert re.search(reason, str(attention.miss))
     assert attention.sink is None
 
 
@@ -163,7 +163,7 @@ class SharedSink(Sink):
 @pytest.mark.parametrize("block", [Sink, FirstSink, SharedSink])
 def test_sinks(block):
     (attention,) = block().found()
-    assert attention.reason is None
+    assert attention.miss is None
     assert attention.sink is not None
     assert attention.sink.shape == block.shape
 
@@ -171,4 +171,6 @@ def test_sinks(block):
 def test_a_sink_is_not_seen_by_a_maximum_taken_before_it():
     """Softmax does not see what is subtracted from all columns; from the scores alone, it does."""
     (attention,) = ShiftedBesideSink().found()
-    assert attention.reason == "an attention sink beside scores whose maximum was subtracted"
+    assert attention.miss is not None
+    assert attention.miss.node.op == "Subtract"
+    assert attention.miss.reason == "an attention sink beside scores whose maximum was subtracted"

@@ -4,6 +4,7 @@ from support.deep_models import deepened
 from support.models import export
 
 import graphpass
+from graphpass.analysis.lengths.past_order import past_order
 from graphpass.runtime import open_session
 
 
@@ -24,3 +25,8 @@ def test_a_deepened_model_is_a_model():
     logits = [open_session(model).prefill([[1, 5, 9]]) for model in (source, deep)]
     assert logits[0].shape == logits[1].shape
     assert abs(logits[0] - logits[1]).max() > 1e-3
+
+
+def test_the_order_of_positions_needs_no_weights():
+    model = deepened(graphpass.load(export("llama_12l", "onnx")), 20, weights="absent.data")
+    assert past_order(model) == "any"

@@ -241,8 +241,8 @@ def test_positions_that_only_a_mask_reads():
 
 
 def test_positions_that_are_counted_from_the_mask():
-    """As lower-group-query-attention counts them."""
-    passes = graphpass.parse("lower-group-query-attention,to-openvino,fuse-attention")
+    """As lower-operators counts them."""
+    passes = graphpass.parse("lower-operators,to-openvino,fuse-attention")
     model = PassManager(passes).run(load(export("llama", "onnx-genai"))).model
     after, result = exposed(model)
     assert isinstance(result, Changed)

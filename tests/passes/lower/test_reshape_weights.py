@@ -1,4 +1,4 @@
-"""reshape-weights: quantized embeddings tied to the head by a Reshape are declared in the shape that is read."""
+"""Lowering reshape-weights: quantized embeddings, tied to the head by a Reshape, are declared as they are read."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tied(folder: Path) -> Path:
 
 
 def reshaped(path: Path) -> OnnxModel:
-    result = PassManager(parse("reshape-weights")).run(graphpass.load(path))
+    result = PassManager(parse("lower-operators")).run(graphpass.load(path))
     assert result.records[0].result == Changed(result.model, {"weights declared anew": 1})
     assert isinstance(result.model, OnnxModel)
     return result.model
@@ -90,17 +90,17 @@ def test_both_runtimes_compute_what_it_meant(tmp_path):
     graphpass.save(reshaped(path), out / "model.onnx")
     (found,) = onnxruntime.InferenceSession(out / "model.onnx").run(None, {"ids": ids})
     np.testing.assert_array_equal(found, expected)
-    converted = PassManager(parse("reshape-weights,to-openvino")).run(graphpass.load(path)).model
+    converted = PassManager(parse("lower-operators,to-openvino")).run(graphpass.load(path)).model
     found = compiled(converted.ov_model)({"ids": ids})["logits"]
     np.testing.assert_allclose(found, expected, atol=2e-2 * np.abs(expected).max())
 
 
 def test_done_once_it_is_done(tmp_path):
-    assert isinstance(PassManager(parse("reshape-weights")).run(reshaped(tied(tmp_path))).records[0].result, Unchanged)
+    assert isinstance(PassManager(parse("lower-operators")).run(reshaped(tied(tmp_path))).records[0].result, Unchanged)
 
 
 def test_a_shape_that_is_computed_is_left_alone(tmp_path):
     proto = onnx.load(tied(tmp_path))
     proto.graph.initializer.remove(next(tensor for tensor in proto.graph.initializer if tensor.name == "shape"))
     proto.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
-    assert isinstance(PassManager(parse("reshape-weights")).run(OnnxModel(proto)).records[0].result, Unchanged)
+    assert isinstance(PassManager(parse("lower-operators")).run(OnnxModel(proto)).records[0].result, Unchanged)

@@ -26,7 +26,7 @@ from graphpass.engine.passes import Changed, Skipped, Unchanged
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-from graphpass.passes.lower.lower_linear_attention import LowerLinearAttention
+from graphpass.passes.lower.lower_operators import LowerOperators
 from graphpass.passes.masks.mask_padding import MaskPadding
 
 HYBRIDS = ["lfm2", "qwen3_next", "granitemoehybrid"]
@@ -134,7 +134,7 @@ def test_models_without_linear_caches():
 @pytest.mark.parametrize("rule", ["gated", "gated_delta"])
 def test_states_that_a_scan_carries(rule):
     """LinearAttention of ONNX, which becomes a TensorIterator."""
-    model, _ = run(linear_attention(rule), LowerLinearAttention(), ToOpenVINO())
+    model, _ = run(linear_attention(rule), LowerOperators(), ToOpenVINO())
     for name in ("input_ids", "attention_mask"):
         add_input(model.ov_model, name, "i64", [-1, -1])
     model.mark_edited()

@@ -28,7 +28,7 @@ def slow(*names: str) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-_OPENVINO = "compute-in-f32,fuse-attention,expose-position-ids,window-from-positions"
+_OPENVINO = "promote-to-f32,fuse-attention,expose-position-ids,window-from-positions"
 
 #: Every shared decoder to which fixed shapes apply, in the forms that have pipelines of their own.
 ONNX = ["bloom", "gpt2", "llama", *slow("falcon", "gpt2_upcast", "gptj", "llama_12l", "opt", "phi3", "qwen3")]
@@ -69,7 +69,7 @@ def test_onnx_in_onnx_runtime(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_models_of_the_onnxruntime_genai_builder(name: str) -> None:
     model = onnx_model(name, "onnx-genai")
-    _follow(model, pair_of(model, "lower-group-query-attention"))
+    _follow(model, pair_of(model, "lower-operators"))
 
 
 @pytest.mark.parametrize("name", CONVERTED)

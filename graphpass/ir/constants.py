@@ -1,0 +1,80 @@
+"""Know constants: `Graph.constant` reads a literal, `fold` computes, `fold_scalar` gives the one number of a value.
+
+`fold` follows constants and known dimensions through layout and arithmetic, in each value's own type. Work is bounded:
+each value of a graph is folded once, and no tensor of more than 4096 elements is read or computed. A Broadcast is a
+view. Elements of shapes that are not known are moved and dropped, but never computed with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.ir.operators import COPIES, RESHAPES
+from graphpass.ir.slices import Cut, cuts
+from graphpass.ir.values import is_value_preserving
+
+if TYPE_CHECKING:
+    import numpy
+
+    from graphpass.ir.graph import Graph, Node, Value
+
+__all__ = [
+    "copies_elements",
+    "fold",
+    "fold_cuts",
+    "fold_elements",
+    "fold_scalar",
+    "reduced_axes",
+    "starts_at_first",
+]
+
+
+def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
+    """Return what ``value`` holds, if that follows from constants and known dimensions alone.
+
+    Args:
+        graph: The graph; remembers what was folded.
+        value: Any value.
+
+    Returns:
+        The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else, or
+        on a file that is not there.
+    """
+    from graphpass.ir.folding import folded
+
+    found = folded(graph, value) if value is not None else None
+    return found.values if found is not None and found.known.all() else None
+
+
+def fold_scalar(graph: Graph, value: Value | None) -> float | None:
+    """Return the one number that ``value`` holds; see `fold`."""
+    found = fold(graph, value)
+    return float(found.item()) if found is not None and found.size == 1 else None
+
+
+def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
+    """Return the elements of which ``value`` holds copies, in whatever layout; see `fold`."""
+    return None if value is None else fold(graph, graph.look_through(value, copies_elements))
+
+
+def copies_elements(node: Node) -> bool:
+    """Return whether ``node`` copies or lays out its elements, perhaps to a shape that is not known."""
+    return is_value_preserving(node) or node.op in COPIES | RESHAPES
+
+
+def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
+    """Return what a Slice or StridedSlice keeps, axis by axis; nothing if that is not known."""
+    return cuts(node, lambda value: fold(graph, value))
+
+
+def starts_at_first(graph: Graph, node: Node) -> bool:
+    """Return whether ``node`` slices, and keeps the first places along each axis that it cuts."""
+    found = fold_cuts(graph, node)
+    return bool(found) and all(cut.starts_at_first for cut in found)
+
+
+def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
+    """Return the axes that a reduction or norm works along; ``None`` if they are computed."""
+    given = node.attributes.get("axes")
+    found = fold(graph, node.input(1)) if given is None else None
+    return given if found is None else tuple(int(axis) for axis in found.reshape(-1))

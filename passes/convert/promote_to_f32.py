@@ -1,0 +1,47 @@
+"""The pass `promote-to-f32`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.types import Dialect
+
+__all__ = ["PromoteToF32"]
+
+
+@dataclass(frozen=True)
+class PromoteToF32(Pass[OpenVINOModel]):
+    """Let a model that computes in f16 or bf16 compute in f32, its weights stored as they are.
+
+    Optimum exports f16 models in that form: each plugin lowers the precision itself, and keeps the weights compressed.
+    openvino.genai reads logits of f32 only, and caches of f16 do not run on the CPU plugin if their attention is not
+    fused.
+    Weights get a Convert that is marked as OpenVINO's decompression; constants of up to 16 elements become f32, which
+    is exact. Quantized weights with scales of f16 are left as they are (Convert, Subtract, Multiply), and a Convert
+    follows, as NNCF writes it.
+
+    Shapes:
+        any; inputs, outputs, variables, and the bodies of If, Loop and TensorIterator, keep theirs and their names.
+
+    Before:
+        x (f16) -> MatMul(., weight (Constant f16)) -> Convert(f32) -> Softmax -> Convert(f16) -> y (f16)
+    After:
+        x (f32) -> MatMul(., Convert(weight (Constant f16), f32)) -> Softmax -> y (f32)
+
+    Raises:
+        UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are.
+    """
+
+    name: ClassVar[str] = "promote-to-f32"
+    dialect: ClassVar[Dialect | None] = "openvino"
+
+    def run(self, model: OpenVINOModel) -> Done:
+        """See `Pass.run`."""
+        from graphpass.dialects.openvino.precision import promote
+
+        if counts := promote(model.ov_model):
+            model.mark_edited()
+        return Done(counts)

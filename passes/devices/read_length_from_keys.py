@@ -1,0 +1,84 @@
+"""The pass `read-length-from-keys`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.conditions import STATEFUL
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.types import Dialect
+from graphpass.targets.npu.npu_values import asked_axes, length_reads, past_of
+
+if TYPE_CHECKING:
+    from graphpass.analysis.lengths.proven import Lengths
+    from graphpass.ir.graph import Graph, Use, Value
+    from graphpass.ir.rewriter import Handle
+
+__all__ = ["ReadLengthFromKeys"]
+
+
+@dataclass(frozen=True)
+class ReadLengthFromKeys(Pass[OpenVINOModel]):
+    """Read the length of the past from the keys of a layer, not from its values.
+
+    NPUW keeps values transposed, ``[batch, heads, head_dim, sequence]``, and leaves alone all that reads their shape
+    (``optimize_value_tensors.cpp`` of openvino): the length that is read from a value is the size of a head, and no
+    mask fits. Exporters read the length of the cache that was traced first.
+
+    Dimensions count as equal if `find_lengths` proves them to be.
+
+    Shapes:
+        key and value ``[batch, heads, sequence, head_dim]``; sizes that are read of both are equal.
+
+    Before:
+        value -> ShapeOf -> Gather(2)
+    After:
+        key -> ShapeOf -> Gather(2)
+
+    Raises:
+        PreconditionError: GP302 the model is not stateful.
+    """
+
+    name: ClassVar[str] = "read-length-from-keys"
+    dialect: ClassVar[Dialect | None] = "openvino"
+    requires = (STATEFUL,)
+
+    def run(self, model: OpenVINOModel) -> Done:
+        """See `Pass.run`."""
+        graph, caches = model.graph, analyze_caches(model).of_kind("kv")
+        reads = {node.name: node for node in graph.of_op("ReadValue")}
+        keys = {cache.layer: cache for cache in caches if cache.role == "key"}
+        asked = {
+            cache: uses
+            for cache in caches
+            if cache.role == "value" and cache.layer in keys and (uses := [*length_reads(graph, reads[cache.read])])
+        }
+        if not asked:
+            return Done()
+        rewriter, sizes, moved = model.rewriter(), find_lengths(model), 0
+        for value, uses in asked.items():
+            key = past_of(graph, reads[keys[value.layer].read])
+            write = rewriter.under(f"{graph.producer(key).name}/length")
+            made: dict[str, Handle] = {}
+            for use in uses:
+                if use.node.op != "Result" and _is_equal(graph, sizes, use, key):
+                    kind = use.node.source(use.port).element_type
+                    if kind not in made:
+                        made[kind] = write.op("ShapeOf", key, output_type=kind)
+                    rewriter.redirect(use.node, use.port, made[kind])
+                    moved += 1
+        rewriter.finish()
+        return Done({"lengths asked of keys": moved})
+
+
+def _is_equal(graph: Graph, sizes: Lengths, use: Use, key: Value) -> bool:
+    """Return whether the sizes that ``use`` takes of a shape are those of ``key``."""
+    shape = graph.producer(use.node.source(use.port)).source()
+    known, other = (sizes.shape(graph.producer(one).native.output(one.port)) for one in (shape, key))
+    if known is None or other is None:
+        return False
+    return all(known[axis] == other[axis] for axis in asked_axes(graph, use))

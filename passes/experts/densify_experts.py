@@ -1,0 +1,146 @@
+"""The pass `densify-experts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.operators import LAYOUT, SPLITS
+from graphpass.ir.types import Dialect
+from graphpass.ir.values import fixed_size
+from graphpass.passes.experts.expert_layers import is_zero
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Graph, Node, Use, Value
+    from graphpass.ir.rewriter import Rewriter
+
+__all__ = ["DensifyExperts"]
+
+#: Operators whose rows depend on the same rows of their operands, and operators on sizes.
+_BY_ROWS = LAYOUT | SPLITS | {
+    "Add", "Clamp", "Concat", "Divide", "Elu", "Gather", "Gelu", "HSwish", "Maximum", "Minimum", "Multiply", "Relu",
+    "ShapeOf", "Sigmoid", "SoftPlus", "Subtract", "Swish", "Tanh",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DensifyExperts(Pass[OpenVINOModel]):
+    """Let each expert compute all tokens, and take no more of the results than were routed to it.
+
+    Exporters trace experts as PyTorch runs them: each gathers the tokens that are routed to it, whose number is known
+    only then. A runtime of static shapes such as NPUW refuses that. Here each computes every row, and rows that are not
+    its own are set to 0 before they are added up. That costs as many times more products as there are experts for each
+    that is chosen. `batch-experts` makes one product of all experts if it knows their form; this pass is for the
+    others, and looks at nothing but the places from which rows are gathered and to which they are added.
+
+    Shapes:
+        routing ``[experts, slots, tokens]`` or ``[experts, tokens, slots]``; rows ``[tokens, hidden]``
+
+    Before:
+        NonZero(tokens of the expert) -> Gather(rows) -> expert -> ScatterElementsUpdate
+    After:
+        each token once -> Gather(rows) -> expert -> Select(routed to it, ., 0) -> ScatterElementsUpdate
+    """
+
+    name: ClassVar[str] = "densify-experts"
+    dialect: ClassVar[Dialect | None] = "openvino"
+
+    def run(self, model: OpenVINOModel) -> Done:
+        """See `Pass.run`."""
+        rewriter = model.rewriter()
+        graph = rewriter.graph
+        experts = [found for node in graph.of_op("NonZero") if (found := _routed(graph, node)) is not None]
+        for expert in experts:
+            _compute_all_tokens(rewriter, expert)
+        rewriter.finish()
+        return Done({"experts": len(experts)})
+
+
+@dataclass(frozen=True)
+class _Expert:
+    """An expert that gathers its tokens.
+
+    Attributes:
+        chosen: The NonZero.
+        tokens: The axis of its input that counts tokens.
+        scatters: The operators that add its results to a sum.
+    """
+
+    chosen: Node
+    tokens: int
+    scatters: tuple[Node, ...]
+
+
+def _routed(graph: Graph, chosen: Node) -> _Expert | None:
+    """Return the expert whose tokens ``chosen`` finds, if each is found once and its results are added up."""
+    mask = chosen.source()
+    if mask.shape is None or len(mask.shape) != 2 or not _is_one_hot(graph, mask):
+        return None
+    fixed = [isinstance(size, int) for size in mask.shape]
+    if sum(fixed) != 1:
+        return None
+    tokens = fixed.index(False)
+    scatters: dict[int, Node] = {}
+
+    def through(use: Use) -> tuple[Value, ...]:
+        return () if _is_scatter(use) else use.node.outputs
+
+    for use in graph.forward(chosen.outputs, through):
+        if _is_scatter(use):
+            scatters[use.node.index] = use.node
+        elif use.node.op not in _BY_ROWS and not (use.node.op == "MatMul" and use.port == 0):
+            return None
+    found = tuple(scatters.values())
+    return (
+        _Expert(chosen, tokens, found) if found and all(_adds_up(graph, one, chosen, tokens) for one in found) else None
+    )
+
+
+def _is_scatter(use: Use) -> bool:
+    return use.node.op == "ScatterElementsUpdate" and use.port in {1, 2}
+
+
+def _is_one_hot(graph: Graph, mask: Value) -> bool:
+    """Return whether ``mask`` marks one expert's place among those that a TopK chose, which are different ones."""
+    marks = graph.look_through(mask, LAYOUT | {"Gather"})
+    chosen = graph.look_through(marks, LAYOUT | {"Gather", "OneHot"})
+    return marks.node != chosen.node and graph.producer(chosen).op == "TopK" and chosen.port == 1
+
+
+def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
+    """Return whether ``scatter`` writes rows to the places that ``chosen`` found, so that rows of 0 change nothing."""
+    if fold_scalar(graph, scatter.inputs[3]) != 0:
+        return False
+    reduction = scatter.native.get_attributes()["reduction"]
+    if reduction != "sum" and not (reduction == "none" and is_zero(graph, scatter.source())):
+        return False
+    index = graph.look_through(scatter.source(1), LAYOUT)
+    split = graph.producer(index)
+    is_place = split.op in SPLITS and index.port == tokens
+    return is_place and graph.look_through(split.source(), {"Transpose"}).node == chosen.index
+
+
+def _compute_all_tokens(rewriter: Rewriter, expert: _Expert) -> None:
+    chosen, source = expert.chosen, expert.chosen.source()
+    name, slots = f"{chosen.name}/all", 1 - expert.tokens
+    write = rewriter.under(name)
+    mask = write.op("Convert", source, to="i64")
+    count = fixed_size(source, slots)
+    assert count is not None
+    places = write.op("Unsqueeze", range(count), axes=[expert.tokens])
+    slot = write.op("ReduceSum", write.op("Multiply", mask, places), axes=[slots], keep=False)
+    token = write.op("Range", 0, write.op("Gather", write.op("ShapeOf", mask), expert.tokens, axis=0), 1)
+    rows = [write.op("Unsqueeze", row, axes=[0]) for row in ((slot, token) if slots == 0 else (token, slot))]
+    found = write.op("Concat", *rows, axis=0, name=name)
+    if (wanted := chosen.outputs[0].element_type) != "i64":
+        found = write.op("Convert", found, to=wanted)
+    rewriter.redirect_uses(chosen.outputs[0], found)
+    own = write.op("Convert", write.op("ReduceMax", mask, axes=[slots], keep=False), to="boolean", label="is_own")
+    column = write.op("Unsqueeze", own, axes=[1])
+    for scatter in expert.scatters:
+        updates = scatter.source(2)
+        nothing = write.number(0.0, updates.element_type)
+        rewriter.redirect(scatter, 2, write.op("Select", column, updates, nothing, name=f"{scatter.name}/own"))

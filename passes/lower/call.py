@@ -1,0 +1,78 @@
+"""`Call`: one operator to lower, and the tools to write its replacement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    import onnx_graphsurgeon as gs
+
+    from graphpass.dialects.onnx.rewriter import OnnxRewriter
+    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.rewriter import Handle, Writer
+    from graphpass.ir.types import Dimension
+
+__all__ = ["Call"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator to lower.
+
+    Attributes:
+        rewriter: Edits the model.
+        native: The operator, with its attributes, and its inputs as edited so far.
+        node: The same in the graph, with inferred shapes; ``None`` inside a body or function.
+        write: Makes nodes under its name.
+        shared: Tensors that several operators read; see `once`.
+    """
+
+    rewriter: OnnxRewriter
+    native: gs.Node
+    node: Node | None
+    write: Writer
+    shared: dict[Hashable, Any]
+
+    @property
+    def name(self) -> str:
+        """Name of the operator; of its first output if it has none."""
+        name: str = self.native.name or self.native.outputs[0].name
+        return name
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute."""
+        return self.native.attrs.get(name, default)
+
+    def read(self, port: int) -> Handle:
+        """Return the tensor at an input; ``None`` if it is omitted."""
+        inputs = self.native.inputs
+        return inputs[port] if port < len(inputs) and inputs[port].name else None
+
+    def value(self, port: int) -> Value | None:
+        """Return the same as a value of the graph, whose shape and type were inferred."""
+        return self.node.inputs[port] if self.node is not None and port < len(self.node.inputs) else None
+
+    def size(self, port: int, axis: int) -> Dimension:
+        """Return one dimension of an input; ``None`` if its shape is unknown."""
+        value = self.value(port)
+        return value.shape[axis] if value is not None and value.shape else None
+
+    def once(self, key: Hashable, make: Callable[[], Handle]) -> Handle:
+        """Return what ``make`` makes, shared by all that use ``key``: all layers of a model run the same step."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        return self.shared[key]
+
+    def replace(self, port: int, new: Handle) -> None:
+        """Let ``new`` replace an output, unless that is omitted."""
+        if self.node is not None and port < len(self.node.outputs) and self.node.outputs[port].name:
+            self.rewriter.replace(self.node.outputs[port], new)
+
+    def refusal(self, reason: str, hint: str | None = None) -> UnsupportedError:
+        """Return the error GP341."""
+        return UnsupportedError("GP341", f"{self.native.op} {self.name} cannot be lowered: {reason}", hint)

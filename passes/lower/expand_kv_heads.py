@@ -1,0 +1,56 @@
+"""Give ONNX's Attention a key and a value for each head of the query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphpass.ir.rewriter import Handle
+    from graphpass.passes.lower.call import Call
+
+__all__ = ["expand_kv_heads", "has_unknown_heads"]
+
+_QUERY, _KEY, _VALUE, _PAST_KEY = 0, 1, 2, 4
+
+
+def has_unknown_heads(call: Call) -> bool:
+    """Return whether the frontend does not know both numbers of heads of an Attention without caches of its own."""
+    if len(call.native.outputs) != 1 or call.read(_PAST_KEY) is not None or "q_num_heads" in call.native.attrs:
+        return False
+    known = all(isinstance(call.size(port, 1), int) for port in (_QUERY, _KEY))
+    return not known and not _is_expanded(call.read(_KEY))
+
+
+def _is_expanded(key: Handle) -> bool:
+    """Return whether heads were repeated already, as `expand_kv_heads` and exporters do it."""
+    for operator in ("Reshape", "Expand", "Unsqueeze"):
+        if not key.inputs or key.inputs[0].op != operator:
+            return False
+        key = key.inputs[0].inputs[0]
+    return True
+
+
+def expand_kv_heads(call: Call) -> None:
+    """Repeat keys and values for each head of the query.
+
+    OpenVINO's frontend (2026.4.1) repeats shared heads only if it knows both numbers of heads when it reads the
+    operator; else the model does not compile. Here the numbers are taken from shapes, which OpenVINO knows later.
+    Attention is left alone if its numbers are known, if it holds its caches itself, or has its heads in the last axis.
+
+    Shapes:
+        query ``[batch, heads, length, head_dim]``, key and value ``[batch, kv_heads, sequence, head_dim]``.
+
+    Before:
+        Attention(query, key, value, ..)
+    After:
+        Attention(query, Reshape(Expand(Unsqueeze(key))), Reshape(Expand(Unsqueeze(value))), ..)
+    """
+    write = call.write
+    heads = write.size(call.read(_QUERY), 1)
+    for port in (_KEY, _VALUE):
+        value = call.read(port)
+        times = write.op("Divide", heads, write.size(value, 1))
+        wide = write.op("Unsqueeze", value, axes=[2])
+        wide = write.op("Broadcast", wide, write.op("Concat", [1], [1], times, [1], [1], axis=0))
+        sizes = write.op("Concat", [0], heads, [-1], write.size(value, 3), axis=0)
+        call.native.inputs[port] = write.op("Reshape", wide, sizes, label="expanded")

@@ -1,0 +1,272 @@
+"""Lower GroupQueryAttention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.masks.padding_mask import summed_mask
+from graphpass.ir.values import MASKED
+from graphpass.passes.lower.rotary_embedding import angles, rotated
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Value
+    from graphpass.ir.rewriter import Handle
+    from graphpass.passes.lower.call import Call
+
+__all__ = ["lower_group_query_attention"]
+
+_KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
+
+#: Inputs that are not lowered: scales of a quantized cache, and norms of query and key.
+_REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache", 14: "norms inside", 15: "norms inside"}
+
+
+def lower_group_query_attention(call: Call) -> None:
+    """Write com.microsoft GroupQueryAttention as rotary embedding, a growing cache and plain attention.
+
+    OpenVINO's frontend reads the operator, but in a form that the CPU plugin does not fuse, and a batch is wrong.
+    `fuse-attention` takes plain attention. Packed operands, rotary embedding of both kinds and of a part of a head,
+    scale, window, soft cap, sinks, smooth Softmax and the additive bias are kept.
+
+    The operator counts positions by ``seqlens_k``, and takes padding to follow them. Models compute that as the sum of
+    their attention mask, so the mask itself is read instead: positions are its running sum, and keys count if it is not
+    0, on whichever side the padding stands. Past and present grow: a model whose cache is a shared buffer of fixed size
+    declares its ports with an unknown length, and one that keeps a window alone (``sliding_window_cache``) keeps all
+    positions, and masks those before the window.
+
+    Shapes:
+        query, key, value ``[batch, length, heads * head_dim]``, or all in one; past and present ``[batch, kv_heads,
+        sequence, head_dim]``; attention mask ``[batch, past length + length]``.
+
+    Before:
+        GroupQueryAttention(query, key, value, past_key, past_value, Sub(ReduceSum(attention_mask), 1), ..)
+    After:
+        Concat(past_key, RotaryEmbedding(key)) -> Unsqueeze -> Expand -> Reshape -> MatMul(query, .) * scale
+        -> Add(Where(causal and attention_mask, 0, -65504)) -> Softmax -> MatMul(., value), positions from
+        CumSum(attention_mask)
+
+    Raises:
+        UnsupportedError: GP341, an attribute or input that cannot be lowered, an unknown size, or lengths that are not
+            the sum of an attention mask.
+    """
+    _Block(call).write_all()
+
+
+class _Block:
+    def __init__(self, call: Call) -> None:
+        self._call, self._write, self._once = call, call.write, call.once
+        self._heads: int = call.attribute("num_heads")
+        self._kv_heads: int = call.attribute("kv_num_heads")
+        self._check()
+        self._head_dim = self._find_head_dim()
+        self._type = self._element_type()
+
+    def _check(self) -> None:
+        call = self._call
+        for port, reason in _REFUSED_INPUTS.items():
+            if call.read(port) is not None:
+                raise call.refusal(f"it has {reason}, {call.read(port).name}")
+        for name in ("qk_output", "kv_cache_bit_width"):
+            if call.attribute(name, 0):
+                raise call.refusal(f"it has {name} = {call.attribute(name)}")
+        if len(call.native.outputs) > 3 and call.native.outputs[3].name:
+            raise call.refusal("it gives its scores back, too")
+        for key, value, past in ((_KEY, _VALUE, ""), (_PAST_KEY, _PAST_VALUE, "past ")):
+            if (call.read(key) is None) != (call.read(value) is None):
+                raise call.refusal(f"it has a {past}key without a {past}value, or the reverse")
+
+    def _find_head_dim(self) -> int:
+        size = self._call.size(0, -1)
+        heads = self._heads + (2 * self._kv_heads if self._call.read(_KEY) is None else 0)
+        if not isinstance(size, int) or size % heads:
+            raise self._call.refusal(f"the size of its heads is not known: its query has a last axis of {size}")
+        return size // heads
+
+    def _element_type(self) -> str:
+        values = [self._call.value(port) for port in (0, _KEY, _PAST_KEY, _COS)]
+        types = [value.element_type for value in values if value is not None and value.element_type != "dynamic"]
+        if not types:
+            raise self._call.refusal("its element type is not known")
+        return types[0]
+
+    def write_all(self) -> None:
+        """Replace all outputs of the operator."""
+        call, write = self._call, self._write
+        self._declare_ports()
+        query, key, value = self._operands()
+        if call.attribute("do_rotary", 0):
+            query, key = self._rotated(query, key)
+        key, value = self._appended(_PAST_KEY, key), self._appended(_PAST_VALUE, value)
+        keys = write.op("Transpose", self._expanded(key), order=[0, 1, 3, 2])
+        scale = write.number(call.attribute("scale", 0.0) or self._head_dim**-0.5, self._type)
+        scores = write.op("Multiply", write.op("MatMul", query, keys), scale, label="Scale")
+        result = write.op("MatMul", self._weights(self._masked(scores)), self._expanded(value))
+        rows = write.op("Transpose", result, order=[0, 2, 1, 3])
+        call.replace(0, write.op("Reshape", rows, [0, 0, self._heads * self._head_dim]))
+        call.replace(1, key)
+        call.replace(2, value)
+
+    def _declare_ports(self) -> None:
+        """Declare on inputs and outputs of the model that heads have this size, and that caches grow."""
+        native, graph = self._call.native, self._call.rewriter.surgery.graph
+        ports = self._once("ports", lambda: {id(port) for port in (*graph.inputs, *graph.outputs)})
+        for tensor in (*native.inputs[_PAST_KEY:_LENGTHS], *native.outputs[1:3]):
+            if id(tensor) not in ports or tensor.shape is None or len(tensor.shape) != 4:
+                continue
+            length = tensor.shape[2]
+            if isinstance(length, int):
+                length = "total_sequence_length" if tensor.inputs else "past_sequence_length"
+            tensor.shape = [*tensor.shape[:2], length, self._head_dim]
+
+    def _operands(self) -> list[Handle]:
+        """Return query, key and value as ``[batch, heads, length, head_dim]``."""
+        write, size = self._write, self._head_dim
+        heads = [self._heads, self._kv_heads, self._kv_heads]
+        parts = [self._call.read(port) for port in (0, _KEY, _VALUE)]
+        if parts[1] is None:
+            parts = write.split(parts[0], 2, [number * size for number in heads])
+        split = [write.op("Reshape", part, [0, 0, number, size]) for part, number in zip(parts, heads, strict=True)]
+        return [write.op("Transpose", part, order=[0, 2, 1, 3]) for part in split]
+
+    def _rotated(self, query: Handle, key: Handle) -> list[Handle]:
+        call, write = self._call, self._write
+        half = call.size(_COS, -1)
+        if not isinstance(half, int) or half != call.size(_SIN, -1):
+            raise call.refusal("the size of its cos_cache or sin_cache is not known")
+        interleaved = bool(call.attribute("rotary_interleaved", 0))
+        positions = self._positions()
+
+        def table(port: int) -> Handle:
+            key = ("angles", call.value(port), positions.name, interleaved)
+            return self._once(key, lambda: angles(write, call.read(port), positions, interleaved=interleaved))
+
+        cos, sin = table(_COS), table(_SIN)
+        sizes = (self._head_dim, 2 * half)
+        return [rotated(write, part, cos, sin, sizes, interleaved=interleaved) for part in (query, key)]
+
+    def _positions(self) -> Handle:
+        """Return the positions of the new tokens, ``[batch, length]``."""
+        given = self._call.read(_POSITIONS)
+        if given is not None:
+            return given
+        mask = self._mask()
+        if mask is not None:
+            return self._positions_in_mask(mask)
+        key = ("row", self._call.value(_TOTAL))
+        return self._once(key, lambda: self._write.op("Unsqueeze", self._new_positions(), axes=[0]))
+
+    def _positions_in_mask(self, mask: Value) -> Handle:
+        """Return the positions of the new tokens, which are the last columns of ``mask``."""
+        write = self._write
+        return self._once(
+            ("positions", mask),
+            lambda: write.slice(self._running(mask), write.op("Negative", self._length()), None, 1),
+        )
+
+    def _running(self, mask: Value) -> Handle:
+        """Return the position of each column: how many before it count; 0 for padding in front."""
+        write = self._write
+
+        def make() -> Handle:
+            counted = write.op("CumSum", write.op("Convert", mask, to="i64"), axis=1)
+            return write.op("Maximum", write.op("Subtract", counted, 1), 0)
+
+        return self._once(("running", mask), make)
+
+    def _length(self) -> Handle:
+        """Return the number of new tokens, i64 [1]."""
+        return self._once("length", lambda: self._write.size(self._call.read(0), 1))
+
+    def _columns(self) -> Handle:
+        """Return the number of positions with the new ones, i64 scalar."""
+        write, total = self._write, self._call.read(_TOTAL)
+        key = ("columns", self._call.value(_TOTAL))
+        return self._once(key, lambda: write.op("Reshape", write.op("Convert", total, to="i64"), []))
+
+    def _new_positions(self) -> Handle:
+        """Return the columns of the new tokens, i64 [length]."""
+        write = self._write
+
+        def make() -> Handle:
+            start = write.op("Subtract", self._columns(), write.op("Squeeze", self._length(), axes=[0]))
+            return write.op("Range", start, self._columns(), 1)
+
+        return self._once(("new", self._call.value(_TOTAL)), make)
+
+    def _mask(self) -> Value | None:
+        """Return the attention mask that ``seqlens_k`` sums up; ``None`` for a batch of 1, which has no padding."""
+        call = self._call
+        found = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
+        if found is not None or call.size(0, 0) == 1:
+            return found
+        raise call.refusal(
+            f"{call.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding cannot "
+            "be told from tokens",
+            "export the model with an attention mask, or with a batch of 1",
+        )
+
+    def _additive_mask(self) -> Handle:
+        """Return 0 for each key that counts for a query, `MASKED` elsewhere: ``[batch, 1, length, sequence]``."""
+        call, write, mask = self._call, self._write, self._mask()
+        window = call.attribute("local_window_size", -1)
+        causal = bool(call.attribute("causal", 1))
+
+        def make() -> Handle:
+            keys = write.op("Unsqueeze", write.op("Range", 0, self._columns(), 1), axes=[0, 1, 2])
+            queries = write.op("Unsqueeze", self._new_positions(), axes=[0, 1, 3])
+            terms = [write.op("LessEqual", keys, queries)] if causal else []
+            if window > 0:
+                terms.append(self._in_window(keys, queries, mask, window))
+            if mask is not None:
+                terms.append(write.op("Unsqueeze", write.op("Convert", mask, to="boolean"), axes=[1, 2]))
+            condition = terms[0] if terms else write.op("GreaterEqual", keys, 0)
+            for term in terms[1:]:
+                condition = write.op("LogicalAnd", condition, term)
+            numbers = (write.number(value, self._type) for value in (0.0, MASKED))
+            return write.op("Select", condition, *numbers, label="Mask")
+
+        return self._once(("mask", mask, call.value(_TOTAL), window, causal, self._type), make)
+
+    def _in_window(self, keys: Handle, queries: Handle, mask: Value | None, window: int) -> Handle:
+        """Compare positions, not columns: padding between tokens has no position."""
+        write = self._write
+        if mask is not None:
+            keys = write.op("Unsqueeze", self._running(mask), axes=[1, 2])
+            queries = write.op("Unsqueeze", self._positions_in_mask(mask), axes=[1, 3])
+        return write.op("Greater", keys, write.op("Subtract", queries, window))
+
+    def _masked(self, scores: Handle) -> Handle:
+        write = self._write
+        cap, bias = self._call.attribute("softcap", 0.0), self._call.read(_BIAS)
+        if cap:
+            limit = write.number(cap, self._type)
+            scores = write.op("Multiply", write.op("Tanh", write.op("Divide", scores, limit)), limit)
+        if bias is not None:
+            scores = write.op("Add", scores, bias)
+        return write.op("Add", scores, self._additive_mask())
+
+    def _weights(self, scores: Handle) -> Handle:
+        """Return the probabilities; a sink takes its share of them and is dropped."""
+        write, sink = self._write, self._call.read(_SINK)
+        if sink is None:
+            if self._call.attribute("smooth_softmax", 0) <= 0:
+                return write.op("Softmax", scores, axis=-1)
+            sink = write.op("Broadcast", write.number(0.0, self._type), [self._heads])
+        column = write.op("Reshape", sink, [1, self._heads, 1, 1])
+        rows = write.slice(write.op("ShapeOf", scores), 0, 3, 0)
+        column = write.op("Broadcast", column, write.op("Concat", rows, [1], axis=0))
+        weights = write.op("Softmax", write.op("Concat", scores, column, axis=3), axis=-1)
+        return write.slice(weights, 0, -1, 3)
+
+    def _appended(self, past: int, new: Handle) -> Handle:
+        """Return keys or values of all positions."""
+        held = self._call.read(past)
+        return new if held is None else self._write.op("Concat", held, new, axis=2)
+
+    def _expanded(self, value: Handle) -> Handle:
+        """Return each head of keys or values once for each query head that reads it."""
+        write, groups = self._write, self._heads // self._kv_heads
+        if groups == 1:
+            return value
+        copies = write.op("Broadcast", write.op("Unsqueeze", value, axes=[2]), [1, 1, groups, 1, 1])
+        return write.op("Reshape", copies, [0, self._heads, -1, self._head_dim])

@@ -1,0 +1,125 @@
+"""Lower LinearAttention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphpass.ir.rewriter import Handle
+    from graphpass.passes.lower.call import Call
+
+__all__ = ["lower_linear_attention"]
+
+_QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)
+
+#: Rules that decay the state, and rules that subtract from a value what the state holds for its key.
+_DECAYS, _CORRECTS = frozenset({"gated", "gated_delta"}), frozenset({"delta", "gated_delta"})
+
+
+def lower_linear_attention(call: Call) -> None:
+    """Write LinearAttention, of ONNX or of com.microsoft, as a Scan over the tokens.
+
+    OpenVINO's frontend has no rule for the operator (2026.4.1). All four update rules are kept, decay for a head or for
+    each of its rows, and any numbers of heads.
+
+    Shapes:
+        query ``[batch, length, heads * key_dim]``, key and value ``[batch, length, kv_heads * dim]``, state ``[batch,
+        kv_heads, key_dim, value_dim]``.
+
+    Before:
+        LinearAttention(query, key, value, past, decay, beta) -> output, present
+    After:
+        Scan over length: state = exp(decay) * state; state += key x (beta * (value - key @ state)); query @ state
+
+    Raises:
+        UnsupportedError: GP341, a window of states, a state of another type than the rest, or unknown sizes.
+    """
+    _Layer(call).write_all()
+
+
+class _Layer:
+    def __init__(self, call: Call) -> None:
+        self._call, self._write = call, call.write
+        if call.attribute("state_window", 0):
+            raise call.refusal(f"it has state_window = {call.attribute('state_window')}")
+        rule = call.attribute("update_rule", "gated_delta")
+        if rule not in _DECAYS | _CORRECTS | {"linear"}:
+            raise call.refusal(f"its update_rule is {rule}")
+        for port, rules in ((_DECAY, _DECAYS), (_BETA, _CORRECTS)):
+            if rule in rules and call.read(port) is None:
+                raise call.refusal(f"its update_rule is {rule}, and input {port} is left out")
+        self._decays, self._corrects = rule in _DECAYS, rule in _CORRECTS
+        self._heads: int = call.attribute("q_num_heads")
+        self._kv_heads: int = call.attribute("kv_num_heads")
+        self._key_dim, self._value_dim = self._head_dim(_KEY), self._head_dim(_VALUE)
+        self._type = self._element_type()
+
+    def _head_dim(self, port: int) -> int:
+        last = self._call.size(port, -1)
+        if not isinstance(last, int):
+            raise self._call.refusal(f"the shape of its input {self._call.read(port).name} is not known")
+        return last // self._kv_heads
+
+    def _element_type(self) -> str:
+        given = [self._call.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
+        types = {value.element_type for value in given if value is not None} - {"dynamic"}
+        if len(types) != 1:
+            raise self._call.refusal(f"its operands are of types {', '.join(sorted(types)) or 'that are not known'}")
+        return types.pop()
+
+    def write_all(self) -> None:
+        """Replace both outputs of the operator."""
+        call, write = self._call, self._write
+        groups = max(self._heads // self._kv_heads, 1)
+        query = self._split(_QUERY, [self._heads, self._key_dim])
+        if self._kv_heads > self._heads:
+            # Each query head for several heads of keys and values.
+            query = write.op("Unsqueeze", query, axes=[3])
+            query = write.op("Broadcast", query, [1, 1, 1, self._kv_heads // self._heads, 1])
+        scanned = {"query": write.op("Reshape", query, [0, 0, self._kv_heads, groups, self._key_dim])}
+        scanned["key"] = self._split(_KEY, [self._kv_heads, self._key_dim, 1])
+        scanned["value"] = self._split(_VALUE, [self._kv_heads, 1, self._value_dim])
+        if self._decays:
+            rows = 1 if call.size(_DECAY, -1) in {None, self._kv_heads} else self._key_dim
+            scanned["decay"] = write.op("Exp", self._split(_DECAY, [self._kv_heads, rows, 1]))
+        if self._corrects:
+            scanned["beta"] = self._split(_BETA, [1 if call.size(_BETA, -1) == 1 else self._kv_heads, 1, 1])
+        with call.rewriter.body(f"{call.name}/token", ["past", *scanned], self._type) as body:
+            body.outputs = self._token(dict(zip(["past", *scanned], body.inputs, strict=True)))
+        state, rows = write.outputs(
+            "Scan",
+            self._past(),
+            *scanned.values(),
+            count=2,
+            body=body,
+            num_scan_inputs=len(scanned),
+            scan_input_axes=[1] * len(scanned),
+            scan_output_axes=[1],
+        )
+        scale = write.number(call.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
+        width = self._kv_heads * groups * self._value_dim
+        call.replace(0, write.op("Reshape", write.op("Multiply", rows, scale), [0, 0, width]))
+        call.replace(1, state)
+
+    def _split(self, port: int, shape: list[int]) -> Handle:
+        return self._write.op("Reshape", self._call.read(port), [0, 0, *shape])
+
+    def _past(self) -> Handle:
+        given, write = self._call.read(_PAST), self._write
+        if given is not None:
+            return given
+        sizes = [self._kv_heads, self._key_dim, self._value_dim]
+        shape = write.op("Concat", write.size(self._call.read(_QUERY), 0), sizes, axis=0)
+        return write.op("Broadcast", write.number(0.0, self._type), shape)
+
+    def _token(self, given: dict[str, Handle]) -> list[Handle]:
+        """Return the state after one token and its result, from the state before and its rows."""
+        write = self._write
+        past, key, value = given["past"], given["key"], given["value"]
+        if self._decays:
+            past = write.op("Multiply", past, given["decay"])
+        if self._corrects:
+            held = write.op("MatMul", write.op("Transpose", key, order=[0, 1, 3, 2]), past)
+            value = write.op("Multiply", write.op("Subtract", value, held), given["beta"])
+        state = write.op("Add", past, write.op("Multiply", key, value))
+        return [state, write.op("MatMul", given["query"], state)]

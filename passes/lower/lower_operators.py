@@ -1,0 +1,162 @@
+"""The pass `lower-operators`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.types import Dialect
+from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.causal_conv import lower_causal_conv
+from graphpass.passes.lower.expand_kv_heads import expand_kv_heads, has_unknown_heads
+from graphpass.passes.lower.group_query_attention import lower_group_query_attention
+from graphpass.passes.lower.linear_attention import lower_linear_attention
+from graphpass.passes.lower.mixture_of_experts import lower_mixture_of_experts
+from graphpass.passes.lower.quantized_mixture_of_experts import lower_quantized_mixture_of_experts
+from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, reshape_weights
+from graphpass.passes.lower.rotary_embedding import lower_rotary_embedding
+from graphpass.passes.lower.tensor_scatter import lower_tensor_scatter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+__all__ = ["LOWERINGS", "LowerOperators"]
+
+_MICROSOFT = frozenset({"com.microsoft"})
+
+_Name = Literal[
+    "causal-conv",
+    "group-query-attention",
+    "linear-attention",
+    "quantized-mixture-of-experts",
+    "mixture-of-experts",
+    "rotary-embedding",
+    "tensor-scatter",
+    "expand-kv-heads",
+    "reshape-weights",
+]
+
+
+class Lowering(NamedTuple):
+    """One lowering.
+
+    Attributes:
+        operator: The operator that it takes.
+        counted: Its statistic.
+        lower: Replaces one operator.
+        domains: Domains of the operator.
+        wanted: Reports whether one operator needs it.
+        in_bodies: Whether it works in bodies and functions, too.
+    """
+
+    operator: str
+    counted: str
+    lower: Callable[[Call], None]
+    domains: frozenset[str] = _MICROSOFT
+    wanted: Callable[[Call], bool] = lambda _: True
+    in_bodies: bool = False
+
+
+LOWERINGS: dict[_Name, Lowering] = {
+    "causal-conv": Lowering(
+        "CausalConvWithState", "convolutions lowered", lower_causal_conv, ONNX_DOMAINS | _MICROSOFT
+    ),
+    "group-query-attention": Lowering("GroupQueryAttention", "attention lowered", lower_group_query_attention),
+    "linear-attention": Lowering(
+        "LinearAttention", "layers lowered", lower_linear_attention, ONNX_DOMAINS | _MICROSOFT
+    ),
+    "quantized-mixture-of-experts": Lowering("QMoE", "mixtures lowered", lower_quantized_mixture_of_experts),
+    "mixture-of-experts": Lowering("MoE", "mixtures lowered", lower_mixture_of_experts),
+    "rotary-embedding": Lowering("RotaryEmbedding", "embeddings lowered", lower_rotary_embedding),
+    "tensor-scatter": Lowering("TensorScatter", "scatters lowered", lower_tensor_scatter, ONNX_DOMAINS),
+    "expand-kv-heads": Lowering(
+        "Attention", "attention with heads expanded", expand_kv_heads, ONNX_DOMAINS, has_unknown_heads, in_bodies=True
+    ),
+    "reshape-weights": Lowering(
+        "GatherBlockQuantized", "weights declared anew", reshape_weights, wanted=reads_reshaped_weights, in_bodies=True
+    ),
+}
+
+
+@dataclass(frozen=True)
+class LowerOperators(Pass[OnnxModel]):
+    """Write operators of single runtimes in plain ones.
+
+    OpenVINO's frontend has no rule for these operators, or a wrong or slow one (2026.4.1, measured against ONNX Runtime
+    1.31). Weights keep their bytes and files, and padding that a mask hides stays hidden.
+
+    Options:
+        only: Lowerings to run; all by default.
+
+    Before:
+        CausalConvWithState
+    After:
+        Concat, Conv and Slice; columns that attention masks are 0
+
+    Before:
+        com.microsoft GroupQueryAttention
+    After:
+        rotary embedding, a growing cache and plain attention with the mask that it got the sum of
+
+    Before:
+        LinearAttention
+    After:
+        Scan over the tokens
+
+    Before:
+        com.microsoft QMoE, MoE
+    After:
+        batched products over all experts, weighted by the router, of quantized weights after DequantizeLinear
+
+    Before:
+        com.microsoft RotaryEmbedding
+    After:
+        Gather of cosines and sines, Slice, Neg, Concat, Mul, Add
+
+    Before:
+        TensorScatter
+    After:
+        ScatterElements
+
+    Before:
+        Attention with an unknown number of heads, over keys and values of fewer heads
+    After:
+        Attention over keys and values that are repeated for each head of the query (expand-kv-heads)
+
+    Before:
+        weights -> Reshape -> GatherBlockQuantized
+    After:
+        the same bytes, declared in the shape that is read -> GatherBlockQuantized
+
+    Raises:
+        UnsupportedError: GP340 an opset before 13; GP341 an operator that cannot be lowered, with the reason.
+    """
+
+    name: ClassVar[str] = "lower-operators"
+    dialect: ClassVar[Dialect | None] = "onnx"
+
+    only: tuple[_Name, ...] = get_args(_Name)
+
+    def run(self, model: OnnxModel) -> Done:
+        """See `Pass.run`."""
+        wanted = {LOWERINGS[name].operator: LOWERINGS[name] for name in self.only}
+        rewriter = model.rewriter()
+        known = {id(rewriter.node(node)): node for node in rewriter.graph.of_op(*wanted)}
+        shared: dict[Hashable, Any] = {}
+        counts: Counter[str] = Counter()
+        for native in rewriter.every(*wanted):
+            lowering = wanted[native.op]
+            prefix = native.name or native.outputs[0].name
+            call = Call(rewriter, native, known.get(id(native)), rewriter.under(prefix), shared)
+            if (native.domain or "") not in lowering.domains or not lowering.wanted(call):
+                continue
+            if call.node is None and not lowering.in_bodies:
+                raise call.refusal("it is inside a body or a function")
+            lowering.lower(call)
+            counts[lowering.counted] += 1
+        rewriter.finish()
+        return Done(dict(counts))

@@ -1,0 +1,115 @@
+"""Lower RotaryEmbedding, in the form of Transformers' exports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphpass.ir.rewriter import Handle, Operand, Writer
+    from graphpass.passes.lower.call import Call
+
+__all__ = ["angles", "lower_rotary_embedding", "rotated"]
+
+_INPUT, _POSITIONS, _COS, _SIN = range(4)
+
+
+def lower_rotary_embedding(call: Call) -> None:
+    """Write com.microsoft RotaryEmbedding in plain operators.
+
+    OpenVINO's frontend (2026.4.1) reads the operator, but wrongly if it rotates a part of each head or gets one
+    position to start from, and not at all without ``interleaved``; ONNX's own RotaryEmbedding it reads right.
+
+    Shapes:
+        input ``[batch, length, heads * head_dim]`` or ``[batch, heads, length, head_dim]``, positions ``[batch,
+        length]`` or ``[1]``, caches ``[positions, rotary_dim / 2]``.
+
+    Before:
+        RotaryEmbedding(input, position_ids, cos_cache, sin_cache)
+    After:
+        input * cos + Concat(-second half, first half) * sin, with cos and sin gathered by position_ids
+
+    Raises:
+        UnsupportedError: GP341, packed batches, or sizes that are not known.
+    """
+    if call.attribute("is_packed_batching", 0):
+        raise call.refusal("it has is_packed_batching = 1")
+    value, half, last = call.value(_INPUT), call.size(_COS, -1), call.size(_INPUT, -1)
+    if value is None or value.rank not in {3, 4} or not isinstance(last, int) or not isinstance(half, int):
+        raise call.refusal("the shape of its input or of its cos_cache is not known")
+    turning = call.attribute("rotary_embedding_dim", 0) or 2 * half
+    # If a part is rotated, the caches do not have the size of a head, but num_heads is given.
+    count = call.attribute("num_heads", 0)
+    size = last if value.rank == 4 else last // count if count else turning
+    heads, write = call.read(_INPUT), call.write
+    if value.rank == 3:
+        heads = write.op("Transpose", write.op("Reshape", heads, [0, 0, last // size, size]), order=[0, 2, 1, 3])
+    interleaved = bool(call.attribute("interleaved", 0))
+    positions = _positions(call, heads)
+    cos, sin = (angles(write, call.read(port), positions, interleaved=interleaved) for port in (_COS, _SIN))
+    result = rotated(write, heads, cos, sin, (size, turning), interleaved=interleaved)
+    if value.rank == 3:
+        result = write.op("Reshape", write.op("Transpose", result, order=[0, 2, 1, 3]), [0, 0, last])
+    call.replace(0, result)
+
+
+def _positions(call: Call, heads: Handle) -> Handle:
+    """Return positions ``[batch, length]``; a single one is the position of the first token."""
+    given, write = call.value(_POSITIONS), call.write
+    if given is None or given.rank not in {1, 2}:
+        raise call.refusal("the shape of its position_ids is not known")
+    if given.rank == 2:
+        return call.read(_POSITIONS)
+    steps = write.op("Range", 0, write.op("Squeeze", write.size(heads, 2), axes=[0]), 1)
+    return write.op("Unsqueeze", write.op("Add", steps, call.read(_POSITIONS)), axes=[0])
+
+
+def angles(write: Writer, cache: Operand, positions: Operand, *, interleaved: bool) -> Handle:
+    """Write cosines or sines of ``positions``, one for each rotated element.
+
+    Args:
+        write: Makes nodes.
+        cache: The table ``[positions, rotary_dim / 2]``.
+        positions: i64 ``[batch, length]``.
+        interleaved: Whether pairs are neighbours, not the two halves.
+
+    Returns:
+        ``[batch, 1, length, rotary_dim]``.
+    """
+    half = write.op("Unsqueeze", write.op("Gather", cache, positions, axis=0), axes=[1])
+    if not interleaved:
+        return write.op("Concat", half, half, axis=3)
+    pairs = write.op("Unsqueeze", half, axes=[4])
+    return write.op("Reshape", write.op("Concat", pairs, pairs, axis=4), [0, 0, 0, -1])
+
+
+def rotated(
+    write: Writer, value: Handle, cos: Handle, sin: Handle, sizes: tuple[int, int], *, interleaved: bool
+) -> Handle:
+    """Write ``value`` rotated by its positions.
+
+    Args:
+        write: Makes nodes.
+        value: ``[batch, heads, length, head_dim]``.
+        cos: ``[batch, 1, length, rotary_dim]``.
+        sin: The same.
+        sizes: head_dim and rotary_dim; elements of a head beyond rotary_dim stay as they are.
+        interleaved: Whether pairs are neighbours, not the two halves.
+    """
+    whole, turning = sizes
+    kept = write.slice(value, turning, whole, 3) if turning < whole else None
+    if kept is not None:
+        value = write.slice(value, 0, turning, 3)
+    turned = _quarter_turn_of_pairs(write, value) if interleaved else _quarter_turn_of_halves(write, value, turning)
+    result = write.op("Add", write.op("Multiply", value, cos), write.op("Multiply", turned, sin))
+    return result if kept is None else write.op("Concat", result, kept, axis=3)
+
+
+def _quarter_turn_of_halves(write: Writer, value: Handle, size: int) -> Handle:
+    first, second = write.slice(value, 0, size // 2, 3), write.slice(value, size // 2, size, 3)
+    return write.op("Concat", write.op("Negative", second), first, axis=3)
+
+
+def _quarter_turn_of_pairs(write: Writer, value: Handle) -> Handle:
+    split = write.op("Reshape", value, [0, 0, 0, -1, 2])
+    first, second = write.slice(split, 0, 1, 4), write.slice(split, 1, 2, 4)
+    return write.op("Reshape", write.op("Concat", write.op("Negative", second), first, axis=4), [0, 0, 0, -1])

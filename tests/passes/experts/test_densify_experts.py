@@ -1,0 +1,78 @@
+"""densify-experts: sizes no longer depend on the routing, and the numbers stay."""
+
+from __future__ import annotations
+
+import functools
+
+import openvino
+import pytest
+from openvino import opset13 as ops
+from support.attention_graphs import integers
+from support.decode import compiled, greedy
+from support.loaded import openvino_model
+from support.models import export, reference
+from support.piped import piped
+
+import graphpass
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Changed, Unchanged
+from graphpass.passes.attention.fuse_attention import FuseAttention
+from graphpass.passes.caches.make_stateful import MakeStateful
+from graphpass.passes.convert.to_openvino import ToOpenVINO
+from graphpass.passes.experts.densify_experts import DensifyExperts
+from graphpass.targets.npu.npu_numbers import data_dependent
+
+#: Experts in all layers of what was exported.
+EXPERTS = {("qwen3_moe", "onnx"): 8, ("deepseek_v3", "onnx"): 4, ("deepseek_v3", "ov-stateless"): 4}
+
+
+@functools.cache
+def before(name: str, variant: str) -> OpenVINOModel:
+    model = graphpass.load(export(name, variant))
+    if variant == "onnx":
+        model = PassManager([ToOpenVINO(), FuseAttention()]).run(model).model
+    assert isinstance(model, OpenVINOModel)
+    return model
+
+
+def run(model: graphpass.Model) -> tuple[OpenVINOModel, object]:
+    return piped(model, DensifyExperts())
+
+
+@pytest.mark.parametrize(("name", "variant"), EXPERTS)
+class TestModels:
+    def test_no_size_depends_on_the_routing(self, name, variant):
+        after, result = run(before(name, variant))
+        assert isinstance(result, Changed)
+        assert result.statistics == {"experts": EXPERTS[name, variant]}
+        assert data_dependent(before(name, variant).graph) is not None
+        assert data_dependent(after.graph) is None
+        assert isinstance(run(after)[1], Unchanged)
+
+    def test_decodes_the_reference_tokens_behind_padding(self, name, variant):
+        after, _ = run(before(name, variant))
+        request = compiled(PassManager([MakeStateful()]).run(after).model.ov_model).create_infer_request()
+        expected = reference(name)
+        prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]
+        assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+def test_models_that_route_nothing_or_compute_all_already(name):
+    model = openvino_model(name)
+    after, result = run(model)
+    assert isinstance(result, Unchanged)
+    assert after.digest() == model.digest()
+
+
+def test_places_that_may_mark_a_token_twice_are_left():
+    """A mask that is an input may choose one expert twice for a token."""
+    rows, mask = ops.parameter([-1, 8], openvino.Type.f32), ops.parameter([2, -1], openvino.Type.boolean)
+    places = ops.split(ops.non_zero(mask, "i64"), ops.constant(0), 2)
+    chosen = ops.squeeze(places.output(1), integers(0))
+    taken = ops.relu(ops.gather(rows, chosen, ops.constant(0)))
+    index = ops.broadcast(ops.unsqueeze(chosen, integers(1)), ops.shape_of(taken))
+    added = ops.scatter_elements_update(rows, index, taken, ops.constant(0))
+    model = OpenVINOModel(openvino.Model([ops.result(added)], [rows, mask], "experts"))
+    assert isinstance(run(model)[1], Unchanged)
