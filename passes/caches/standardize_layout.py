@@ -135,11 +135,10 @@ def _inside_operators(model: Model) -> dict[str, Node]:
 def _declare(model: Model, orders: dict[Cache, Order]) -> None:
     """What was said of a cache's axes holds at their new places."""
     moved = {cache.name: inverse(order) for cache, order in orders.items()}
-    said = model.declarations
-    if any(one.name in moved for one in said):
-        model.declare(
-            [replace(one, axes=_moved(one.axes, moved[one.name])) if one.name in moved else one for one in said]
-        )
+    model.declare(
+        replace(one, axes=_moved(one.axes, moved[one.name])) if one.name in moved else one
+        for one in model.declarations
+    )
 
 
 def _moved(axes: Axes, places: Order) -> Axes:

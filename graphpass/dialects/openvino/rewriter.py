@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -125,18 +126,33 @@ class OpenVINORewriter(Rewriter):
         node.set_friendly_name(name)
         return node.output(0)
 
-    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
         """See `Rewriter.input`; a tensor inside that has the name already loses it."""
-        for inner in (output for op in self._native.get_ops() for output in op.outputs()):
-            if name in inner.get_names():
-                inner.set_names(inner.get_names() - {name})
-        sizes = [size if isinstance(size, int) else -1 for size in shape]
-        parameter = opset13.parameter(openvino.PartialShape(sizes), getattr(openvino.Type, element_type))
+        inner = self._tensors.get(name)
+        if inner is not None:
+            inner.set_names(inner.get_names() - {name})
+        if not isinstance(shape, openvino.PartialShape):
+            shape = openvino.PartialShape([size if isinstance(size, int) else -1 for size in shape])
+        parameter = opset13.parameter(shape, getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
         parameter.output(0).set_names({name})
         self._native.add_parameters([parameter])
         self._changed = True
         return parameter.output(0)
+
+    @cached_property
+    def _tensors(self) -> dict[str, openvino.Output]:
+        """Tensors of the model by name."""
+        outputs = (output for op in self._native.get_ops() for output in op.outputs())
+        return {name: output for output in outputs for name in output.get_names()}
+
+    def output(self, name: str, source: Handle) -> None:
+        """Add an output."""
+        result = opset13.result(source)
+        result.set_friendly_name(name)
+        result.output(0).add_names({name})
+        self._native.add_results([result])
+        self._changed = True
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
         """See `Rewriter.size`."""
@@ -247,12 +263,8 @@ class OpenVINORewriter(Rewriter):
 
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:  # noqa: ARG002
         """See `Rewriter.add_present`; sizes are inferred."""
-        self._changed = True
         if like.op == "Result":
-            result = opset13.result(source)
-            result.set_friendly_name(name)
-            result.output(0).add_names({name})
-            self._native.add_results([result])
+            self.output(name, source)
         else:
             self.add_assign(name, source, f"{name}/write")
 
@@ -263,6 +275,7 @@ class OpenVINORewriter(Rewriter):
         assign.input(0).replace_source_output(source)
         assign.set_friendly_name(name)
         self._native.add_sinks([assign])
+        self._changed = True
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """See `Rewriter.drop`."""
