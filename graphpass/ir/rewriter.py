@@ -165,6 +165,10 @@ class Rewriter(ABC):
         """Declare the tensor of a Parameter, ReadValue, Result or Assign with its axes in this order."""
 
     @abstractmethod
+    def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
+        """Declare the tensor of a Parameter, ReadValue, Result or Assign with these sizes; ``None`` as it has."""
+
+    @abstractmethod
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
         """Note that the axes of ``value`` are in this order now."""
 

@@ -136,8 +136,7 @@ def _declare(model: Model, orders: dict[Cache, Order]) -> None:
     """What was said of a cache's axes holds at their new places."""
     moved = {cache.name: inverse(order) for cache, order in orders.items()}
     model.declare(
-        replace(one, axes=_moved(one.axes, moved[one.name])) if one.name in moved else one
-        for one in model.declarations
+        replace(one, axes=_moved(one.axes, moved[one.name])) if one.name in moved else one for one in model.declarations
     )
 
 

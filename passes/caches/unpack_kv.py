@@ -226,7 +226,10 @@ class _Unpacking:
             axes = [given["axis"] - (whole.drops and given["axis"] > axis)]
         handles = [
             self._rewriter.clone(
-                node, {port: source[place] for port, source in enumerate(sources)}, f"{node.outputs[0].name}/{end}", axes
+                node,
+                {port: source[place] for port, source in enumerate(sources)},
+                f"{node.outputs[0].name}/{end}",
+                axes,
             )
             for place, end in enumerate(("key", "value"))
         ]

@@ -32,9 +32,7 @@ def unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) 
     rewriter.drop(node for cache in flat for node in (writes[str(cache.write)], reads[cache.read]))
 
 
-def _take_apart(
-    rewriter: Rewriter, read: Node, flat: Flat, names: list[tuple[str, str]]
-) -> dict[Value, Handle]:
+def _take_apart(rewriter: Rewriter, read: Node, flat: Flat, names: list[tuple[str, str]]) -> dict[Value, Handle]:
     """Add the states; return what replaces the past of each."""
     made = {}
     starts = _starts(rewriter, read, flat, [f"{past}/initial" for past, _ in names])

@@ -18,7 +18,7 @@ from graphpass.ir.types import Dialect
 from graphpass.targets.consumers.npuw import named_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Set as AbstractSet
 
     import openvino
 
@@ -80,7 +80,7 @@ class RenameVariables(Pass[OpenVINOModel]):
         return Changed(model, {"variables renamed": sum(old != new for old, new in names.items())})
 
 
-def _names(caches: tuple[Cache, ...], packed: Set[Cache]) -> dict[str, str]:
+def _names(caches: tuple[Cache, ...], packed: AbstractSet[Cache]) -> dict[str, str]:
     """Return the new name of each cache; ``packed`` are those that hold several."""
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()

@@ -74,7 +74,7 @@ class OnnxRewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; the attribute ``domain`` names another domain than ONNX's.
+        """See `Rewriter.make`; with the attribute ``domain``, ONNX's own is ``""``, all is written as given.
 
         Raises:
             UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
@@ -264,9 +264,17 @@ class OnnxRewriter(Rewriter):
 
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
         """See `Rewriter.transpose_port`."""
+        _permute(self._port(node), order)
+
+    def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
+        """See `Rewriter.resize_port`."""
+        tensor = self._port(node)
+        tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
+
+    def _port(self, node: Node) -> gs.Tensor:
         graph = self.surgery.graph
         ports = graph.inputs if node.op == "Parameter" else graph.outputs
-        _permute(next(tensor for tensor in ports if tensor.name == node.name), order)
+        return next(tensor for tensor in ports if tensor.name == node.name)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
         """See `Rewriter.mark_permuted`; what an output of the model declares is `transpose_port`'s."""

@@ -323,16 +323,23 @@ class OpenVINORewriter(Rewriter):
 
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
         """See `Rewriter.transpose_port`."""
+        self._reshape_port(node, lambda shape: _transposed(shape, order))
+
+    def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
+        """See `Rewriter.resize_port`."""
+        self._reshape_port(node, lambda shape: _resized(shape, sizes))
+
+    def _reshape_port(self, node: Node, change: Callable[[openvino.PartialShape], openvino.PartialShape]) -> None:
         self._changed = True
         native = node.native
         if node.op == "Parameter":
-            native.set_partial_shape(_transposed(native.get_output_partial_shape(0), order))
+            native.set_partial_shape(change(native.get_output_partial_shape(0)))
             native.constructor_validate_and_infer_types()
         elif node.op == "ReadValue":
             variable = self._native.get_variable_by_id(node.attributes["variable"])
             info = VariableInfo()
             info.variable_id, info.data_type = variable.info.variable_id, variable.info.data_type
-            info.data_shape = _transposed(variable.info.data_shape, order)
+            info.data_shape = change(variable.info.data_shape)
             variable.update(info)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
