@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StaticCache"]
 
+#: Attributes of an Attention whose operands have their heads in the last axis.
+_HEADS = ("q_num_heads", "kv_num_heads")
+
 #: The first version with TensorScatter and Attention's nonpad_kv_seqlen.
 _TENSOR_SCATTER = 24
 
@@ -161,8 +164,8 @@ class _Writes:
                 f"{node.called} of opset {opset} cannot read a cache of fixed capacity",
                 f"convert the model to opset {_TENSOR_SCATTER} with onnx.version_converter first",
             )
-        given = dict(node.attributes)
-        if any([given.pop(name, 0) for name in ("q_num_heads", "kv_num_heads")]):
+        given = {name: value for name, value in node.attributes.items() if name not in _HEADS}
+        if any(node.attributes.get(name) for name in _HEADS):
             raise UnsupportedError("GP391", f"{node.called} has its heads in the last axis")
         query, *news = (node.source(port) for port in range(3))
         buffers = []

@@ -363,7 +363,7 @@ def _listed(values: Any) -> Any:
 
 def _signed(node: Node, axis: int, rank: int) -> int:
     """Count ``axis`` from the end if it was: the CPU plugin compares those of keys and values as they stand."""
-    return axis - rank if node.native.get_attributes()["axis"] < 0 else axis
+    return axis - rank if axis >= 0 and node.native.get_attributes()["axis"] < 0 else axis
 
 
 def _resized(shape: openvino.PartialShape, sizes: Sequence[int | None]) -> openvino.PartialShape:
