@@ -16,6 +16,7 @@ from graphpass.engine.conditions import HAS_CACHES, STATEFUL, STATELESS
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.types import Dialect
 from graphpass.passes.caches.slots import conversions
 
@@ -191,13 +192,13 @@ def _read_batch_of_input(rewriter: OpenVINORewriter, cache: Cache, past: Value, 
 
 def _picked(graph: Graph, node: Node, rank: int) -> int | None:
     """Return the one dimension of a shape of ``rank`` that ``node`` picks."""
-    bounds = [graph.constant(value) for value in node.inputs[1:]]
-    numbers = [int(bound.item()) for bound in bounds if bound is not None and bound.size == 1]
-    if node.op not in {"Gather", "Slice"} or len(numbers) < len(bounds):
+    if node.op == "Gather":
+        place = fold_scalar(graph, node.inputs[1])
+        return None if place is None else int(place) % rank
+    cuts = fold_cuts(graph, node)
+    if len(cuts) != 1 or cuts[0].start is None or cuts[0].stop is None or cuts[0].stop - cuts[0].start != 1:
         return None
-    if node.op == "Slice" and (numbers[1] - numbers[0], numbers[2]) != (1, 1):
-        return None
-    return numbers[0] % rank
+    return cuts[0].start % rank
 
 
 def _batch_size(carried: tuple[Cache, ...]) -> int:
@@ -237,8 +238,9 @@ class _InitialValues:
         write = self._rewriter.under(cache.read)
         parts: list[Handle] = []
         for axis, size in enumerate(past.shape or ()):
-            if axis == cache.axes.sequence or isinstance(size, int):
-                parts.append(write.constant([0 if axis == cache.axes.sequence else size], f"initial_{axis}"))
+            known = 0 if axis == cache.axes.sequence else size
+            if isinstance(known, int):
+                parts.append(write.constant([known], f"initial_{axis}"))
             elif axis == cache.axes.batch:
                 parts.append(self.batch)
             else:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.find import Attention, find_attention
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.match import read_scores
 from graphpass.analysis.attention.operands import attention_operands
-from graphpass.analysis.attention.types import NoMatchError
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
-from graphpass.ir.values import held_constant
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.pattern import Miss
 from graphpass.passes.caches.positions_in_use import refusal
 
 if TYPE_CHECKING:
@@ -132,10 +133,10 @@ def _scale(graph: Graph, attention: Attention) -> float | None:
     """Return the factor of the scores; ``None`` if it is no constant."""
     product = 1.0
     for scale in attention.scales:
-        factor = held_constant(graph, scale.value)
+        factor = fold_scalar(graph, scale.value)
         if factor is None:
             return None
-        product *= 1 / float(factor.item()) if scale.divides else float(factor.item())
+        product *= 1 / factor if scale.divides else factor
     return product
 
 
@@ -143,7 +144,7 @@ def _is_plain(attention: Attention) -> bool:
     """Whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
     query, masks = attention.query, attention.masks
     return (
-        attention.reason is None
+        attention.miss is None
         and not attention.is_fused
         and attention.sink is None
         and query is not None
@@ -158,11 +159,7 @@ def _is_plain(attention: Attention) -> bool:
 
 def _product(graph: Graph, softmax: Node) -> Node:
     """Return the product of query and key of a decomposed attention."""
-    try:
-        product = read_scores(graph, softmax).product
-    except NoMatchError as miss:
-        raise UnsupportedError(
-            "GP391", f"attention {softmax.name} cannot read a cache of fixed capacity: {miss}"
-        ) from miss
-    assert product is not None
-    return product
+    scores = read_scores(graph, softmax)
+    if isinstance(scores, Miss):
+        raise UnsupportedError("GP391", f"attention {softmax.name} cannot read a cache of fixed capacity: {scores}")
+    return scores.product

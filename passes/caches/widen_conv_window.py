@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers, size_of
+from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.constants import fold_cuts
 from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
+from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.slots import beam_gather
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def _window(graph: Graph, read: Node, write: Node) -> _Window | None:
     gather = beam_gather(graph, read.outputs[0])
     past = (gather or read).outputs[0]
     joined = _only_user(graph, past, "Concat")
-    width = size_of(past, _COLUMNS) if past.rank == _COLUMNS + 1 else None
+    width = fixed_size(past, _COLUMNS) if past.rank == _COLUMNS + 1 else None
     if joined is None or width is None or joined.attributes["axis"] != _COLUMNS or joined.inputs[0] != past:
         return None
     uses = graph.uses(joined.outputs[0])
@@ -111,11 +113,11 @@ def _only_user(graph: Graph, value: Value, op: str) -> Node | None:
 
 def _keeps_last(graph: Graph, node: Node, joined: Node, width: int) -> bool:
     """Whether ``node`` keeps the last ``width`` columns."""
-    if node.op != "Slice" or node.source() != joined.outputs[0] or node.attributes.get("axes") != (_COLUMNS,):
+    cuts = fold_cuts(graph, node)
+    if len(cuts) != 1 or node.source() != joined.outputs[0]:
         return False
-    bounds = [graph.constant(value) for value in node.inputs[1:4]]
-    start, stop, step = (int(bound.item()) if bound is not None else 0 for bound in bounds)
-    return start == -width and stop >= NO_END and step == 1
+    (cut,) = cuts
+    return (cut.axis, cut.start, cut.step) == (_COLUMNS, -width, 1) and cut.stop is not None and cut.stop >= NO_END
 
 
 def _widen(rewriter: Rewriter, window: _Window) -> None:

@@ -271,6 +271,12 @@ class OnnxRewriter(Rewriter):
         tensor = self._port(node)
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
+    def forget_shapes(self) -> None:
+        """See `Rewriter.forget_shapes`."""
+        for node in self.surgery.graph.nodes:
+            for tensor in node.outputs:
+                tensor.shape = None
+
     def _port(self, node: Node) -> gs.Tensor:
         graph = self.surgery.graph
         ports = graph.inputs if node.op == "Parameter" else graph.outputs

@@ -79,6 +79,7 @@ class OpenVINORewriter(Rewriter):
         self._native = native
         self._edited = edited
         self._reads: dict[str, openvino.Node] = {}
+        self._shapes: dict[openvino.Output, openvino.PartialShape] = {}
         self._changed = False
         self._factories: dict[int, NodeFactory] = {}
 
@@ -323,30 +324,39 @@ class OpenVINORewriter(Rewriter):
 
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
         """See `Rewriter.transpose_port`."""
-        self._reshape_port(node, lambda shape: _transposed(shape, order))
+        self._changed = True
+        if node.op == "Parameter":
+            node.native.set_partial_shape(_transposed(node.native.get_output_partial_shape(0), order))
+            node.native.constructor_validate_and_infer_types()
+        elif node.op == "ReadValue":
+            self._reshape_variable(node, lambda shape: _transposed(shape, order))
 
     def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
-        """See `Rewriter.resize_port`."""
-        self._reshape_port(node, lambda shape: _resized(shape, sizes))
-
-    def _reshape_port(self, node: Node, change: Callable[[openvino.PartialShape], openvino.PartialShape]) -> None:
-        self._changed = True
-        native = node.native
+        """See `Rewriter.resize_port`; `finish` resizes inputs together, as `openvino.Model.reshape` does."""
         if node.op == "Parameter":
-            native.set_partial_shape(change(native.get_output_partial_shape(0)))
-            native.constructor_validate_and_infer_types()
+            self._changed = True
+            self._shapes[node.native.output(0)] = _resized(node.native.get_output_partial_shape(0), sizes)
         elif node.op == "ReadValue":
-            variable = self._native.get_variable_by_id(node.attributes["variable"])
-            info = VariableInfo()
-            info.variable_id, info.data_type = variable.info.variable_id, variable.info.data_type
-            info.data_shape = change(variable.info.data_shape)
-            variable.update(info)
+            self._reshape_variable(node, lambda shape: _resized(shape, sizes))
+
+    def forget_shapes(self) -> None:
+        """See `Rewriter.forget_shapes`; none are declared."""
+
+    def _reshape_variable(self, node: Node, change: Callable[[openvino.PartialShape], openvino.PartialShape]) -> None:
+        self._changed = True
+        variable = self._native.get_variable_by_id(node.attributes["variable"])
+        info = VariableInfo()
+        info.variable_id, info.data_type = variable.info.variable_id, variable.info.data_type
+        info.data_shape = change(variable.info.data_shape)
+        variable.update(info)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
         """See `Rewriter.mark_permuted`; shapes are inferred."""
 
     def finish(self) -> bool:
         """See `Rewriter.finish`; nodes that nothing reads are none of the model."""
+        if self._shapes:
+            self._native.reshape(self._shapes)
         if self._changed:
             self._native.validate_nodes_and_infer_types()
             self._edited()
