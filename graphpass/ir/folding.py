@@ -225,7 +225,8 @@ def _remainder(first: _Array, second: _Array) -> _Array | None:
     return first % second if first.dtype.kind != "f" and _agree(first, second) else None
 
 
-def _range(start: _Array, stop: _Array, step: _Array) -> _Array | None:
+def _range(*bounds: _Array) -> _Array | None:
+    start, stop, step = (bound.item() for bound in bounds)
     return numpy.arange(start, stop, step) if abs(stop - start) <= LIMIT * abs(step) else None
 
 

@@ -66,9 +66,9 @@ class _Chain:
     Attributes:
         read: Its Parameter or ReadValue.
         write: Its Result or Assign.
-        ops: What lies between the read and the Concat, the Concat last: conversions and the beam Gather.
+        ops: Operators from the read to the Concat, which is the last: conversions and the beam Gather.
         after: Conversions between the Concat and the write.
-        new: What is appended.
+        new: The new positions.
         others: Further uses of the cache before it is appended to, all of its shape.
         axis: The axis of the content.
         size: Number of its entries.

@@ -1,4 +1,4 @@
-"""Tell positions in use from the slots of caches of fixed capacity; see the pass `static-cache`."""
+"""Distinguish positions in use from the slots of caches of fixed capacity; see the pass `static-cache`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PositionsInUse:
     Attributes:
         past: Number of positions before the step, i64 [1].
         total: Number of positions after it.
-        buffers: Values that are written in place now, and what makes them.
+        buffers: What took the place of values that are written in place now.
     """
 
     def __init__(self, rewriter: Rewriter, capacity: int) -> None:
@@ -59,7 +59,9 @@ class PositionsInUse:
         inputs = self._graph.parameters
         tokens, mask = next((inputs[name] for name in _TOKENS if name in inputs), None), inputs.get("attention_mask")
         if tokens is None:
-            raise UnsupportedError("GP391", f"no input tells how many tokens are new: none is {' or '.join(_TOKENS)}")
+            raise UnsupportedError(
+                "GP391", f"no input has the length of the new tokens: none is {' or '.join(_TOKENS)}"
+            )
         length = write.size(tokens, 1, label="new_length")
         if mask is not None and mask.rank == 2:
             self.total = write.size(mask, 1, label="total_length")
@@ -99,7 +101,7 @@ class PositionsInUse:
         Args:
             value: The value.
             axis: The axis that counts slots; ``None`` if that is not known.
-            length: What users read, i64 [1].
+            length: Their number, i64 [1].
             cache: The cache, for messages.
 
         Raises:

@@ -40,12 +40,12 @@ class StaticCache(Pass[OnnxModel]):
     ``attention_mask`` less that of the new tokens. Only a model without such a mask gets an input ``past_len`` (i64
     [1]).
 
-    Scores and probabilities cover all slots of the buffer only where they meet the cache: the scores are cut to the
-    positions that there are, and the probabilities are padded with zeros. So masks, windows, biases and sinks stay
-    exactly what they were. From opset 24 on plain attention becomes ONNX's Attention, which reads the buffer as it lies
-    and is told by ``nonpad_kv_seqlen`` how many positions there are: no copy of keys for each query head, no transposed
-    one. (`onnx.version_converter` leads exports there.) Models of the onnxruntime-genai builder (GroupQueryAttention)
-    write in place by themselves once past and present are one buffer.
+    Scores and probabilities cover all slots of the buffer only next to the cache: the scores are cut to the positions
+    in use, and the probabilities are padded with zeros. So masks, windows, biases and sinks stay exactly what they
+    were. From opset 24 on plain attention becomes ONNX's Attention, which reads the buffer as it lies, up to the
+    positions that ``nonpad_kv_seqlen`` counts: no copy of keys for each query head, no transposed one.
+    (`onnx.version_converter` leads exports there.) Models of the onnxruntime-genai builder (GroupQueryAttention) write
+    in place by themselves once past and present are one buffer.
 
     Options:
         capacity: How many positions fit, new ones included.
@@ -64,7 +64,7 @@ class StaticCache(Pass[OnnxModel]):
         PreconditionError: GP302, no caches, or stateful.
         UsageError: GP266, the capacity is no number of positions.
         UnsupportedError: GP391, a cache that no Concat appends to, or that something else than attention reads; or no
-            input that tells how many tokens are new.
+            input that has the length of the new tokens.
     """
 
     name: ClassVar[str] = "static-cache"
@@ -156,7 +156,7 @@ class _Writes:
         self._slots: dict[object, Handle] = {}
 
     def before_operator(self, node: Node) -> None:
-        """Take the caches out of an Attention of ONNX: TensorScatter writes them, and it is told how much to read."""
+        """Take the caches out of an Attention of ONNX: TensorScatter writes them, and it reads the positions in use."""
         write, positions, opset = self._write, self._positions, self._rewriter.opset
         if opset < _TENSOR_SCATTER:
             raise UnsupportedError(

@@ -22,7 +22,7 @@ class Unpack(Pass[Model]):
     """Carry key and value, and states that do not grow, in tensors of their own: the inverse of `pack`.
 
     The graph shows how a tensor is taken apart. One of key and value: by a Split, by two Slices that leave nothing out,
-    or by a Gather of each of two entries; along the content, or along an axis of two. What works on the whole works on
+    or by a Gather of each of two entries; along the content, or along an axis of two. Operators on the whole work on
     the parts then, and new keys and values are no longer concatenated. ``past.0.key_value`` becomes ``past.0.key`` and
     ``past.0.value``; other names get ``.key`` and ``.value`` after them. A cache that attention reads as key and as
     value otherwise, such as a latent one, stays as it is.
