@@ -103,10 +103,17 @@ class OnnxRewriter(Rewriter):
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
         """See `Rewriter.input`."""
+        self._release_name(name)
         made = gs.Variable(name, element_code(element_type), list(shape))
         self.surgery.graph.inputs.append(made)
-        self._names.add(name)
         return made
+
+    def _release_name(self, name: str) -> None:
+        """Let no tensor inside be called as a new input or output is."""
+        inner = self.surgery.main.get(name)
+        self._names.add(name)
+        if inner is not None and inner.name == name:
+            inner.name = self._unused(f"{name}/inner")
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
         """See `Rewriter.size`."""
@@ -205,18 +212,18 @@ class OnnxRewriter(Rewriter):
         """See `Rewriter.add_past`; there are no variables."""
         inputs = self.surgery.graph.inputs
         place = next(place for place, tensor in enumerate(inputs) if tensor.name == like.name)
+        self._release_name(name)
         made = gs.Variable(name, inputs[place].dtype, _resized(inputs[place].shape, sizes))
         inputs.insert(place, made)
-        self._names.add(name)
         return made
 
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
         """See `Rewriter.add_present`."""
         outputs = self.surgery.graph.outputs
         place = next(place for place, tensor in enumerate(outputs) if tensor.name == like.name)
+        self._release_name(name)
         made = gs.Variable(name, outputs[place].dtype, _resized(outputs[place].shape, sizes))
         outputs.insert(place, made)
-        self._names.add(name)
         self._rename(made, source, [place])
 
     def drop(self, nodes: Iterable[Node]) -> None:
@@ -272,10 +279,11 @@ class OnnxRewriter(Rewriter):
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
     def forget_shapes(self) -> None:
-        """See `Rewriter.forget_shapes`."""
-        for node in self.surgery.graph.nodes:
-            for tensor in node.outputs:
-                tensor.shape = None
+        """See `Rewriter.forget_shapes`; outputs of the model keep their ranks."""
+        graph = self.surgery.graph
+        ports = {id(tensor) for tensor in graph.outputs}
+        for tensor in (output for node in graph.nodes for output in node.outputs):
+            tensor.shape = [None for _ in tensor.shape] if id(tensor) in ports and tensor.shape is not None else None
 
     def _port(self, node: Node) -> gs.Tensor:
         graph = self.surgery.graph
