@@ -274,7 +274,7 @@ CATALOG: dict[str, str] = {
     "GP342": (
         "NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a "
         "convolution's window or a recurrent state. Where the graph does not tell that, say it with --cache "
-        "NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack-kv and unpack-linear."
+        "NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack."
     ),
     "GP343": (
         "A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model."
@@ -357,7 +357,7 @@ CATALOG: dict[str, str] = {
     "GP381": (
         "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "
         "sequence, head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, "
-        "heads, or key and value. Say what is missing, for example with --cache, or run unpack-kv first."
+        "heads, or key and value. Say what is missing, for example with --cache, or run unpack first."
     ),
     "GP382": (
         "Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of unlike sizes shall "
@@ -377,7 +377,7 @@ CATALOG: dict[str, str] = {
     ),
     "GP387": (
         "The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not "
-        "its first axis, its earlier states are kept by insert-snapshot (run pack-linear before it), or they are of "
+        "its first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of "
         "unlike types or reordered apart. The message names the cache."
     ),
     "GP390": (

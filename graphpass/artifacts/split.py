@@ -1,4 +1,4 @@
-"""Makes a prefill and a decode model of static shapes out of one dynamic model; weights are stored once."""
+"""Split one dynamic model into a prefill and a decode model of static shapes; weights are stored once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Split", "stage_split", "verify_split"]
 
-#: What the shared model is called while the two are made of it.
+#: Name of the shared model while the two are made of it.
 _BASE = "model"
 
-#: Weights of an ONNX file that are stored in it, in bytes, from which on they leave it to be shared.
+#: Bytes of weights in an ONNX file from which on they leave it to be shared.
 _WORTH_SHARING = 1 << 16
 
-#: The attention of the onnxruntime-genai builder, which keeps its cache inside.
+#: Attention of the onnxruntime-genai builder, which keeps its cache inside.
 _BUILDER = "GroupQueryAttention"
 
 #: Greedy steps after each prompt.
@@ -33,12 +33,12 @@ _STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How large the two models are.
+    """Sizes of the two models.
 
     Attributes:
         prompt: Tokens of the longest prompt.
-        chunk: Tokens that the prefill model takes at a time.
-        capacity: Positions that the decode model has room for, those of the prompt included.
+        chunk: Tokens of a run of the prefill model.
+        capacity: Positions of the decode model, those of the prompt included.
     """
 
     prompt: int
@@ -57,7 +57,7 @@ class Split:
         check_positions("a capacity", self.capacity)
 
     def preparation(self, model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
-        """The passes that make ``model`` one whose attention sees only what its mask shows, in ``dialect``."""
+        """Return passes that leave attention nothing but positions that its mask shows, in ``dialect``."""
         from graphpass.analysis.caches.inventory import analyze_caches
         from graphpass.engine.registry import get_pass, get_target
 
@@ -68,17 +68,17 @@ class Split:
         usual = get_target("cpu").pipeline(model)
         end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
         names = ["expose-position-ids"] if inventory.kind != "linear" else []
-        before, behind = (
+        before, after = (
             tuple(get_pass(name)() for name in some)
             for some in (
                 ["make-stateless"] if inventory.stateful else [],
                 ["densify-experts", *names, "window-from-positions"],
             )
         )
-        return (*before, *usual[: end + 1], *behind)
+        return (*before, *usual[: end + 1], *after)
 
     def phases(self) -> dict[str, Pass[Any]]:
-        """The pass that makes each of the two models, by its name."""
+        """Return the pass that makes each of the two models, by its name."""
         from graphpass.engine.registry import get_pass
 
         static: Any = get_pass("make-static")
@@ -93,17 +93,17 @@ def stage_split(
 ) -> tuple[dict[str, Model], Written]:
     """Write both models into a staged folder, over one file of weights.
 
-    An IR's weights lie beside its ``.xml`` in a ``.bin`` file of the same name, where ``read_model`` looks for them:
+    An IR's weights lie beside its ``.xml`` in a ``.bin`` file of the same name, in which ``read_model`` looks for them:
     both are hard links to one file. ONNX models name one data file.
 
     Args:
-        prepared: What the two are made of.
-        split: How large they are.
+        prepared: The model to split.
+        split: Their sizes.
         folder: A folder of `graphpass.storage.staging.staging`.
-        weights: How the input's weights get there; see `graphpass.io.stage_model`.
+        weights: Way of the input's weights there; see `graphpass.io.stage_model`.
 
     Returns:
-        The models as written, ``"prefill"`` and ``"decode"``; and what became of the input's weights.
+        The models as written, ``"prefill"`` and ``"decode"``; and how the input's weights were stored.
 
     Raises:
         PassFailedError, UnsupportedError: As the pass `make-static`.
@@ -118,7 +118,7 @@ def stage_split(
     appended = first.appended
     models = {}
     for name, step in split.phases().items():
-        # Read anew for each: what the one appends to the weights makes them another file to the other.
+        # Read anew for each: weights that the one appends make the file another one to the other.
         model = PassManager([step]).run(load(base)).model
         done = stage_model(model, folder, f"{name}{suffix}", weights="share" if _has_files(model) else "auto")
         appended += done.appended
@@ -130,17 +130,17 @@ def stage_split(
 
 
 def verify_split(reference: Model, models: dict[str, Model], split: Split) -> int:
-    """Compare both models, run as one session, with the model that they were made of.
+    """Compare both models, run as one session, with the dynamic model.
 
     Prompts of 1 token, a chunk less and more 1, a chunk, and the longest one, each followed by greedy steps.
 
     Args:
         reference: The dynamic model.
-        models: What `stage_split` gave.
-        split: How large they are.
+        models: The two, as `stage_split` returns them.
+        split: Their sizes.
 
     Returns:
-        How many positions were compared.
+        Number of positions that were compared.
 
     Raises:
         VerificationError: GP601, they do not compute the same.
@@ -180,7 +180,7 @@ def _has_files(model: Model) -> bool:
 
 
 def _limit(model: Model) -> int | None:
-    """From which size on an ONNX model's weights leave its file: at once, where two models would store them."""
+    """Return the size from which on an ONNX model's weights leave its file: at once, if two models would store them."""
     if model.dialect != "onnx":
         return None
     from graphpass.dialects.onnx.model import OnnxModel

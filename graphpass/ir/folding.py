@@ -70,7 +70,8 @@ def _sources(graph: Graph, node: Node) -> list[Value] | None:
     """Return what to fold first, constants last: often another input settles that none need be read."""
     if node.op in {"Constant", "ShapeOf"}:
         return []
-    if node.op not in _MOVES.keys() | _FUNCTIONS.keys() or not node.inputs or node.inputs[0] is None:
+    known = node.op in _MOVES or node.op in _FUNCTIONS or node.op == "ConstantOfShape"
+    if not known or not node.inputs or node.inputs[0] is None:
         return None
     given = [value for value in node.inputs if value is not None]
     return sorted(given, key=lambda value: graph.producer(value).op == "Constant")
@@ -89,6 +90,9 @@ def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
             return None
         return None if held is None else _known(held.astype(dtype))
     inputs: list[Fold] = [graph.folds[source] for source in node.inputs if source is not None]
+    if node.op == "ConstantOfShape":
+        filled = numpy.array(node.attributes["value"], dtype)
+        return _known(numpy.broadcast_to(filled, inputs[0].values)) if inputs[0].known.all() else None
     try:
         with numpy.errstate(all="ignore"):
             found = _move(node, value, inputs) if node.op in _MOVES else _compute(node, inputs)
@@ -221,12 +225,17 @@ def _remainder(first: _Array, second: _Array) -> _Array | None:
     return first % second if first.dtype.kind != "f" and _agree(first, second) else None
 
 
+def _range(*bounds: _Array) -> _Array | None:
+    start, stop, step = (bound.item() for bound in bounds)
+    return numpy.arange(start, stop, step) if abs(stop - start) <= LIMIT * abs(step) else None
+
+
 def _agree(first: _Array, second: _Array) -> bool:
     """Return whether the dialects agree on quotient and remainder of whole numbers: not if the signs differ."""
     return bool((first >= 0).all() and (second > 0).all())
 
 
-#: Operators on the elements of all inputs at one place.
+#: Operators on the elements of all inputs at one place; a Range's are numbers.
 _FUNCTIONS: dict[str, Callable[..., _Array | None]] = {
     "Abs": numpy.abs,
     "Add": numpy.add,
@@ -238,8 +247,10 @@ _FUNCTIONS: dict[str, Callable[..., _Array | None]] = {
     "FloorMod": _remainder,
     "Greater": numpy.greater,
     "GreaterEqual": numpy.greater_equal,
+    "GreaterOrEqual": numpy.greater_equal,
     "Less": numpy.less,
     "LessEqual": numpy.less_equal,
+    "LessOrEqual": numpy.less_equal,
     "Log": numpy.log,
     "LogicalAnd": numpy.logical_and,
     "LogicalNot": numpy.logical_not,
@@ -251,6 +262,7 @@ _FUNCTIONS: dict[str, Callable[..., _Array | None]] = {
     "Negative": numpy.negative,
     "NotEqual": numpy.not_equal,
     "Power": numpy.power,
+    "Range": _range,
     "Reciprocal": numpy.reciprocal,
     "Select": numpy.where,
     "Sqrt": numpy.sqrt,

@@ -345,7 +345,7 @@ def layout_of(cache: Cache) -> KVLayout:
                 "GP381",
                 f"the layout of cache {cache.name} cannot be told: what axis {place} is the graph does not show, and "
                 f"its size does not either",
-                "where it holds key and value, run unpack-kv",
+                "run unpack if it holds key and value",
             )
     if order.count("content") != 1:
         raise UnsupportedError("GP381", f"the layout of cache {cache.name} cannot be told: {_known(cache)}")

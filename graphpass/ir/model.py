@@ -91,12 +91,14 @@ class Model(ABC):
         return declarations_from(self.read_note("caches"))
 
     def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Say of carried tensors what the dataflow does not tell; replaces what was said before.
+        """Declare of carried tensors what the dataflow does not show; replaces all earlier declarations.
 
-        An analysis checks what is said, and refuses what the graph contradicts (GP219).
+        Analyses check them, and refuse those that the graph contradicts (GP219).
         """
-        self.write_note("caches", note_of(declarations))
-        self.mark_edited()
+        declared = tuple(declarations)
+        if declared != self.declarations:
+            self.write_note("caches", note_of(declared))
+            self.mark_edited()
 
     @abstractmethod
     def build_graph(self, *, inline: bool = False) -> Graph:

@@ -165,6 +165,14 @@ class Rewriter(ABC):
         """Declare the tensor of a Parameter, ReadValue, Result or Assign with its axes in this order."""
 
     @abstractmethod
+    def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
+        """Declare the tensor of a Parameter, ReadValue, Result or Assign with these sizes; ``None`` as it has."""
+
+    @abstractmethod
+    def forget_shapes(self) -> None:
+        """Drop declared shapes of what is computed, so that those of inputs alone hold."""
+
+    @abstractmethod
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
         """Note that the axes of ``value`` are in this order now."""
 

@@ -86,8 +86,7 @@ class _StatefulIR(Target):
             check_trim(model, f"target {self.name}")
 
         inventory = analyze_caches(model)
-        unpacking = ["unpack-kv"] if packed_caches(inventory) else []
-        unpacking += ["unpack-linear"] if flat_caches(model, inventory) else []
+        unpacking = ["unpack"] if packed_caches(inventory) or flat_caches(model, inventory) else []
         before = [*_experts(model), *self.beforehand, *unpacking]
         names = [*_to_openvino(model), "promote-to-f32", *before, "fuse-attention"]
         if find_stepping(model, inventory).masks_new_tokens:

@@ -36,8 +36,8 @@ class InsertReorder(Pass[Model]):
     """Let a caller move positions of the KV caches and drop the last ones, inside the graph, before a step.
 
     Slot ``dst_idx[i]`` takes the old value of slot ``src_idx[i]``; then the cache is cut to the length that the
-    attention mask leaves for the past. Where the model has no ``attention_mask`` and ``input_ids`` from which that
-    follows, it gets an input ``past_len`` i64 ``[1]``; a number beyond the end keeps all. Names, types and the empty
+    attention mask leaves for the past. Without ``attention_mask`` and ``input_ids``, from which that follows, the model
+    gets an input ``past_len`` i64 ``[1]``; a number beyond the end keeps all. Names, types and the empty
     encodings are those with which the ONNX Runtime OpenVINO provider drives its own models
     (ov_stateful_patch_utils.cc): ``src_idx`` i32 ``[n]``, ``dst_idx`` i32; ``n = 0`` moves nothing. Destinations are
     distinct. Linear and cross caches have no positions and are left alone.
@@ -45,12 +45,12 @@ class InsertReorder(Pass[Model]):
     ``gpu`` is the form that OpenVINO's GPU plugin looks for (kv_cache_fusion.cpp): ScatterElementsUpdate directly on
     the ReadValue with ``dst_idx`` a Parameter ``[batch, heads, n, head_dim]``, whose elements are destination slots,
     followed by a Slice. Caches of other head counts, sizes or order of axes than the first get a
-    ``dst_idx_<heads>x<head_dim>`` of their own (``_2``, ``_3`` .. behind it where only the order differs). It excludes
-    a beam Gather on the same cache, so that goes; ``beam_idx`` stays where linear caches read it. On the CPU plugin the
+    ``dst_idx_<heads>x<head_dim>`` of their own (followed by ``_2``, ``_3`` .. if only the order differs). It excludes
+    a beam Gather on the same cache, so that goes; ``beam_idx`` stays if linear caches read it. On the CPU plugin the
     form is right but loses the fused attention (3 to 6 times slower steps).
 
-    ``compact`` is for runtimes that look for no form: ``dst_idx`` is ``[n]``, which slot each slot of the past comes
-    from is worked out once for all caches, and each is moved and cut by one Gather, behind the one of ``beam_idx``.
+    ``compact`` is for runtimes that look for no form: ``dst_idx`` is ``[n]``, the source of each slot of the past is
+    computed once for all caches, and each is moved and cut by one Gather, after the one of ``beam_idx``.
     ``onnx`` is the same on the past inputs of an ONNX model.
 
     Options:
@@ -99,7 +99,7 @@ class InsertReorder(Pass[Model]):
         return _reorder_for_gpus(model, caches, self.trim) if self.form == "gpu" else _reorder_compactly(model, caches)
 
     def _check(self, model: Model) -> None:
-        """That ``model`` is of the format and the state that the form is for."""
+        """Check that ``model`` is of the format and the state that the form is for."""
         if (self.form == "onnx") != (model.dialect == "onnx"):
             hint = "form=onnx works on ONNX; gpu and compact on OpenVINO IR, after to-openvino and make-stateful"
             raise PreconditionError("GP301", f"form {self.form} is not for a model in {model.dialect}", hint)

@@ -20,11 +20,11 @@ __all__ = ["InsertTrim"]
 class InsertTrim(Pass[Model]):
     """Cut KV caches to the length that the attention mask leaves for the past, inside the graph, before a step.
 
-    A caller drops the last positions by feeding a shorter mask; nothing else moves. Where the model has no
-    ``attention_mask`` and ``input_ids`` from which the length follows, it gets an input ``past_len`` i64 ``[1]``; a
-    number beyond the end keeps all. Linear and cross caches have no positions and are left alone.
+    A caller drops the last positions by feeding a shorter mask; nothing else moves. Without ``attention_mask`` and
+    ``input_ids``, from which the length follows, the model gets an input ``past_len`` i64 ``[1]``; a number beyond the
+    end keeps all. Linear and cross caches have no positions and are left alone.
 
-    The cut stands behind the beam Gather, which stays. GPU plugins crop the cache in place where they know the form;
+    The cut follows the beam Gather, which stays. GPU plugins crop the cache in place if they know the form;
     the CPU plugin no longer fuses attention with the cache.
 
     Options:

@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import beam_gather, drop_unread_input, named
-from graphpass.dialects.openvino.variables import conversions, forget_names, split_id
+from graphpass.dialects.openvino.variables import forget_names, split_id
 from graphpass.engine.conditions import STATEFUL, STATELESS
-from graphpass.engine.passes import Changed, Pass, PassResult
+from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dialect
+from graphpass.passes.caches.slots import beam_gather, conversions
 
 if TYPE_CHECKING:
-    import openvino
+    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
+    from graphpass.ir.graph import Value
 
 __all__ = ["MakeStateless"]
 
@@ -42,56 +44,37 @@ class MakeStateless(Pass[OpenVINOModel]):
     requires = (STATEFUL,)
     ensures = (STATELESS,)
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
-        native = model.ov_model
-        inventory = analyze_caches(model)
-        for cache in inventory.caches:
+        caches = analyze_caches(model).caches
+        for cache in caches:
             if cache.kind not in {"kv", "linear", "other"} or cache.role == "adapter":
                 raise UnsupportedError(
                     "GP315", f"variable {cache.name} is no cache that is carried: {'; '.join(cache.evidence)}"
                 )
-        reads = {
-            node.get_attributes()["variable_id"]: node
-            for node in native.get_ops()
-            if node.get_type_name() == "ReadValue"
-        }
-        writes = {
-            node.get_attributes()["variable_id"]: node
-            for node in native.get_sinks()
-            if node.get_type_name() == "Assign"
-        }
-        said = model.declarations
-        pasts = {
-            cache.name: _make_ports(native, cache.name, reads[cache.name], writes[cache.name])
-            for cache in inventory.caches
-        }
-        drop_unread_input(native, "beam_idx")
-        forget_names(native)
-        if said:
-            model.declare([replace(one, name=pasts[one.name]) for one in said])
-        native.validate_nodes_and_infer_types()
-        return Changed(model, {"variables removed": len(inventory.caches)})
+        rewriter = model.rewriter()
+        reads, writes = carriers(model.graph)
+        names = {cache.name: split_id(model, cache.name) for cache in caches}
+        for cache in caches:
+            past, present = names[cache.name]
+            write = writes[str(cache.write)]
+            _read_input(rewriter, reads[cache.read].outputs[0], past)
+            rewriter.output(present, rewriter.native(write.source()))
+            rewriter.drop([write])
+        rewriter.drop_input("beam_idx")
+        forget_names(model)
+        model.declare(replace(one, name=names[one.name][0]) for one in model.declarations)
+        rewriter.finish()
+        return Done({"variables removed": len(caches)})
 
 
-def _make_ports(native: openvino.Model, variable_id: str, read: openvino.Node, write: openvino.Node) -> str:
-    """Make an input and an output of a variable; gives the input's name."""
-    from openvino import opset13
-
-    past_name, present_name = split_id(native, variable_id)
-    past = named(opset13.parameter(read.get_output_partial_shape(0), read.get_output_element_type(0)), past_name)
-    past.output(0).set_names({past_name})
-    converts = conversions(read.output(0))
-    if gather := beam_gather(read) or (beam_gather(converts[0]) if converts else None):
-        for reader in gather.output(0).get_target_inputs():
-            reader.replace_source_output(gather.input_value(0))
-    for reader in read.output(0).get_target_inputs():
-        reader.replace_source_output(past.output(0))
-    present = named(opset13.result(write.input_value(0)), present_name)
-    present.output(0).add_names({present_name})
-    variable = native.get_variable_by_id(variable_id)
-    native.remove_sink(write)
-    native.remove_variable(variable)
-    native.add_parameters([past])
-    native.add_results([present])
-    return past_name
+def _read_input(rewriter: OpenVINORewriter, state: Value, name: str) -> None:
+    """Let users of a variable read a new input called ``name``, and none a Gather by beams."""
+    past = rewriter.input(name, state.element_type, rewriter.native(state).get_partial_shape())
+    graph = rewriter.graph
+    converts = conversions(graph, state)
+    if gather := beam_gather(graph, state) or (beam_gather(graph, converts[0].outputs[0]) if converts else None):
+        for use in graph.uses(gather.outputs[0]):
+            rewriter.redirect(use.node, use.port, past if gather.source() == state else gather.source())
+    for use in graph.uses(state):
+        rewriter.redirect(use.node, use.port, past)

@@ -1,66 +1,32 @@
-"""The pass `pack-kv`."""
+"""Carry key and value of a layer in one tensor; see the pass `pack`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections import Counter
+from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.parts import carriers
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.passes.caches.packing import finish, name_of_both, resized_start
+from graphpass.passes.caches.packing import name_of_both, resized_start
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.graph import Graph, Node, Use
     from graphpass.ir.model import Model
+    from graphpass.ir.rewriter import Handle, Rewriter
 
-__all__ = ["PackKV"]
+__all__ = ["keys_with_values", "pack_keys_with_values"]
 
 
-@dataclass(frozen=True)
-class PackKV(Pass["Model"]):
-    """Carry key and value of a layer in one tensor, side by side along the content: half as many states.
-
-    New keys and values are put together before they are appended, and the whole is split for attention. So a step
-    copies the caches once more, and plugins fuse no such cache with attention: this is for runtimes that keep packed
-    caches, as vLLM does. ``past.0.key`` and ``past.0.value`` become ``past.0.key_value``.
-
-    Shapes:
-        kv ``[batch, heads, sequence, key_dim]`` and ``[batch, heads, sequence, value_dim]`` to ``[batch, heads,
-        sequence, key_dim + value_dim]``, in any order.
-
-    Before:
-        past.0.key -> Concat(., key) -> attention
-        past.0.value -> Concat(., value) -> attention
-    After:
-        past.0.key_value -> Concat(., Concat(key, value)) -> VariadicSplit -> attention
+def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
+    """Return the caches that attention reads together, key first.
 
     Raises:
-        UnsupportedError: GP386, a cache is not appended to as it must be, or has no partner that is as it is.
+        UnsupportedError: GP386, a cache has several partners, or one with other axes.
     """
-
-    name: ClassVar[str] = "pack-kv"
-
-    def run(self, model: Model) -> PassResult:
-        """See `Pass.run`."""
-        pairs = _pairs(analyze_caches(model))
-        if not pairs:
-            return Skipped("no layer has a key cache and a value cache")
-        graph, rewriter = model.graph, model.rewriter()
-        reads, writes = carriers(graph)
-        for pair in pairs:
-            key, value = (_Chain(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in pair)
-            _pack(graph, rewriter, key, value, name_of_both(model, *pair))
-        finish(model, rewriter, {cache.name: () for pair in pairs for cache in pair})
-        return Changed(model, {"caches packed": 2 * len(pairs), "caches made": len(pairs)})
-
-
-def _pairs(inventory: Inventory) -> list[tuple[Cache, Cache]]:
-    """The caches that attention reads together, key first."""
     caches = {cache.name: cache for cache in inventory.of_kind("kv")}
     found = dict.fromkeys((block.key, block.value) for block in inventory.attention)
     pairs = [
@@ -68,32 +34,44 @@ def _pairs(inventory: Inventory) -> list[tuple[Cache, Cache]]:
         for key, value in found
         if key is not None and value is not None and key != value and key in caches and value in caches
     ]
-    names = [cache.name for pair in pairs for cache in pair]
-    for pair in pairs:
-        for cache in pair:
-            if names.count(cache.name) > 1:
-                raise UnsupportedError("GP386", f"cache {cache.name} cannot be packed: it has several partners")
-        if pair[0].axes != pair[1].axes:
+    for cache, count in Counter(cache for pair in pairs for cache in pair).items():
+        if count > 1:
+            raise UnsupportedError("GP386", f"cache {cache.name} cannot be packed: it has several partners")
+    for key, value in pairs:
+        if key.axes != value.axes:
             raise UnsupportedError(
                 "GP386",
-                f"caches {pair[0].name} and {pair[1].name} cannot be packed: their axes are in unlike order",
+                f"caches {key.name} and {value.name} cannot be packed: their axes are in unlike order",
                 "run standardize-layout before it",
             )
     return pairs
 
 
+def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tuple[Cache, Cache]]) -> None:
+    """Carry each key and its value in one tensor.
+
+    Raises:
+        UnsupportedError: GP386, a cache is not appended to as it must be, or not as its partner is.
+    """
+    graph = model.graph
+    reads, writes = carriers(graph)
+    for pair in pairs:
+        key, value = (_Chain(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in pair)
+        _pack(rewriter, key, value, name_of_both(model, *pair))
+
+
 class _Chain:
-    """How a cache is appended to.
+    """The operators that append to a cache.
 
     Attributes:
         read: Its Parameter or ReadValue.
         write: Its Result or Assign.
-        ops: What lies between the read and the Concat, the Concat last: conversions and the beam Gather.
+        ops: Operators from the read to the Concat, which is the last: conversions and the beam Gather.
         after: Conversions between the Concat and the write.
-        new: What is appended.
-        others: Who else reads the cache before it is appended to.
+        new: The new positions.
+        others: Further uses of the cache before it is appended to, all of its shape.
         axis: The axis of the content.
-        size: How many entries it has.
+        size: Number of its entries.
     """
 
     def __init__(self, graph: Graph, cache: Cache, read: Node, write: Node) -> None:
@@ -106,61 +84,67 @@ class _Chain:
             onward = [use for use in uses if use.node.op in {"Convert", "Gather", "Concat"} and use.port == 0]
             self.others += [use for use in uses if use not in onward]
             if len(onward) != 1 or any(use.node.op != "ShapeOf" for use in self.others):
-                raise self._refused("something else than the Concat of new positions reads what it held before")
+                raise self._refusal("something else than the Concat of new positions reads what it held before")
             self.ops.append(onward[0].node)
             value = onward[0].node.outputs[0]
         concat = self.ops[-1]
         if concat.attributes["axis"] != cache.axes.sequence or len(concat.inputs) != 2:
-            raise self._refused(f"Concat {concat.name} does not append positions to it")
+            raise self._refusal(f"Concat {concat.name} does not append positions to it")
         self.after: list[Node] = []
         present = graph.producer(write.source())
         while present.op == "Convert":
             if present.source().element_type != present.outputs[0].element_type:
                 self.after.insert(0, present)
                 if len(graph.uses(present.outputs[0])) > 1:
-                    raise self._refused(f"{present.called} converts it for more than what is written back")
+                    raise self._refusal(f"{present.called} converts it for more than what is written back")
             present = graph.producer(present.source())
         if present != concat:
-            raise self._refused("what is written back is not the cache with the new positions behind it")
+            raise self._refusal("what is written back is not the cache followed by the new positions")
         self.new = concat.source(1)
         axis = cache.axes.head_dim
         size = fixed_size(read.outputs[0], axis) if axis is not None else None
         if axis is None or size is None:
-            raise self._refused("the size of a head is not known")
+            raise self._refusal("the size of a head is not known")
         self.axis, self.size = axis, size
 
-    def _refused(self, why: str) -> UnsupportedError:
+    def _refusal(self, why: str) -> UnsupportedError:
         return UnsupportedError("GP386", f"cache {self.cache.name} cannot be packed: {why}")
 
     def check_like(self, other: _Chain) -> None:
-        """Raises: UnsupportedError: GP386, the two are not appended to alike."""
-        same = [one.op for one in (*self.ops, *self.after)] == [one.op for one in (*other.ops, *other.after)]
-        gathers = [[one.inputs[1] for one in chain.ops if one.op == "Gather"] for chain in (self, other)]
-        types = [chain.read.outputs[0].element_type for chain in (self, other)]
-        if not same or gathers[0] != gathers[1] or types[0] != types[1]:
-            raise self._refused(f"{other.cache.name} is not appended to as it is")
+        """Check that both are appended to alike.
+
+        Raises:
+            UnsupportedError: GP386, they are not.
+        """
+        forms = [
+            (
+                [one.op for one in (*chain.ops, *chain.after)],
+                [one.inputs[1] for one in chain.ops if one.op == "Gather"],
+                chain.read.outputs[0].element_type,
+            )
+            for chain in (self, other)
+        ]
+        if forms[0] != forms[1]:
+            raise self._refusal(f"{other.cache.name} is not appended to as it is")
 
 
-def _pack(graph: Graph, rewriter: Rewriter, key: _Chain, value: _Chain, names: tuple[str, str]) -> None:
+def _pack(rewriter: Rewriter, key: _Chain, value: _Chain, names: tuple[str, str]) -> None:
     key.check_like(value)
-    (past, present), axis = names, key.axis
+    graph, (past, present), axis = rewriter.graph, names, key.axis
     sizes: list[int | None] = [None] * (key.read.outputs[0].rank or 0)
     sizes[axis] = key.size + value.size
-    handle = rewriter.add_past(key.read, past, sizes, _start(graph, rewriter, key, value, sizes, f"{past}/initial"))
-    made = {(key.read.index, 0): handle, (value.read.index, 0): handle}
+    handle = rewriter.add_past(key.read, past, sizes, _start(rewriter, key, value, sizes, f"{past}/initial"))
+    made = dict.fromkeys((key.read.outputs[0], value.read.outputs[0]), handle)
     for one, other in zip(key.ops, value.ops, strict=True):
         sources = {0: handle}
         if one.op == "Concat":
-            sources[1] = rewriter.op(
-                "Concat", rewriter.native(key.new), rewriter.native(value.new), axis=axis, name=f"{past}/new"
-            )
+            sources[1] = rewriter.op("Concat", key.new, value.new, axis=axis, name=f"{past}/new")
         handle = rewriter.clone(one, sources, f"{past}/{one.op.lower()}")
-        made |= {(one.index, 0): handle, (other.index, 0): handle}
+        made |= dict.fromkeys((one.outputs[0], other.outputs[0]), handle)
     for use in (*key.others, *value.others):
-        _read_shape(graph, rewriter, use, made[use.node.source().node, use.node.source().port], axis)
-    for chain, part in zip(
-        (key, value), rewriter.split(handle, axis, [key.size, value.size], f"{past}/parts"), strict=True
-    ):
+        _redirect_shape(rewriter, use, made[use.node.source()], axis)
+    parts = rewriter.split(handle, axis, [key.size, value.size], f"{past}/parts")
+    for chain, part in zip((key, value), parts, strict=True):
         for use in graph.uses(chain.ops[-1].outputs[0]):
             if use.node not in (chain.write, *chain.after):
                 rewriter.redirect(use.node, use.port, part)
@@ -170,27 +154,26 @@ def _pack(graph: Graph, rewriter: Rewriter, key: _Chain, value: _Chain, names: t
     rewriter.drop([key.write, value.write, key.read, value.read])
 
 
-def _start(
-    graph: Graph, rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | None], name: str
-) -> Handle | None:
+def _start(rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | None], name: str) -> Handle | None:
     if not key.read.inputs or not value.read.inputs:
         return None
-    starts = [chain.read.source() for chain in (key, value)]
-    made = resized_start(graph, rewriter, starts[0], sizes, name)
-    return made or rewriter.op("Concat", *[rewriter.native(start) for start in starts], axis=key.axis, name=name)
+    made = resized_start(rewriter, key.read.source(), sizes, name)
+    if made is not None:
+        return made
+    return rewriter.op("Concat", key.read.source(), value.read.source(), axis=key.axis, name=name)
 
 
-def _read_shape(graph: Graph, rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
-    """Let a ShapeOf of a cache read the packed one, if nobody asks for the size that differs."""
+def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
+    """Let a ShapeOf of a cache read the packed one, unless its users read the size that differs."""
     given = rewriter.whole_shape(use.node)
-    for reader in graph.uses(use.node.outputs[0]):
-        picked = graph.constant(reader.node.inputs[1]) if reader.node.op == "Gather" and reader.port == 0 else None
-        if picked is None or axis in [given[int(place)] for place in picked.reshape(-1)]:
+    for reader in rewriter.graph.uses(use.node.outputs[0]):
+        is_gather = reader.node.op == "Gather" and reader.port == 0
+        picked = rewriter.graph.constant(reader.node.inputs[1]) if is_gather else None
+        places = [given[int(place)] for place in picked.reshape(-1)] if picked is not None else [axis]
+        if picked is None or axis in places:
             raise UnsupportedError(
                 "GP386", f"a cache cannot be packed: {reader.node.called} reads the size of a head from it"
             )
-        places = [given[int(place)] for place in picked.reshape(-1)]
-        rewriter.redirect(
-            reader.node, 1, rewriter.constant(places if picked.ndim else places[0], "i64", f"{reader.node.name}/places")
-        )
+        held = rewriter.constant(places if picked.ndim else places[0], "i64", f"{reader.node.name}/places")
+        rewriter.redirect(reader.node, 1, held)
     rewriter.redirect(use.node, 0, whole)

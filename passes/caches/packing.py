@@ -1,4 +1,4 @@
-"""What it takes to find several caches, such as key and value, in one tensor, and to put them into one."""
+"""Name caches that hold several in one tensor, and start them; for the passes `pack` and `unpack`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from graphpass.ir.values import is_scalar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import openvino
-
     from graphpass.ir.cache import Cache
     from graphpass.ir.declaration import Declaration
-    from graphpass.ir.graph import Graph, Value
+    from graphpass.ir.graph import Value
     from graphpass.ir.model import Model
     from graphpass.ir.rewriter import Handle, Rewriter
 
@@ -32,31 +30,27 @@ __all__ = [
     "split_name",
 ]
 
-#: Words that `joined_name` put together.
+#: Words that `joined_name` concatenated.
 _JOINED = re.compile(r"\w+(?:\+\w+)+")
 
 _BOTH = re.compile(r"(?<![A-Za-z])key_value(?![A-Za-z])")
 
 
 def packed_name(key: str, value: str) -> str:
-    """What to call a tensor that holds ``key`` and ``value``: ``past.0.key_value``; see `part_names`.
+    """Return the name of a tensor that holds ``key`` and ``value``: ``past.0.key_value``; see `part_names`.
 
-    Where the names differ in more than these words: what they share, and what they differ in, one behind the other.
+    If the names differ in more than these words: their common start and end around both of their middles.
     """
     for match in reversed(list(re.finditer("key", key))):
         if key[: match.start()] + "value" + key[match.end() :] == value:
             return key[: match.start()] + "key_value" + key[match.end() :]
-    start = 0
-    while start < min(len(key), len(value)) and key[start] == value[start]:
-        start += 1
-    end = 0
-    while end < min(len(key), len(value)) - start and key[-1 - end] == value[-1 - end]:
-        end += 1
+    start = _shared([key, value])
+    end = _shared([key[start:][::-1], value[start:][::-1]])
     return f"{key[: len(key) - end]}_{value[start:]}"
 
 
 def part_names(name: str) -> tuple[str, str]:
-    """What to call key and value of the tensor called ``name``."""
+    """Return the names of key and value of the tensor called ``name``."""
     matches = list(_BOTH.finditer(name))
     if not matches:
         return f"{name}.key", f"{name}.value"
@@ -64,21 +58,8 @@ def part_names(name: str) -> tuple[str, str]:
     return f"{name[:start]}key{name[end:]}", f"{name[:start]}value{name[end:]}"
 
 
-def names_of_parts(model: Model, cache: Cache) -> list[tuple[str, str]]:
-    """What to call past and present of the key, and of the value, that ``cache`` holds; of a variable twice its id."""
-    past, present = _past_and_present(model, cache)
-    pairs = list(zip(part_names(past), part_names(present), strict=True))
-    return [_called(model, cache, *pair) for pair in pairs]
-
-
-def name_of_both(model: Model, key: Cache, value: Cache) -> tuple[str, str]:
-    """What to call past and present of a tensor that holds ``key`` and ``value``; of a variable twice its id."""
-    keys, values = _past_and_present(model, key), _past_and_present(model, value)
-    return _called(model, key, packed_name(keys[0], values[0]), packed_name(keys[1], values[1]))
-
-
 def joined_name(names: Sequence[str]) -> str:
-    """What to call a tensor that holds several: ``past.conv.0`` and ``past.ssm.0`` give ``past.conv+ssm.0``."""
+    """Return the name of a tensor that holds several: ``past.conv+ssm.0`` of ``past.conv.0`` and ``past.ssm.0``."""
     words = [re.findall(r"\w+|\W", name) for name in names]
     start = _shared(words)
     end = _shared([one[start:][::-1] for one in words])
@@ -88,13 +69,13 @@ def joined_name(names: Sequence[str]) -> str:
 
 
 def _shared(words: Sequence[Sequence[str]]) -> int:
-    """How many words at the start are the same in all."""
+    """Count the words, or letters, with which all begin."""
     columns = enumerate(zip(*words, strict=False))
     return next((place for place, column in columns if len(set(column)) > 1), min(map(len, words)))
 
 
 def split_name(name: str, count: int) -> list[str]:
-    """What to call ``count`` tensors that one called ``name`` held; the inverse of `joined_name`, or numbered."""
+    """Return names of ``count`` tensors that one called ``name`` held; the inverse of `joined_name`, or numbered."""
     for match in _JOINED.finditer(name):
         words = match[0].split("+")
         if len(set(words)) == len(words) == count:
@@ -102,26 +83,38 @@ def split_name(name: str, count: int) -> list[str]:
     return [f"{name}.{place}" for place in range(count)]
 
 
+def name_of_both(model: Model, key: Cache, value: Cache) -> tuple[str, str]:
+    """Return names of past and present of a tensor that holds ``key`` and ``value``; of a variable twice its id."""
+    (past, present), (other_past, other_present) = (_ports(model, cache) for cache in (key, value))
+    return _called(model, key, packed_name(past, other_past), packed_name(present, other_present))
+
+
+def names_of_parts(model: Model, cache: Cache) -> list[tuple[str, str]]:
+    """Return names of past and present of the key, and of the value, in ``cache``; of a variable twice its id."""
+    past, present = _ports(model, cache)
+    return [_called(model, cache, *pair) for pair in zip(part_names(past), part_names(present), strict=True)]
+
+
 def name_of_all(model: Model, caches: Sequence[Cache]) -> tuple[str, str]:
-    """What to call past and present of a tensor that holds ``caches``; of a variable twice its id."""
-    pasts, presents = zip(*(_past_and_present(model, cache) for cache in caches), strict=True)
+    """Return names of past and present of a tensor that holds ``caches``; of a variable twice its id."""
+    pasts, presents = zip(*(_ports(model, cache) for cache in caches), strict=True)
     return _called(model, caches[0], joined_name(pasts), joined_name(presents))
 
 
 def names_of_states(model: Model, cache: Cache, count: int) -> list[tuple[str, str]]:
-    """What to call past and present of each of ``count`` states that ``cache`` holds; of a variable twice its id."""
-    past, present = _past_and_present(model, cache)
+    """Return names of past and present of each of ``count`` states in ``cache``; of a variable twice its id."""
+    past, present = _ports(model, cache)
     pairs = zip(split_name(past, count), split_name(present, count), strict=True)
     return [_called(model, cache, *pair) for pair in pairs]
 
 
-def _past_and_present(model: Model, cache: Cache) -> tuple[str, str]:
-    """Names of past and present, of a variable those that its id is made of, or twice its id."""
+def _ports(model: Model, cache: Cache) -> tuple[str, str]:
+    """Return names of past and present: of a variable those that its id is made of, or twice its id."""
     if not is_stateful(model):
         return cache.read, str(cache.write)
     from graphpass.dialects.openvino.variables import split_id
 
-    names = split_id(_native(model), cache.name)
+    names = split_id(model, cache.name)
     return (cache.name, cache.name) if names[0] == f"input_restored.{cache.name}" else names
 
 
@@ -132,25 +125,23 @@ def _called(model: Model, like: Cache, past: str, present: str) -> tuple[str, st
         return past, past
     from graphpass.dialects.openvino.variables import add_names
 
-    add_names(_native(model), {f"{past}{present}": (past, present)}, like.name)
+    add_names(model, {f"{past}{present}": (past, present)}, like.name)
     return f"{past}{present}", f"{past}{present}"
 
 
-def _native(model: Model) -> openvino.Model:
-    from graphpass.dialects.openvino.model import OpenVINOModel
+def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None], name: str) -> Handle | None:
+    """Make an initial value like ``start`` of other sizes.
 
-    assert isinstance(model, OpenVINOModel)
-    return model.ov_model
-
-
-def resized_start(
-    graph: Graph, rewriter: Rewriter, start: Value, sizes: Sequence[int | None], name: str
-) -> Handle | None:
-    """What a variable starts with that is as ``start``, but of other sizes, as `Editor.add_past` takes them.
+    Args:
+        rewriter: Edits the model.
+        start: The initial value of a variable.
+        sizes: As of `Rewriter.add_past`.
+        name: Of what is made.
 
     Returns:
-        The tensor; ``None`` where ``start`` is no Broadcast of a number to a shape of parts.
+        The tensor; ``None`` if ``start`` is no Broadcast of a number to a shape of parts.
     """
+    graph = rewriter.graph
     node = graph.producer(start)
     if node.op != "Broadcast" or len(node.inputs) != 2 or not is_scalar(node.source()):
         return None
@@ -165,9 +156,7 @@ def resized_start(
     if maker.op != "Concat" or any(value is None or value.shape != (1,) for value in maker.inputs):
         return None
     parts = [
-        rewriter.native(maker.source(place))
-        if size is None
-        else rewriter.constant([size], "i64", f"{name}/size_{place}")
+        maker.source(place) if size is None else rewriter.constant([size], "i64", f"{name}/size_{place}")
         for place, size in kept
     ]
     return rewriter.clone(node, {1: rewriter.op("Concat", *parts, axis=0, name=f"{name}/shape")}, name)
@@ -177,11 +166,9 @@ def finish(model: Model, rewriter: Rewriter, made: Mapping[str, Sequence[Declara
     """End the edits of ``model``.
 
     Args:
-        model: What was edited.
-        rewriter: What edited it.
-        made: Of each cache that is no more, what of that which was declared of it holds for those instead.
+        model: The model.
+        rewriter: Its editor.
+        made: For each cache that is gone the declarations that replace its own.
     """
-    said = model.declarations
     rewriter.finish()
-    if any(one.name in made for one in said):
-        model.declare([new for one in said for new in made.get(one.name, [one])])
+    model.declare(new for one in model.declarations for new in made.get(one.name, [one]))

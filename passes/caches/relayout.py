@@ -1,8 +1,8 @@
-"""Moves the axes of caches, and Transposes out of the way: down to attention, where they cancel or stay.
+"""Permute the axes of caches, and move Transposes downstream to attention, which cancels or keeps them.
 
-Nodes that work on any order of axes (a Concat, the beam Gather, the copies of grouped heads) are told their new axes. A
-Transpose that they lead to takes the new order up, and goes where nothing is left of it. Whatever else reads a tensor
-whose axes moved reads a Transpose of it.
+Operators that work on any order of axes (a Concat, the beam Gather, the copies of grouped heads) get their new axes. A
+Transpose downstream of them takes the new order up, and goes if it permutes nothing any more. Any other user of a
+permuted tensor reads a Transpose of it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, SLICES, SPLITS, UNARY
 from graphpass.ir.values import is_scalar
 
 if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Use, Value
+    from graphpass.ir.graph import Node, Use, Value
     from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["Order", "inverse", "move_axes"]
@@ -24,30 +25,21 @@ __all__ = ["Order", "inverse", "move_axes"]
 Order = tuple[int, ...]
 """New axis ``i`` is old axis ``order[i]``."""
 
-#: Operators on each element by itself, whatever its place.
-_UNARY = frozenset(
-    {"Convert", "Identity", "Dropout", "Round", "Clamp", "Clip", "Negative", "Abs", "Exp", "Sqrt", "Relu"}
-)
-
-#: Operators on the elements of several tensors at one place.
-_ELEMENTWISE = frozenset({"Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Select"})
-
 
 def inverse(order: Order) -> Order:
-    """What moves the axes back."""
+    """Return the order that undoes ``order``."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def move_axes(graph: Graph, rewriter: Rewriter, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
-    """Move the axes of tensors that a model carries, and all that depends on them.
+def move_axes(rewriter: Rewriter, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
+    """Permute the axes of tensors that a model carries, and of all that depends on them.
 
     Args:
-        graph: The model as it is.
         rewriter: Edits the model.
-        reads: New orders of what Parameters and ReadValues give, by node index.
-        writes: The same of what Results and Assigns take.
+        reads: New orders of the outputs of Parameters and ReadValues, by node index.
+        writes: The same of the inputs of Results and Assigns.
     """
-    _Relayout(graph, rewriter).run(reads, writes)
+    _Relayout(rewriter).run(reads, writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +47,30 @@ class _Moved:
     """A tensor whose axes are in another order.
 
     Attributes:
-        order: In which.
-        copies: The old axis along which heads are copied, where there is one.
+        order: The order.
+        copies: The old axis along which heads are copied, if there is one.
     """
 
     order: Order
     copies: int | None = None
 
 
-_Key = tuple[int, int]
-
-
-def _key(value: Value) -> _Key:
-    return value.node, value.port
-
-
 class _Relayout:
-    def __init__(self, graph: Graph, rewriter: Rewriter) -> None:
-        self._graph = graph
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._graph = rewriter.graph
         self._rewriter = rewriter
-        self._moved: dict[_Key, _Moved] = {}
-        self._replaced: dict[_Key, Handle] = {}
-        self._transposed: dict[tuple[_Key, Order], Handle] = {}
+        self._moved: dict[Value, _Moved] = {}
+        self._replaced: dict[Value, Handle] = {}
+        self._transposed: dict[tuple[Value, Order], Handle] = {}
         self._rules: dict[str, Callable[[Node], _Moved | None]] = {
             "Concat": self._concat,
             "Gather": self._gather,
-            "Slice": self._slice,
-            **dict.fromkeys(("Split", "VariadicSplit"), self._split),
+            **dict.fromkeys(SLICES | SPLITS, self._cut),
             "Unsqueeze": self._unsqueeze,
             "Broadcast": self._broadcast,
             "Reshape": self._reshape,
-            **dict.fromkeys(_UNARY, self._unary),
-            **dict.fromkeys(_ELEMENTWISE, self._elementwise),
+            **dict.fromkeys(CASTS | UNARY, self._unary),
+            **dict.fromkeys(ARITHMETIC | EXTREMA | {"Select"}, self._elementwise),
         }
 
     def run(self, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
@@ -96,17 +80,17 @@ class _Relayout:
             elif node.index in writes:
                 self._rewriter.redirect(node, 0, self._viewed(node.source(), writes[node.index]))
                 self._rewriter.transpose_port(node, writes[node.index])
-            elif any(value is not None and _key(value) in self._moved for value in node.inputs):
+            elif any(value in self._moved for value in node.inputs):
                 self._follow(node)
 
     def _read(self, node: Node, order: Order) -> None:
         if node.inputs:
             self._rewriter.redirect(node, 0, self._initial(node.source(), order))
         self._rewriter.transpose_port(node, order)
-        self._moved[node.index, 0] = _Moved(order)
+        self._moved[node.outputs[0]] = _Moved(order)
 
     def _initial(self, value: Value, order: Order) -> Handle:
-        """What a variable starts with: a Broadcast of one number to another shape, or a Transpose of it."""
+        """Return the initial value: a Broadcast of one number to another shape, or a Transpose of it."""
         node = self._graph.producer(value)
         if node.op != "Broadcast" or not is_scalar(node.source()) or len(self._graph.uses(value)) > 1:
             return self._viewed(value, order)
@@ -124,11 +108,11 @@ class _Relayout:
             moved = rule(node) if rule is not None else None
             if moved is None:
                 for port, value in enumerate(node.inputs):
-                    if value is not None and _key(value) in self._moved:
+                    if value in self._moved:
                         self._read_in_place(node, port)
                 return
             for made in node.outputs:
-                self._moved[_key(made)] = moved
+                self._moved[made] = moved
                 self._rewriter.mark_permuted(made, moved.order)
 
     def _read_in_place(self, node: Node, port: int) -> None:
@@ -138,31 +122,30 @@ class _Relayout:
         self._rewriter.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
 
     def _viewed(self, value: Value, order: Order) -> Handle:
-        """``value`` with its axes in ``order``: through a Transpose, one where it comes out of a Transpose already."""
-        if (_key(value), order) in self._transposed:
-            return self._transposed[_key(value), order]
+        """Return ``value`` with its axes in ``order``: a Transpose of it, or of what it is itself transposed of."""
+        if (value, order) in self._transposed:
+            return self._transposed[value, order]
         source, wanted = value, order
         node = self._graph.producer(value)
-        if node.op == "Transpose" and "order" in node.attributes and _key(value) not in self._moved:
+        if node.op == "Transpose" and "order" in node.attributes and value not in self._moved:
             source, wanted = node.source(), tuple(node.attributes["order"][axis] for axis in order)
-        if _key(source) in self._moved:
-            back = inverse(self._moved[_key(source)].order)
+        if source in self._moved:
+            back = inverse(self._moved[source].order)
             wanted = tuple(back[axis] for axis in wanted)
-        handle = self._handle(source)
+        handle = self._latest(source)
         if wanted != tuple(range(len(wanted))):
             handle = self._rewriter.op(
                 "Transpose", handle, order=wanted, name=f"{value.name}/axes_{''.join(map(str, order))}"
             )
-        self._transposed[_key(value), order] = handle
+        self._transposed[value, order] = handle
         return handle
 
-    def _handle(self, value: Value) -> Handle:
-        return self._replaced[_key(value)] if _key(value) in self._replaced else self._rewriter.native(value)
+    def _latest(self, value: Value) -> Handle:
+        return self._replaced[value] if value in self._replaced else self._rewriter.native(value)
 
     def _order(self, node: Node) -> _Moved | None:
-        """How the first input moved; ``None`` where it did not."""
-        value = node.inputs[0]
-        return self._moved.get(_key(value)) if value is not None else None
+        """Return how the first input was permuted; ``None`` if it was not."""
+        return self._moved.get(node.inputs[0]) if node.inputs[0] is not None else None
 
     def _transpose(self, node: Node) -> None:
         moved = self._order(node)
@@ -170,30 +153,31 @@ class _Relayout:
         back = inverse(moved.order)
         order = tuple(back[axis] for axis in node.attributes["order"])
         if order == tuple(range(len(order))):
-            self._replaced[node.index, 0] = self._handle(node.source())
-            self._rewriter.redirect_uses(node.outputs[0], self._replaced[node.index, 0])
+            self._replaced[node.outputs[0]] = self._latest(node.source())
+            self._rewriter.redirect_uses(node.outputs[0], self._replaced[node.outputs[0]])
         self._rewriter.set_axes(node, order)
 
     def _shape(self, node: Node) -> None:
-        """Dimensions are looked up at their new places."""
+        """Read dimensions at their new places."""
         moved = self._order(node)
         assert moved is not None
         given = self._rewriter.whole_shape(node)
         places = tuple(inverse(moved.order)[axis] for axis in given)
-        uses = self._graph.uses(node.outputs[0])
-        picked = {use: self._graph.constant(use.node.inputs[1]) for use in uses if _picks(use)}
-        for use, axes in picked.items():
-            if axes is not None:
+        others: list[Use] = []
+        for use in self._graph.uses(node.outputs[0]):
+            is_pick = use.node.op == "Gather" and use.port == 0
+            axes = self._graph.constant(use.node.inputs[1]) if is_pick else None
+            if axes is None:
+                others.append(use)
+            else:
                 found = numpy.array(places)[axes].tolist()
                 self._rewriter.redirect(use.node, 1, self._rewriter.constant(found, "i64", f"{use.node.name}/places"))
-        others = [use for use in uses if picked.get(use) is None]
         if others:
-            whole = self._rewriter.native(node.outputs[0])
-            self._replaced[node.index, 0] = self._rewriter.op(
-                "Gather", whole, list(places), axis=0, name=f"{node.name}/in_order"
+            self._replaced[node.outputs[0]] = self._rewriter.op(
+                "Gather", node.outputs[0], list(places), axis=0, name=f"{node.name}/in_order"
             )
         for use in others:
-            self._rewriter.redirect(use.node, use.port, self._replaced[node.index, 0])
+            self._rewriter.redirect(use.node, use.port, self._replaced[node.outputs[0]])
 
     def _unary(self, node: Node) -> _Moved | None:
         others = (value is None or is_scalar(value) for value in node.inputs[1:])
@@ -201,7 +185,7 @@ class _Relayout:
 
     def _elementwise(self, node: Node) -> _Moved | None:
         values = [value for value in node.inputs if value is not None]
-        moved = next(self._moved[_key(value)] for value in values if _key(value) in self._moved)
+        moved = next(self._moved[value] for value in values if value in self._moved)
         rank = len(moved.order)
         if any(not is_scalar(value) and value.rank != rank for value in values):
             return None
@@ -211,13 +195,13 @@ class _Relayout:
     def _align(self, node: Node, order: Order) -> None:
         """Let all inputs that have axes have them in ``order``."""
         for port, value in enumerate(node.inputs):
-            moved = self._moved.get(_key(value)) if value is not None else None
+            moved = self._moved.get(value) if value is not None else None
             if value is not None and value.rank == len(order) and (moved is None or moved.order != order):
                 self._rewriter.redirect(node, port, self._viewed(value, order))
 
     def _concat(self, node: Node) -> _Moved | None:
         values = [value for value in node.inputs if value is not None]
-        moved = next(self._moved[_key(value)] for value in values if _key(value) in self._moved)
+        moved = next(self._moved[value] for value in values if value in self._moved)
         self._align(node, moved.order)
         self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
         return moved
@@ -229,22 +213,16 @@ class _Relayout:
         self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
         return moved
 
-    def _slice(self, node: Node) -> _Moved | None:
-        moved = self._order(node)
-        if moved is None or "axes" not in node.attributes:
+    def _cut(self, node: Node) -> _Moved | None:
+        moved, given = self._order(node), node.attributes
+        axes = given.get("axes", (given["axis"],) if "axis" in given else None)
+        if moved is None or axes is None:
             return None
-        self._rewriter.set_axes(node, tuple(moved.order.index(axis) for axis in node.attributes["axes"]))
-        return moved
-
-    def _split(self, node: Node) -> _Moved | None:
-        moved = self._order(node)
-        if moved is None or "axis" not in node.attributes:
-            return None
-        self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
+        self._rewriter.set_axes(node, tuple(moved.order.index(axis) for axis in axes))
         return moved
 
     def _unsqueeze(self, node: Node) -> _Moved | None:
-        """An axis for copies, which stays right behind the heads that are copied."""
+        """Keep an axis for copies right after the heads that are copied."""
         moved, axes = self._order(node), node.attributes.get("axes", ())
         if moved is None or moved.copies is not None or len(axes) != 1 or axes[0] == 0:
             return None
@@ -264,7 +242,7 @@ class _Relayout:
         return moved
 
     def _vector(self, vector: Value, order: Order) -> Handle:
-        """The elements of ``vector``, one an axis, in the order of the axes."""
+        """Return the elements of ``vector``, one an axis, in the order of the axes."""
         node = self._graph.producer(vector)
         name = f"{vector.name}/axes_{''.join(map(str, order))}"
         known = self._graph.constant(vector)
@@ -272,11 +250,11 @@ class _Relayout:
             return self._rewriter.constant([int(known[axis]) for axis in order], "i64", name)
         parts = [value for value in node.inputs if value is not None]
         if node.op == "Concat" and len(parts) == len(order) and all(part.shape == (1,) for part in parts):
-            return self._rewriter.op("Concat", *[self._handle(parts[axis]) for axis in order], axis=0, name=name)
-        return self._rewriter.op("Gather", self._handle(vector), list(order), axis=0, name=name)
+            return self._rewriter.op("Concat", *[self._latest(parts[axis]) for axis in order], axis=0, name=name)
+        return self._rewriter.op("Gather", self._latest(vector), list(order), axis=0, name=name)
 
     def _reshape(self, node: Node) -> _Moved | None:
-        """Heads and their copies, which become one axis."""
+        """Merge heads and their copies into one axis."""
         moved, result = self._order(node), node.outputs[0]
         if moved is None or moved.copies is None or result.rank != len(moved.order) - 1:
             return None
@@ -290,25 +268,21 @@ class _Relayout:
 
 
 def _target(order: Order, result: Value, merged: int) -> list[int] | None:
-    """What a Reshape shall make: sizes that are known, 0 for what it keeps, -1 for what is left.
+    """Return the new shape of a Reshape: sizes that are known, 0 for those that it keeps, -1 for what is left.
 
     Args:
-        order: Of the axes that it makes.
-        result: What it made.
-        merged: Which axis of ``result`` was two.
+        order: New order of its axes.
+        result: Its result.
+        merged: The axis of ``result`` that was two.
 
     Returns:
-        The shape; ``None`` where more than one size is left.
+        The shape; ``None`` if more than one size is left.
     """
     assert result.shape is not None
     shape: list[int] = []
     for axis in order:
         size = result.shape[axis]
-        # Only in front of the axis that was two stand axes where they stood.
+        # Axes before the one that was two are in their old places, those after it are not.
         kept = -1 if merged in order[: len(shape) + 1] else 0
         shape.append(size if isinstance(size, int) else kept)
     return shape if shape.count(-1) <= 1 else None
-
-
-def _picks(use: Use) -> bool:
-    return use.node.op == "Gather" and use.port == 0

@@ -52,7 +52,7 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
         if axis is None:
             reason = "it is not known which axis its positions are on"
         elif cache.shape is not None and isinstance(cache.shape[axis], int):
-            reason = "its capacity is fixed: a shorter sequence is told to the model, not cut off"
+            reason = "its capacity is fixed: a mask or length makes its sequence shorter, no cut"
         elif cache.name in windowed:
             reason = "it keeps no more than a window, so that what was dropped cannot come back"
         if reason is not None:
@@ -77,7 +77,7 @@ def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: 
     """Make the first ``length`` (i64 ``[1]``) positions of ``past`` along ``axis``."""
     if form == "slice":
         return rewriter.op("Slice", past, [0], length, [1], axes=[axis], name=name)
-    # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones for where it begins, and drops nothing there. It takes
+    # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones as its begin, and drops nothing there. It takes
     # the length from the ends by the Concat's axis as that is written, so that -2 would find another axis's end.
     free = [1] * axis + [0]
     ones, ends = [1] * (axis + 1), rewriter.op("Concat", *[length] * (axis + 1), axis=0, name=f"{name}/end")

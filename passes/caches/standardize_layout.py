@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.analysis.caches.parts import carriers
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.layout import KVLayout, layout_of
+from graphpass.ir.model import Model
 from graphpass.ir.operators import inner_state
 from graphpass.passes.caches.relayout import Order, inverse, move_axes
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Node
-    from graphpass.ir.model import Model
 
 __all__ = ["StandardizeLayout"]
 
 
 @dataclass(frozen=True)
-class StandardizeLayout(Pass["Model"]):
+class StandardizeLayout(Pass[Model]):
     """Let all KV caches of a model lie in one layout, with as few Transposes as attention allows.
 
     Inputs, outputs, variables and their initializers get the new order of axes and keep their names. A Concat, the beam
-    Gather and the copies of grouped heads work on the new order; a Transpose in front of attention takes it up, and
-    goes where the new order is the one that attention reads. Where attention reads another order, a Transpose stays or
-    is added; so it does before anything else that reads a cache. New positions are few: their Transposes cost little.
+    Gather and the copies of grouped heads work on the new order; a Transpose before attention takes it up, and goes if
+    the new order is the one that attention reads. If attention reads another order, a Transpose stays or is added, and
+    likewise before any other user of a cache. New positions are few: their Transposes cost little.
 
-    A cache stays as it is, and a note says why, where its axes are not those of the layout: one without an axis of
-    heads, or one that holds key and value (run unpack-kv first).
+    A cache stays as it is, and a note says why, if its axes are not those of the layout: one without an axis of heads,
+    or one that holds key and value (run unpack first).
 
     Options:
         to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS.
@@ -52,7 +50,7 @@ class StandardizeLayout(Pass["Model"]):
 
     to: str = "BHSD"
 
-    def run(self, model: Model) -> PassResult:
+    def run(self, model: Model) -> Done | Skipped:
         """See `Pass.run`."""
         wanted = KVLayout.parse(self.to)
         caches = analyze_caches(model).of_kind("kv")
@@ -60,8 +58,8 @@ class StandardizeLayout(Pass["Model"]):
             return Skipped("no cache grows")
         orders, notes = _orders(model, caches, wanted)
         if not orders:
-            return Unchanged(notes)
-        # An index of rank 1 knows positions alone, wherever their axis is.
+            return Done({}, notes)
+        # An index of rank 1 names positions alone, on whichever axis they are.
         slots = [port.name for port in model.inputs if port.name.startswith("dst_idx") and len(port.shape or ()) != 1]
         if slots:
             raise UnsupportedError(
@@ -69,34 +67,34 @@ class StandardizeLayout(Pass["Model"]):
             )
         rewriter = model.rewriter()
         before = _transposes(model)
-        reads = {(node.op in _READS, node.name): node.index for node in model.graph.of_op(*_READS, *_WRITES)}
+        reads, writes = carriers(model.graph)
         move_axes(
-            model.graph,
             rewriter,
-            {reads[True, cache.read]: order for cache, order in orders.items()},
-            {reads[False, str(cache.write)]: order for cache, order in orders.items()},
+            {reads[cache.read].index: order for cache, order in orders.items()},
+            {writes[str(cache.write)].index: order for cache, order in orders.items()},
         )
-        _declare(model, orders)
+        places = {cache.name: inverse(order) for cache, order in orders.items()}
+        model.declare(
+            replace(one, axes=_moved(one.axes, places[one.name])) if one.name in places else one
+            for one in model.declarations
+        )
         rewriter.finish()
         statistics = {
             "caches moved": len(orders),
             "Transpose before": before,
             "Transpose after": _transposes(model),
         }
-        return Changed(model, statistics, notes)
+        return Done(statistics, notes)
 
 
 def _transposes(model: Model) -> int:
     return sum(1 for _ in model.graph.of_op("Transpose"))
 
 
-_READS, _WRITES = ("Parameter", "ReadValue"), ("Result", "Assign")
-
-
 def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
-    """How the axes of each cache are to move, where they are, and what is to be said of those that stay."""
-    inner = _inside_operators(model)
-    orders: dict[Cache, Order] = {}
+    """Return the new order of axes of each cache that is not in order, and notes on those that stay."""
+    graph, orders = model.graph, {}
+    reads, _ = carriers(graph)
     notes: list[str] = []
     for cache in caches:
         try:
@@ -106,10 +104,12 @@ def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[
             continue
         if order == tuple(range(len(order))):
             continue
-        if not any(node.name == cache.read for node in model.graph.of_op(*_READS)):
+        past = reads[cache.read].outputs[0] if cache.read in reads else None
+        inner = [] if past is None else [use.node for use in graph.uses(past) if inner_state(use.node, past=past)]
+        if past is None:
             notes.append(f"cache {cache.name} stays as it is: it lives in the body of a loop or branch")
-        elif cache.read in inner:
-            notes.append(f"cache {cache.name} stays as it is: {inner[cache.read].called} takes no other layout")
+        elif inner:
+            notes.append(f"cache {cache.name} stays as it is: {inner[0].called} takes no other layout")
         else:
             orders[cache] = order
     return orders, tuple(notes)
@@ -117,29 +117,8 @@ def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[
 
 def _order(cache: Cache, wanted: KVLayout) -> Order:
     if wanted.value_transposed and cache.role not in {"key", "value"}:
-        raise UnsupportedError("GP381", "whether it holds keys or values cannot be told")
+        raise UnsupportedError("GP381", "whether it holds keys or values is not known")
     return wanted.transposition(layout_of(cache), "value" if cache.role == "value" else "key")
-
-
-def _inside_operators(model: Model) -> dict[str, Node]:
-    """Operators that keep their caches themselves, by the input that they read them from."""
-    graph = model.graph
-    return {
-        node.name: use.node
-        for node in graph.of_op(*_READS)
-        for use in graph.uses(node.outputs[0])
-        if inner_state(use.node, past=node.outputs[0]) is not None
-    }
-
-
-def _declare(model: Model, orders: dict[Cache, Order]) -> None:
-    """What was said of a cache's axes holds at their new places."""
-    moved = {cache.name: inverse(order) for cache, order in orders.items()}
-    said = model.declarations
-    if any(one.name in moved for one in said):
-        model.declare(
-            [replace(one, axes=_moved(one.axes, moved[one.name])) if one.name in moved else one for one in said]
-        )
 
 
 def _moved(axes: Axes, places: Order) -> Axes:

@@ -6,27 +6,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.rewrite import attributes, input_at, node_name
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.positions import check_positions
 from graphpass.ir.types import Dialect
-from graphpass.passes.caches.onnx_capacity import CapacityRewrite, Names
-from graphpass.passes.caches.onnx_capacity_attention import CapacityAttention
-from graphpass.passes.caches.onnx_capacity_shapes import CapacityShapes
+from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
+from graphpass.passes.caches.slot_attention import SlotAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import onnx
-
+    from graphpass.dialects.onnx.rewriter import OnnxRewriter
     from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.rewriter import Handle
 
 __all__ = ["StaticCache"]
 
-#: From this version on there are TensorScatter and Attention's nonpad_kv_seqlen.
+#: Attributes of an Attention whose operands have their heads in the last axis.
+_HEADS = ("q_num_heads", "kv_num_heads")
+
+#: The first version with TensorScatter and Attention's nonpad_kv_seqlen.
 _TENSOR_SCATTER = 24
 
 
@@ -35,16 +36,16 @@ class StaticCache(Pass[OnnxModel]):
     """Give caches that grow a fixed capacity: each step writes its positions into the buffer that it was given.
 
     A runtime that is given one buffer as past and as present (ONNX Runtime with IO binding) neither allocates nor
-    copies a cache then. What a step is given stays what it was: positions are written behind the past, whose length is
-    that of ``attention_mask`` less that of the new tokens. Only a model without such a mask gets an input ``past_len``
-    (i64 [1]).
+    copies a cache then. Callers feed a step as before: positions are written after the past, whose length is that of
+    ``attention_mask`` less that of the new tokens. Only a model without such a mask gets an input ``past_len`` (i64
+    [1]).
 
-    Scores and probabilities cover all slots of the buffer only where they meet the cache: the scores are cut to the
-    positions that there are, and the probabilities are padded with zeros. So masks, windows, biases and sinks stay
-    exactly what they were. From opset 24 on plain attention becomes ONNX's Attention, which reads the buffer as it lies
-    and is told by ``nonpad_kv_seqlen`` how many positions there are: no copy of keys for each query head, no transposed
-    one. (`onnx.version_converter` leads exports there.) Models of the onnxruntime-genai builder (GroupQueryAttention)
-    write in place by themselves once past and present are one buffer.
+    Scores and probabilities cover all slots of the buffer only next to the cache: the scores are cut to the positions
+    in use, and the probabilities are padded with zeros. So masks, windows, biases and sinks stay exactly what they
+    were. From opset 24 on plain attention becomes ONNX's Attention, which reads the buffer as it lies, up to the
+    positions that ``nonpad_kv_seqlen`` counts: no copy of keys for each query head, no transposed one.
+    (`onnx.version_converter` leads exports there.) Models of the onnxruntime-genai builder (GroupQueryAttention) write
+    in place by themselves once past and present are one buffer.
 
     Options:
         capacity: How many positions fit, new ones included.
@@ -63,7 +64,7 @@ class StaticCache(Pass[OnnxModel]):
         PreconditionError: GP302, no caches, or stateful.
         UsageError: GP266, the capacity is no number of positions.
         UnsupportedError: GP391, a cache that no Concat appends to, or that something else than attention reads; or no
-            input that tells how many tokens are new.
+            input that has the length of the new tokens.
     """
 
     name: ClassVar[str] = "static-cache"
@@ -72,18 +73,26 @@ class StaticCache(Pass[OnnxModel]):
 
     capacity: int = 2048
 
-    def run(self, model: OnnxModel) -> PassResult:
+    def run(self, model: OnnxModel) -> Done | Skipped:
         """See `Pass.run`."""
         check_positions("a capacity", self.capacity)
         caches = [cache for cache in analyze_caches(model).of_kind("kv") if not _is_fixed(cache)]
         if not caches:
             return Skipped("no cache grows")
-        names = Names(model)
-        others = [cache for cache in caches if not names.is_inside(cache, "GroupQueryAttention")]
+        graph, rewriter = model.graph, model.rewriter()
+        reads, writes = carriers(graph)
+        makers = {cache: graph.producer(writes[str(cache.write)].source()) for cache in caches}
+        # GroupQueryAttention writes in place by itself if past and present are one buffer.
+        others = [cache for cache in caches if not _is_inside(cache, makers[cache], reads, "GroupQueryAttention")]
         if others:
-            _rewritten(model, names, self.capacity, others)
-        _declare(model.proto.graph, caches, self.capacity)
-        return Changed(model, {"caches": len(caches), "capacity": self.capacity})
+            _write_in_place(model, rewriter, self.capacity, {cache: makers[cache] for cache in others})
+        for cache in caches:
+            sizes: list[int | None] = [None] * len(cache.shape or ())
+            sizes[_sequence(cache)] = self.capacity
+            for node in (reads[cache.read], writes[str(cache.write)]):
+                rewriter.resize_port(node, sizes)
+        rewriter.finish()
+        return Done({"caches": len(caches), "capacity": self.capacity})
 
 
 def _is_fixed(cache: Cache) -> bool:
@@ -91,110 +100,111 @@ def _is_fixed(cache: Cache) -> bool:
     return axis is None or cache.shape is None or isinstance(cache.shape[axis], int)
 
 
-def _declare(graph: onnx.GraphProto, caches: Iterable[Cache], capacity: int) -> None:
-    """Say on the ports how many positions a cache has; what was said of values in between is no longer true."""
-    axes = {name: cache.axes.sequence for cache in caches for name in (cache.read, cache.write)}
-    for info in (*graph.input, *graph.output):
-        if (axis := axes.get(info.name)) is not None:
-            info.type.tensor_type.shape.dim[axis].dim_value = capacity
-
-
-def _rewritten(model: OnnxModel, names: Names, capacity: int, caches: list[Cache]) -> None:
-    """Let ``caches`` be written in place, and attention read them."""
-    rewrite = CapacityRewrite(model, names, capacity)
-    shapes, writes = CapacityShapes(rewrite), _Writes(rewrite)
-    attention = CapacityAttention(rewrite, shapes)
-    rewrite.tell_lengths()
-    operators = {
-        maker.output[0]: maker
-        for cache in caches
-        if (maker := names.makers.get(str(cache.write))) is not None and maker.op_type == "Attention"
-    }
-    for operator in operators.values():
-        writes.before_operator(operator)
-    appended = [cache for cache in caches if not names.is_inside(cache, "Attention")]
-    for cache in appended:
-        writes.in_place(cache)
-    if rewrite.writer.opset >= _TENSOR_SCATTER:
-        attention.fuse(appended)
-    for cache in caches:
-        shapes.keep_shape(cache.read, cache.axes.sequence, rewrite.past)
-    for cache in appended:
-        attention.attend(cache)
-    rewrite.finish()
-
-
-class _Writes:
-    """Writes caches in place, in a graph whose caches were appended to."""
-
-    def __init__(self, rewrite: CapacityRewrite) -> None:
-        self._rewrite = rewrite
-        self._slots: dict[object, str] = {}
-
-    def before_operator(self, node: onnx.NodeProto) -> None:
-        """Take the caches out of an Attention of ONNX: TensorScatter writes them, and it is told how much to read."""
-        writer = self._rewrite.writer
-        if writer.opset < _TENSOR_SCATTER:
-            raise UnsupportedError(
-                "GP391",
-                f"Attention {node_name(node)} of opset {writer.opset} cannot read a cache of fixed capacity",
-                f"convert the model to opset {_TENSOR_SCATTER} with onnx.version_converter first",
-            )
-        given = attributes(node)
-        operands, pasts, presents = list(node.input[:3]), list(node.input[4:6]), list(node.output[1:3])
-        heads = [given.pop(name, 0) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
-        if heads[0]:
-            raise UnsupportedError("GP391", f"Attention {node_name(node)} has its heads in the last axis")
-        for past, new, present in zip(pasts, operands[1:], presents, strict=True):
-            writer.op(
-                "TensorScatter",
-                past,
-                new,
-                self._rewrite.for_each_row(self._rewrite.past, new),
-                axis=2,
-                output=present,
-                label="write",
-            )
-        mask = input_at(node, 3)
-        mask = self._rewrite.padded(mask) if mask else ""
-        used = self._rewrite.for_each_row(self._rewrite.total, operands[0])
-        writer.op("Attention", operands[0], *presents, mask, "", "", used, output=node.output[0], **given)
-        self._rewrite.gone.append(node)
-
-    def in_place(self, cache: Cache) -> None:
-        """Put a scatter in the place of the Concat; it makes the model's output itself."""
-        writer, names = self._rewrite.writer, self._rewrite.names
-        concat = names.append(cache)
-        new, axis, present = concat.input[1], _sequence(cache), str(cache.write)
-        if writer.opset >= _TENSOR_SCATTER:
-            starts = self._rewrite.for_each_row(self._rewrite.past, new)
-            writer.op("TensorScatter", cache.read, new, starts, axis=axis, output=present, label="write")
-        else:
-            writer.op(
-                "ScatterElements", cache.read, self._slots_of(cache, new), new, axis=axis, output=present, label="write"
-            )
-        # Where a conversion to the type that it has already makes the output, it would be a copy.
-        node = names.makers[present]
-        self._rewrite.gone.append(node)
-        while node is not concat:
-            node = names.makers[node.input[0]]
-            self._rewrite.gone.append(node)
-            self._rewrite.redirect(node.output[0], present)
-
-    def _slots_of(self, cache: Cache, new: str) -> str:
-        """For each new element the slot that it goes to, of the shape of ``new``; caches of one shape share them."""
-        writer, axis = self._rewrite.writer, _sequence(cache)
-        key = (axis, cache.shape)
-        if key not in self._slots:
-            length = writer.op("Squeeze", writer.size(new, axis), writer.integers([0]))
-            row = writer.op(
-                "Add", writer.op("Range", writer.integers(0), length, writer.integers(1)), self._rewrite.past
-            )
-            column = writer.op("Reshape", row, writer.integers([-1] + [1] * (len(cache.shape or ()) - axis - 1)))
-            self._slots[key] = writer.op("Expand", column, writer.op("Shape", new), label="slots")
-        return self._slots[key]
+def _is_inside(cache: Cache, maker: Node, reads: dict[str, Node], op: str) -> bool:
+    return maker.op == op and reads[cache.read].outputs[0] in maker.inputs
 
 
 def _sequence(cache: Cache) -> int:
     assert cache.axes.sequence is not None
     return cache.axes.sequence
+
+
+def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, makers: dict[Cache, Node]) -> None:
+    """Write caches, which ``makers`` appended to, in place, and let attention read them."""
+    reads, _ = carriers(model.graph)
+    appended = {
+        cache: _presents(model, cache, maker)
+        for cache, maker in makers.items()
+        if not _is_inside(cache, maker, reads, "Attention")
+    }
+    positions = PositionsInUse(rewriter, capacity)
+    attention, writes = SlotAttention(model, rewriter, positions), _Writes(rewriter, positions)
+    for operator in dict.fromkeys(maker for cache, maker in makers.items() if cache not in appended):
+        writes.before_operator(operator)
+    for cache, presents in appended.items():
+        writes.in_place(cache, presents)
+    if rewriter.opset >= _TENSOR_SCATTER:
+        attention.fuse({cache: presents[0] for cache, presents in appended.items()})
+    for cache in makers:
+        positions.keep_shape(reads[cache.read].outputs[0], cache.axes.sequence, positions.past, cache)
+    for cache, presents in appended.items():
+        attention.attend(cache, presents)
+
+
+def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
+    """Return what is written back, and what it is converted of; the last is the Concat's that appends.
+
+    Raises:
+        UnsupportedError: GP391, no Concat of the past and the new positions.
+    """
+    graph, made = model.graph, [maker.outputs[0]]
+    while maker.op in {"Convert", "Identity"}:
+        maker = graph.producer(maker.source())
+        made.append(maker.outputs[0])
+    past = graph.parameters[cache.read]
+    if maker.op != "Concat" or len(maker.inputs) != 2 or maker.inputs[0] != past:
+        raise refusal(cache, "is not appended to by a Concat of the past and the new positions")
+    return tuple(made)
+
+
+class _Writes:
+    """Writes caches in place, in a graph whose caches were appended to."""
+
+    def __init__(self, rewriter: OnnxRewriter, positions: PositionsInUse) -> None:
+        self._rewriter, self._positions = rewriter, positions
+        self._write = rewriter.under("static_cache")
+        self._slots: dict[object, Handle] = {}
+
+    def before_operator(self, node: Node) -> None:
+        """Take the caches out of an Attention of ONNX: TensorScatter writes them, and it reads the positions in use."""
+        write, positions, opset = self._write, self._positions, self._rewriter.opset
+        if opset < _TENSOR_SCATTER:
+            raise UnsupportedError(
+                "GP391",
+                f"{node.called} of opset {opset} cannot read a cache of fixed capacity",
+                f"convert the model to opset {_TENSOR_SCATTER} with onnx.version_converter first",
+            )
+        given = {name: value for name, value in node.attributes.items() if name not in _HEADS}
+        if any(node.attributes.get(name) for name in _HEADS):
+            raise UnsupportedError("GP391", f"{node.called} has its heads in the last axis")
+        query, *news = (node.source(port) for port in range(3))
+        buffers = []
+        for past, new in zip(node.inputs[4:6], news, strict=True):
+            starts = positions.for_each_row(positions.past, new)
+            buffers.append(write.op("TensorScatter", past, new, starts, axis=2, label="write"))
+        mask = node.inputs[3]
+        padded = None if mask is None else positions.padded(mask)
+        used = positions.for_each_row(positions.total, query)
+        made = write.op("Attention", query, *buffers, padded, None, None, used, **given)
+        for value, handle in zip(node.outputs, (made, *buffers), strict=False):
+            self._rewriter.replace(value, handle)
+
+    def in_place(self, cache: Cache, presents: tuple[Value, ...]) -> None:
+        """Let a scatter write a cache; it makes the model's output itself.
+
+        A conversion between, to the type that it has already, would be a copy.
+        """
+        past, new = self._rewriter.graph.producer(presents[-1]).inputs
+        assert new is not None
+        axis = _sequence(cache)
+        if self._rewriter.opset >= _TENSOR_SCATTER:
+            starts = self._positions.for_each_row(self._positions.past, new)
+            written = self._write.op("TensorScatter", past, new, starts, axis=axis, label="write")
+        else:
+            slots = self._slots_of(cache, new)
+            written = self._write.op("ScatterElementsUpdate", past, slots, new, axis=axis, label="write")
+        self._rewriter.replace(presents[0], written)
+        for value in presents[1:]:
+            self._rewriter.redirect_uses(value, written)
+        self._positions.buffers |= dict.fromkeys(presents, written)
+
+    def _slots_of(self, cache: Cache, new: Value) -> Handle:
+        """Make the slot of each new element, of the shape of ``new``; caches of one shape share it."""
+        write, axis = self._write, _sequence(cache)
+        key = (axis, cache.shape)
+        if key not in self._slots:
+            count = write.op("Squeeze", write.size(new, axis), axes=[0])
+            row = write.op("Add", write.op("Range", 0, count, 1), self._positions.past)
+            column = write.op("Reshape", row, [-1] + [1] * (len(cache.shape or ()) - axis - 1))
+            self._slots[key] = write.op("Broadcast", column, write.op("ShapeOf", new), label="slots")
+        return self._slots[key]

@@ -1,81 +1,66 @@
-"""The pass `unpack-kv`."""
+"""Take tensors that hold key and value apart, by the operators that do so in the graph; see the pass `unpack`.
+
+Operators on the whole tensor (the beam Gather, the Concat of new positions) work on each part instead; users of a part
+read it. All other users read both parts, concatenated.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
+
+import numpy
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
-from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import Parts, carriers, find_parts, packed_caches
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
-from graphpass.ir.cache import Axes, Cache
+from graphpass.analysis.caches.parts import Parts, Range, carriers, find_parts, follow, taken
+from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration
-from graphpass.passes.caches.packing import finish, names_of_parts
-from graphpass.passes.caches.unpacking import unpack
+from graphpass.ir.values import fixed_size
+from graphpass.passes.caches.packing import names_of_parts, resized_start
 
 if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Value
+    from collections.abc import Iterable, Sequence
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Graph, Node, Use, Value
     from graphpass.ir.model import Model
+    from graphpass.ir.rewriter import Handle, Rewriter
 
-__all__ = ["UnpackKV"]
+__all__ = ["unpack_keys_with_values"]
 
 
-@dataclass(frozen=True)
-class UnpackKV(Pass["Model"]):
-    """Carry key and value in tensors of their own where one tensor holds both: the inverse of pack-kv.
+def unpack_keys_with_values(
+    model: Model, rewriter: Rewriter, caches: Iterable[Cache]
+) -> tuple[dict[str, list[Declaration]], list[str]]:
+    """Carry key and value of ``caches`` in tensors of their own.
 
-    The graph says how the tensor is taken apart: by a Split, by two Slices that leave nothing out, or by a Gather of
-    each of two entries; along the content, or along an axis of two. What works on the whole works on the parts then,
-    and new keys and values are no longer put together. ``past.0.key_value`` becomes ``past.0.key`` and
-    ``past.0.value``; other names get ``.key`` and ``.value`` behind them.
-
-    A cache that attention reads as key and as value otherwise, such as a latent one, stays as it is.
-
-    Shapes:
-        kv ``[batch, heads, sequence, key_dim + value_dim]`` to ``[batch, heads, sequence, key_dim]`` and ``[batch,
-        heads, sequence, value_dim]``; or without an axis of 2; in any order.
-
-    Before:
-        past.0.key_value -> Concat(., Concat(key, value)) -> Split -> attention
-    After:
-        past.0.key -> Concat(., key) -> attention
-        past.0.value -> Concat(., value) -> attention
+    Returns:
+        For each cache that was unpacked the declarations of its parts; and a note on each that was not.
     """
-
-    name: ClassVar[str] = "unpack-kv"
-
-    def run(self, model: Model) -> PassResult:
-        """See `Pass.run`."""
-        caches = packed_caches(analyze_caches(model))
-        if not caches:
-            return Skipped("no cache holds key and value")
-        graph, rewriter = model.graph, model.rewriter()
-        reads, writes = carriers(graph)
-        made: dict[str, list[Declaration]] = {}
-        notes = []
-        for cache in caches:
-            read = reads.get(cache.read)
-            parts = find_parts(graph, read.outputs[0]) if read is not None else None
-            first = _first_is_key(model, parts) if parts is not None else None
-            if read is None or parts is None or first is None:
-                notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
-                continue
-            names = names_of_parts(model, cache)
-            unpack(graph, rewriter, read, writes[str(cache.write)], parts, names if first else names[::-1])
-            made[cache.name] = _declared(cache, parts, [past for past, _ in names])
-        if not made:
-            return Unchanged(tuple(notes))
-        finish(model, rewriter, made)
-        return Changed(model, {"caches unpacked": len(made), "caches made": 2 * len(made)}, tuple(notes))
+    graph, notes = model.graph, []
+    reads, writes = carriers(graph)
+    made: dict[str, list[Declaration]] = {}
+    unpacking = _Unpacking(rewriter)
+    for cache in caches:
+        read = reads.get(cache.read)
+        parts = find_parts(graph, read.outputs[0]) if read is not None else None
+        first = _first_is_key(model, parts) if parts is not None else None
+        if read is None or parts is None or first is None:
+            notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
+            continue
+        names = names_of_parts(model, cache)
+        unpacking.add(read, writes[str(cache.write)], parts, names if first else names[::-1])
+        made[cache.name] = _declared(cache, parts, [past for past, _ in names])
+    unpacking.run()
+    return made, notes
 
 
 def _first_is_key(model: Model, parts: Parts) -> bool | None:
-    """Whether the first part is the key, by the first attention that reads either; ``None`` if that does not tell."""
+    """Tell whether the first part is the key, by the first attention that reads either; ``None`` if it reads both."""
     graph = model.graph
-    places = [{(value.node, value.port) for value in parts.places(index)} for index in (0, 1)]
-    earliest = min(node for part in places for node, _ in part)
+    places = [set(parts.places(index)) for index in (0, 1)]
+    earliest = min(value.node for part in places for value in part)
     for attention in model.analysis(find_attention):
         if attention.node.index < earliest:
             continue
@@ -88,22 +73,22 @@ def _first_is_key(model: Model, parts: Parts) -> bool | None:
     return None
 
 
-def _reached(graph: Graph, operand: Value | None, places: list[set[tuple[int, int]]], earliest: int) -> list[int]:
-    """Which of the parts ``operand`` is made of."""
+def _reached(graph: Graph, operand: Value | None, places: list[set[Value]], earliest: int) -> list[int]:
+    """Return the parts upstream of ``operand``."""
     pending, seen = [operand], set()
     while pending:
         value = pending.pop()
-        if value is None or value.node < earliest or (value.node, value.port) in seen:
+        if value is None or value.node < earliest or value in seen:
             continue
-        seen.add((value.node, value.port))
+        seen.add(value)
         node = graph.producer(value)
-        if node.op != "ShapeOf" and not any((value.node, value.port) in part for part in places):
+        if node.op != "ShapeOf" and not any(value in part for part in places):
             pending.extend(node.inputs)
     return [index for index, part in enumerate(places) if part & seen]
 
 
 def _declared(cache: Cache, parts: Parts, names: list[str]) -> list[Declaration]:
-    """What was said of the whole, as it holds for key and value."""
+    """Return the declarations of key and value that follow from one of the whole."""
     gone = parts.axis if parts.axis != cache.axes.head_dim else None
 
     def place(axis: int | None) -> int | None:
@@ -112,3 +97,224 @@ def _declared(cache: Cache, parts: Parts, names: list[str]) -> list[Declaration]
     axes = cache.axes
     moved = Axes(place(axes.batch), place(axes.heads), place(axes.sequence), place(axes.head_dim))
     return [Declaration(names[0], "kv", "key", moved), Declaration(names[1], "kv", "value", moved)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A tensor that is carried in parts.
+
+    Attributes:
+        ranges: Its parts.
+        drops: Whether they lack the axis along which they are taken, which is one of key and value alone.
+    """
+
+    ranges: tuple[Range, ...]
+    drops: bool
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of entries of each part."""
+        return [part.stop - part.start for part in self.ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """A tensor as its parts, which it has along ``axis``."""
+
+    whole: _Whole
+    axis: int
+    handles: tuple[Handle, ...]
+
+
+class _Unpacking:
+    """Follows parts downstream, once for all tensors."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._graph = rewriter.graph
+        self._rewriter = rewriter
+        self._apart: dict[Value, _Apart] = {}
+        #: Parts without the axis that the value has.
+        self._bare: dict[Value, Handle] = {}
+        self._replaced: dict[Value, Handle] = {}
+        self._writes: list[tuple[Node, Node, Sequence[str]]] = []
+
+    def add(self, read: Node, write: Node, parts: Parts, names: Sequence[tuple[str, str]]) -> None:
+        """Carry the parts of a tensor instead of it.
+
+        Args:
+            read: The Parameter or ReadValue of the tensor.
+            write: Its Result or Assign.
+            parts: How it is taken apart.
+            names: Names of input and output of each part, or twice that of its variable.
+        """
+        drops = all(part.stop - part.start == 1 for part in parts.ranges) and any(
+            not part.keeps_axis or any(use.node.op == "Squeeze" for use in self._graph.uses(value))
+            for value, part in parts.takers
+        )
+        whole, past = _Whole(parts.ranges, drops), read.outputs[0]
+        handles = [
+            self._rewriter.add_past(read, name, sizes, self._start(read, sizes, place, parts.axis, whole, name))
+            for place, (sizes, (name, _)) in enumerate(zip(_sizes(past, parts.axis, whole), names, strict=True))
+        ]
+        self._apart[past] = _Apart(whole, parts.axis, tuple(handles))
+        self._writes.append((read, write, [name for _, name in names]))
+
+    def run(self) -> None:
+        """Follow the parts."""
+        for node in self._graph.nodes:
+            values = _inputs(node)
+            if node.op == "Squeeze" and values[0] in self._bare:
+                self._replace(node.outputs[0], self._bare[values[0]])
+            elif any(value in self._apart for value in values) and node.op not in {"Result", "Assign"}:
+                self._follow(node)
+        for read, write, names in self._writes:
+            apart = self._apart[read.outputs[0]]
+            presents = self._parts(write.source(), apart.axis, apart.whole)
+            shapes = _sizes(read.outputs[0], apart.axis, apart.whole)
+            for name, sizes, handle in zip(names, shapes, presents, strict=True):
+                self._rewriter.add_present(write, name, sizes, handle)
+            self._rewriter.drop([write, read])
+
+    def _start(
+        self, read: Node, sizes: Sequence[int | None], place: int, axis: int, whole: _Whole, name: str
+    ) -> Handle | None:
+        if not read.inputs:
+            return None
+        made = resized_start(self._rewriter, read.source(), sizes, f"{name}/initial")
+        return self._parts(read.source(), axis, whole)[place] if made is None else made
+
+    def _latest(self, value: Value) -> Handle:
+        return self._replaced[value] if value in self._replaced else self._rewriter.native(value)
+
+    def _replace(self, value: Value, handle: Handle) -> None:
+        self._replaced[value] = handle
+        for use in self._graph.uses(value):
+            self._rewriter.redirect(use.node, use.port, handle)
+
+    def _follow(self, node: Node) -> None:
+        apart = self._apart.get(node.inputs[0]) if node.inputs[0] is not None else None
+        first = next(self._apart[value] for value in _inputs(node) if value in self._apart)
+        if node.op == "Concat" and node.attributes["axis"] != first.axis:
+            sources = [self._parts(value, first.axis, first.whole) for value in _inputs(node)]
+            self._apart[node.outputs[0]] = self._each(node, sources, first.axis, first.whole)
+        elif apart is not None and node.op == "ShapeOf":
+            self._shape(node, apart)
+        elif apart is not None and (found := taken(self._graph, node, apart.axis)):
+            self._take(node, apart, found)
+        elif apart is not None and (axis := self._axis_after(node, apart)) is not None:
+            self._apart[node.outputs[0]] = self._each(node, [apart.handles], axis, apart.whole)
+        else:
+            for port, value in enumerate(node.inputs):
+                if value in self._apart:
+                    self._rewriter.redirect(node, port, self._concatenated(value))
+
+    def _axis_after(self, node: Node, apart: _Apart) -> int | None:
+        """Return the axis of the parts after ``node``, if it works on the whole."""
+        axes = tuple(range(node.outputs[0].rank or 0))
+        follows = follow(next(use for use in self._graph.uses(node.source()) if use.node == node), axes)
+        return follows.index(apart.axis) if follows is not None and node.op != "Concat" else None
+
+    def _each(self, node: Node, sources: Sequence[Sequence[Handle]], axis: int, whole: _Whole) -> _Apart:
+        """Clone ``node`` for each part; its result is apart along ``axis``."""
+        given = node.attributes
+        axes: list[int] | None = None
+        if node.op == "Transpose":
+            before = given["order"][axis]
+            kept = [old for old in given["order"] if not whole.drops or old != before]
+            axes = [old - (whole.drops and old > before) for old in kept]
+        elif "axis" in given:
+            axes = [given["axis"] - (whole.drops and given["axis"] > axis)]
+        handles = [
+            self._rewriter.clone(
+                node,
+                {port: source[place] for port, source in enumerate(sources)},
+                f"{node.outputs[0].name}/{end}",
+                axes,
+            )
+            for place, end in enumerate(("key", "value"))
+        ]
+        return _Apart(whole, axis, tuple(handles))
+
+    def _parts(self, value: Value, axis: int, whole: _Whole) -> list[Handle]:
+        """Return the parts of ``value`` along ``axis``: those that it is concatenated of, or a split."""
+        apart = self._apart.get(value)
+        if apart is not None and apart.axis == axis:
+            return list(apart.handles)
+        node = self._graph.producer(value)
+        if node.op == "Concat" and node.attributes["axis"] == axis:
+            joined = _inputs(node)
+            if [fixed_size(one, axis) for one in joined] == whole.sizes:
+                return [self._without_axis(one, axis) if whole.drops else self._latest(one) for one in joined]
+        split = self._rewriter.split(self._concatenated(value), axis, whole.sizes, f"{value.name}/apart")
+        if not whole.drops:
+            return split
+        return [
+            self._rewriter.op("Squeeze", part, axes=[axis], name=f"{value.name}/apart_{place}")
+            for place, part in enumerate(split)
+        ]
+
+    def _without_axis(self, value: Value, axis: int) -> Handle:
+        node = self._graph.producer(value)
+        if node.op == "Unsqueeze" and node.attributes.get("axes") == (axis,):
+            return self._latest(node.source())
+        return self._rewriter.op("Squeeze", self._latest(value), axes=[axis], name=f"{value.name}/bare")
+
+    def _concatenated(self, value: Value) -> Handle:
+        """Return ``value``, concatenated of its parts if it is apart."""
+        apart = self._apart.get(value)
+        if apart is None:
+            return self._latest(value)
+        handles = apart.handles
+        if apart.whole.drops:
+            handles = tuple(
+                self._rewriter.op("Unsqueeze", handle, axes=[apart.axis], name=f"{value.name}/part_{place}")
+                for place, handle in enumerate(handles)
+            )
+        return self._rewriter.op("Concat", *handles, axis=apart.axis, name=f"{value.name}/whole")
+
+    def _take(self, node: Node, apart: _Apart, found: Sequence[Range]) -> None:
+        bounds = [(part.start, part.stop) for part in apart.whole.ranges]
+        for value, part in zip(node.outputs, found, strict=True):
+            if (part.start, part.stop) not in bounds:
+                self._rewriter.redirect(node, 0, self._concatenated(node.source()))
+                return
+            handle = apart.handles[bounds.index((part.start, part.stop))]
+            if apart.whole.drops and part.keeps_axis:
+                self._bare[value] = handle
+                handle = self._rewriter.op("Unsqueeze", handle, axes=[apart.axis], name=f"{value.name}/kept_axis")
+            self._replace(value, handle)
+
+    def _shape(self, node: Node, apart: _Apart) -> None:
+        """Read dimensions from the first part, but for the one along which it is apart."""
+        given = self._rewriter.whole_shape(node)
+        self._rewriter.redirect(node, 0, apart.handles[0])
+        places = [axis - (apart.whole.drops and axis > apart.axis) for axis in given]
+        others: list[Use] = []
+        for use in self._graph.uses(node.outputs[0]):
+            picked = self._graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
+            if picked is None or apart.axis in numpy.array(given)[picked.reshape(-1)]:
+                others.append(use)
+            else:
+                found = numpy.array(places)[picked].tolist()
+                self._rewriter.redirect(use.node, 1, self._rewriter.constant(found, "i64", f"{use.node.name}/places"))
+        if not others:
+            return
+        name, shape = f"{node.name}/whole", self._rewriter.native(node.outputs[0])
+        total = self._rewriter.constant([apart.whole.ranges[-1].stop], "i64", f"{name}/size")
+        sizes = [
+            total if axis == apart.axis else self._rewriter.op("Gather", shape, [place], axis=0, name=f"{name}/{axis}")
+            for axis, place in zip(given, places, strict=True)
+        ]
+        whole = self._rewriter.op("Concat", *sizes, axis=0, name=name)
+        for use in others:
+            self._rewriter.redirect(use.node, use.port, whole)
+
+
+def _sizes(past: Value, axis: int, whole: _Whole) -> list[list[int | None]]:
+    """Return the dimensions of each part, as `Rewriter.add_past` takes them."""
+    shape: list[int | None] = [None] * (past.rank or 0)
+    return [[*shape[:axis], -1 if whole.drops else size, *shape[axis + 1 :]] for size in whole.sizes]
+
+
+def _inputs(node: Node) -> list[Value]:
+    return [value for value in node.inputs if value is not None]

@@ -18,7 +18,7 @@ from graphpass.ir.types import Dialect
 from graphpass.targets.consumers.npuw import named_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from graphpass.ir.cache import Cache
 
@@ -66,24 +66,22 @@ class RenameVariables(Pass[OpenVINOModel]):
         caches = inventory.of_kind("kv", "linear")
         if all(named_kind(cache.name) == cache.kind for cache in caches):
             return Done()
-        packed = dict.fromkeys(packed_caches(inventory), "unpack-kv")
-        packed |= dict.fromkeys(flat_caches(model, inventory), "unpack-linear")
-        names = _names(caches, packed)
+        names = _names(caches, {*packed_caches(inventory), *flat_caches(model, inventory)})
         others = {variable.info.variable_id for variable in model.ov_model.get_variables()} - names.keys()
         if taken := sorted(others & set(names.values())):
             raise UnsupportedError("GP343", f"variable {taken[0]} is no cache, but has the name that a cache would get")
         declared = model.declarations
         rename_variables(model.ov_model, names)
         # New ids hold the names of past and present themselves.
-        remember_names(model.ov_model, {name: split_id(model.ov_model, name) for name in sorted(others)})
+        remember_names(model, {name: split_id(model, name) for name in sorted(others)})
         model.mark_edited()
         if declared:
             model.declare([replace(one, name=names.get(one.name, one.name)) for one in declared])
         return Done({"variables renamed": sum(old != new for old, new in names.items())})
 
 
-def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, str]:
-    """Return the new name of each cache; ``packed`` names the pass that takes apart a cache that holds several."""
+def _names(caches: tuple[Cache, ...], packed: AbstractSet[Cache]) -> dict[str, str]:
+    """Return the new name of each cache; ``packed`` are those that hold several."""
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
     names = {}
@@ -92,7 +90,7 @@ def _names(caches: tuple[Cache, ...], packed: Mapping[Cache, str]) -> dict[str, 
             raise UnsupportedError(
                 "GP342",
                 f"cache {cache.name} holds several in one tensor, for which there is no name",
-                f"run {packed[cache]} before it",
+                "run unpack before it",
             )
         if cache.role not in _ROLES:
             raise UnsupportedError(

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.padding import absorbs_padding
+from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
 from graphpass.ir.positions import check_positions
-from graphpass.ir.types import Dialect
+from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
+from graphpass.passes.shapes.fold_shapes import fold_shapes
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Node
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["MakeStatic"]
 
+#: Operators that make logits of hidden states.
+_VOCABULARY_PRODUCTS = frozenset({"MatMul", "MatMulNBits"})
+
+#: Operators between that product and the output.
+_AFTER_LOGITS = CASTS | {"Add", "Divide", "Multiply", "Tanh"}
+
 
 @dataclass(frozen=True)
-class MakeStatic(Pass[Any]):
-    """Fix all shapes: one sequence, so many new tokens a run behind a past of so many slots.
+class MakeStatic(Pass[Model]):
+    """Fix all shapes: one sequence, a number of new tokens a run after a past of a number of slots.
 
-    That is what ahead-of-time compilers take, NPUs' above all. Two such models of one dynamic one make a prefill and a
-    decode model, which share its weights (`graphpass split`).
+    Ahead-of-time compilers take such models alone, NPUs' above all. Two of them, made of one dynamic model, are its
+    prefill and its decode model, which share its weights (`graphpass split`).
 
-    The past is a buffer of which a run uses what ``attention_mask`` shows; the new tokens stand behind it, so that the
-    mask has ``past + length`` columns. Outputs hold the new positions only: who runs the model writes them into the
-    buffer (`graphpass.runtime.open_pair`). Fewer tokens than ``length`` are padded on the left, where the mask hides
-    padding; so the last row is always the last token, and of logits only that row is computed.
+    The past is a buffer of which a run uses what ``attention_mask`` shows; the new tokens follow it, so that the mask
+    has ``past + length`` columns. Outputs hold the new positions only: the caller writes them into the buffer
+    (`graphpass.runtime.open_pair`). Fewer tokens than ``length`` are padded on the left, and the mask hides padding; so
+    the last row is always the last token, and only that row of logits is computed.
 
-    A model must not count slots that the mask hides. What does is refused: absolute windows (`window-from-positions`
-    mends them), positions from the past's length (`expose-position-ids`). States of linear layers are kept from
-    padding as `mask-padding` does it; where that cannot be, the model is refused.
+    A model must not count slots that the mask hides. One that does is refused: absolute windows
+    (`window-from-positions` mends them), positions from the past's length (`expose-position-ids`). States of linear
+    layers are kept from padding as by `mask-padding`; if that cannot be, the model is refused.
 
     Options:
         length: New tokens a run takes.
@@ -61,13 +72,12 @@ class MakeStatic(Pass[Any]):
     """
 
     name: ClassVar[str] = "make-static"
-    dialect: ClassVar[Dialect | None] = None
     requires = (HAS_CACHES, STATELESS)
 
     length: int = 1
     past: int = 1024
 
-    def run(self, model: Model) -> PassResult:
+    def run(self, model: Model) -> Done | Skipped:
         """See `Pass.run`."""
         for name, value in (("length", self.length), ("past", self.past)):
             check_positions(name, value)
@@ -86,20 +96,46 @@ class MakeStatic(Pass[Any]):
             )
         if self.length > 1 and inventory.of_kind("linear"):
             _keep_padding_out(model, inventory.of_kind("linear"))
+        rewriter = model.rewriter()
+        reads, writes = carriers(model.graph)
+        for cache in inventory.of_kind("kv"):
+            _return_new(rewriter, cache, writes[str(cache.write)], is_copied=model.dialect == "onnx")
+        outputs = [port.name for port in model.outputs]
+        _keep_last(rewriter, writes["logits" if "logits" in outputs else outputs[0]])
+        caches = {cache.read: cache for cache in inventory.caches}
+        for name, read in reads.items():
+            rewriter.resize_port(read, self._sizes(read, caches.get(name)))
+        rewriter.forget_shapes()
+        try:
+            rewriter.finish()
+        except RuntimeError as error:  # OpenVINO infers shapes at once
+            from graphpass.dialects.openvino.xml import openvino_words
+
+            raise UnsupportedError("GP393", f"the model takes no fixed shapes: {openvino_words(error)}") from error
         if model.dialect == "onnx":
-            from graphpass.dialects.onnx.model import OnnxModel
-            from graphpass.passes.shapes.onnx_static import make_static as make_onnx_static
-
-            assert isinstance(model, OnnxModel)
-            make_onnx_static(model, inventory.caches, self.length, self.past)
-        else:
-            from graphpass.dialects.openvino.model import OpenVINOModel
-            from graphpass.passes.shapes.openvino_static import make_static as make_openvino_static
-
-            assert isinstance(model, OpenVINOModel)
-            make_openvino_static(model, inventory.caches, self.length, self.past)
+            fold_shapes(model)
+        _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
-        return Changed(model, {"caches": len(inventory.caches), "length": self.length, "past": self.past})
+        return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
+
+    def _sizes(self, read: Node, cache: Cache | None) -> list[int | None]:
+        """Return the sizes that an input gets; ``None`` for those that it has."""
+        columns = self.past + self.length if read.name == "attention_mask" else self.length
+        sizes: list[int | None] = []
+        for axis, size in enumerate(read.outputs[0].shape or ()):
+            if isinstance(size, int):
+                sizes.append(None)
+            elif cache is None:
+                sizes.append(columns if axis else 1)
+            elif axis in {cache.axes.batch, cache.axes.sequence}:
+                sizes.append(1 if axis == cache.axes.batch else self.past)
+            else:
+                raise UnsupportedError(
+                    "GP393",
+                    f"the size of dimension {axis} ({size or '?'}) of cache {cache.name} is not known",
+                    "run lower-group-query-attention before, which reads it off the weights",
+                )
+        return sizes
 
 
 def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
@@ -121,3 +157,55 @@ def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
                 f"padding would enter the state {cache.name}: no attention_mask hides it there",
                 "as an IR, made by to-openvino, the model may work; or feed it token by token, with a length of 1",
             )
+
+
+def _return_new(rewriter: Rewriter, cache: Cache, present: Node, *, is_copied: bool) -> None:
+    """Let a present be what the Concat appends, instead of all that it makes."""
+    graph, casts = rewriter.graph, []
+    concat = graph.producer(present.source())
+    while concat.op in CASTS:
+        casts.append(concat)
+        concat = graph.producer(concat.source())
+    if concat.op != "Concat" or len(concat.inputs) != 2:
+        raise UnsupportedError("GP393", f"cache {cache.name} is not appended to by a Concat, but {concat.op}")
+    new: Handle = concat.source(1)
+    for place, cast in enumerate(reversed(casts)):
+        new = rewriter.clone(cast, {0: new}, f"{present.name}/new/{place}")
+    if is_copied:
+        new = rewriter.op("Identity", new, name=f"{present.name}/new")
+    rewriter.redirect(present, 0, new)
+
+
+def _keep_last(rewriter: Rewriter, logits: Node) -> None:
+    """Compute logits of the last position only: cut before the product with the vocabulary."""
+    graph, node, port = rewriter.graph, logits, 0
+    while (maker := graph.producer(node.source(port))).op in _AFTER_LOGITS | _VOCABULARY_PRODUCTS:
+        activations = (place for place, value in enumerate(maker.inputs) if is_activation(graph, value))
+        node, port = maker, 0 if maker.op in _VOCABULARY_PRODUCTS else next(activations, 0)
+        if maker.op in _VOCABULARY_PRODUCTS:
+            break
+    source = node.source(port)
+    if source.rank != 3:
+        raise UnsupportedError("GP393", f"{source.name}, of which logits are made, has no axis of positions")
+    rewriter.redirect(node, port, rewriter.under("last_position").slice(source, -1, None, 1, label="hidden"))
+
+
+def _check_static(model: Model) -> None:
+    """Check that all sizes are known, and declare those of outputs.
+
+    Raises:
+        UnsupportedError: GP393, one is not.
+    """
+    rewriter = model.rewriter()
+    for node in model.graph.nodes:
+        for value in node.outputs:
+            if value.name and (value.shape is None or any(not isinstance(size, int) for size in value.shape)):
+                raise UnsupportedError(
+                    "GP393",
+                    f"the size of {value.name}, which {node.called} makes, stays open",
+                    "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
+                    "where passes let each compute all tokens: graphpass split --to openvino",
+                )
+    for result in model.graph.of_op("Result"):
+        rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])
+    rewriter.finish()

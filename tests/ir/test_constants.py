@@ -299,3 +299,25 @@ def test_folds_to_what_inference_gives_for_any_shape(program, sizes):
             numpy.testing.assert_array_equal(folded, value)
     elif -1 not in dims:
         pytest.fail("everything is known, but it was not folded")
+
+
+@pytest.mark.parametrize(("bounds", "found"), [((2, 9, 3), [2, 5, 8]), ((3, 0, -1), [3, 2, 1]), ((4, 4, 1), [])])
+def test_ranges(bounds, found):
+    made = fold(ops.range(*[one(bound) for bound in bounds], "i32").output(0))
+    assert made is not None
+    assert (made.tolist(), made.dtype) == (found, numpy.int32)
+
+
+def test_a_long_range_is_not_folded():
+    assert fold(ops.range(one(0), one(LIMIT + 1), one(1), "i64").output(0)) is None
+
+
+@pytest.mark.parametrize(("filled", "found"), [(None, [[0.0, 0.0]]), (7, [[7, 7]])])
+def test_constants_of_a_shape(filled, found):
+    node = onnx.helper.make_node
+    given = {} if filled is None else {"value": onnx.numpy_helper.from_array(numpy.array([filled]))}
+    graph = _onnx(_held("sizes", 1, 2), node("ConstantOfShape", ["sizes"], ["end"], **given))
+    (result,) = graph.of_op("Result")
+    folded = constants.fold(graph, result.source())
+    assert folded is not None
+    assert folded.tolist() == found

@@ -21,17 +21,17 @@ def ports(model: Model) -> list[tuple[str, str]]:
 def packed_and_back(model: Model, kind: CacheKind) -> tuple[Model, Model]:
     """``model`` with each two caches of this kind in one, and what unpacking that gives: what it was before."""
     before = analyze_caches(model).of_kind(kind)
-    packed, result = piped(model, f"pack-{kind}")
+    packed, result = piped(model, f"pack{{only={kind}}}")
     packed.validate()
     after = analyze_caches(packed).of_kind(kind)
     assert result.statistics == {"caches packed": len(before), "caches made": len(after)}
     assert 2 * len(after) == len(before)
-    back, _ = piped(packed, f"unpack-{kind}")
+    back, _ = piped(packed, f"unpack{{only={kind}}}")
     back.validate()
     assert ports(back) == ports(model)
     assert _told(back, kind) == _told(model, kind)
-    assert isinstance(piped(back, f"unpack-{kind}")[1], Skipped)
-    assert isinstance(piped(packed, f"pack-{kind}")[1], Skipped)
+    assert isinstance(piped(back, f"unpack{{only={kind}}}")[1], Skipped)
+    assert isinstance(piped(packed, f"pack{{only={kind}}}")[1], Skipped)
     return packed, back
 
 

@@ -1,4 +1,4 @@
-"""Find flat tensors that hold several states of a layer, as `pack-linear` makes them, by how they are taken apart."""
+"""Find flat tensors that hold several states of a layer, as `pack` makes them, by how they are taken apart."""
 
 from __future__ import annotations
 

@@ -137,6 +137,8 @@ class _Builder:
             found |= {"transpose_a": False, "transpose_b": False}
         if op == "Trilu":
             found["upper"] = given["upper"].i != 0 if "upper" in given else True
+        if op == "ConstantOfShape":
+            found["value"] = numpy_helper.to_array(given["value"].t).item() if "value" in given else 0.0
         if op == "ShapeOf":
             found |= {name: given[name].i for name in ("start", "end") if name in given}
         if op == "Slice":

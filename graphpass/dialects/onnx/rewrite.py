@@ -22,7 +22,6 @@ __all__ = [
     "NodeWriter",
     "attributes",
     "check_opset",
-    "drop_dead",
     "drop_unread",
     "input_at",
     "node_name",
@@ -202,22 +201,6 @@ def rewrite_nodes(
             drop_unread(graph, released)
         count += len(places)
     return count
-
-
-def drop_dead(graph: onnx.GraphProto) -> None:
-    """Take out whatever no output of ``graph`` depends on; its nodes are in order."""
-    from graphpass.dialects.onnx.walk import captured
-
-    needed = {info.name for info in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed.intersection(node.output):
-            needed.update(node.input, captured(node))
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in needed]:
-        graph.initializer.remove(tensor)
 
 
 def drop_unread(graph: onnx.GraphProto, released: list[str]) -> None:

@@ -77,7 +77,7 @@ class OnnxRewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; the attribute ``domain`` names another domain than ONNX's.
+        """See `Rewriter.make`; with the attribute ``domain``, ONNX's own is ``""``, all is written as given.
 
         Raises:
             UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
@@ -140,10 +140,17 @@ class OnnxRewriter(Rewriter):
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
         """See `Rewriter.input`."""
+        self._release_name(name)
         made = gs.Variable(name, element_code(element_type), list(shape))
         self.surgery.graph.inputs.append(made)
-        self._names.add(name)
         return made
+
+    def _release_name(self, name: str) -> None:
+        """Let no tensor inside be called as a new input or output is."""
+        inner = self.surgery.main.get(name)
+        self._names.add(name)
+        if inner is not None and inner.name == name:
+            inner.name = self._unused(f"{name}/inner")
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
         """See `Rewriter.size`."""
@@ -242,18 +249,18 @@ class OnnxRewriter(Rewriter):
         """See `Rewriter.add_past`; there are no variables."""
         inputs = self.surgery.graph.inputs
         place = next(place for place, tensor in enumerate(inputs) if tensor.name == like.name)
+        self._release_name(name)
         made = gs.Variable(name, inputs[place].dtype, _resized(inputs[place].shape, sizes))
         inputs.insert(place, made)
-        self._names.add(name)
         return made
 
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
         """See `Rewriter.add_present`."""
         outputs = self.surgery.graph.outputs
         place = next(place for place, tensor in enumerate(outputs) if tensor.name == like.name)
+        self._release_name(name)
         made = gs.Variable(name, outputs[place].dtype, _resized(outputs[place].shape, sizes))
         outputs.insert(place, made)
-        self._names.add(name)
         self._rename(made, source, [place])
 
     def drop(self, nodes: Iterable[Node]) -> None:
@@ -301,9 +308,24 @@ class OnnxRewriter(Rewriter):
 
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
         """See `Rewriter.transpose_port`."""
+        _permute(self._port(node), order)
+
+    def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
+        """See `Rewriter.resize_port`."""
+        tensor = self._port(node)
+        tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
+
+    def forget_shapes(self) -> None:
+        """See `Rewriter.forget_shapes`; outputs of the model keep their ranks."""
+        graph = self.surgery.graph
+        ports = {id(tensor) for tensor in graph.outputs}
+        for tensor in (output for node in graph.nodes for output in node.outputs):
+            tensor.shape = [None for _ in tensor.shape] if id(tensor) in ports and tensor.shape is not None else None
+
+    def _port(self, node: Node) -> gs.Tensor:
         graph = self.surgery.graph
         ports = graph.inputs if node.op == "Parameter" else graph.outputs
-        _permute(next(tensor for tensor in ports if tensor.name == node.name), order)
+        return next(tensor for tensor in ports if tensor.name == node.name)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
         """See `Rewriter.mark_permuted`; what an output of the model declares is `transpose_port`'s."""

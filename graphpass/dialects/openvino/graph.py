@@ -35,6 +35,7 @@ _AXIS_INPUTS = {
 _PLAIN_ATTRIBUTES = {
     "Concat": ("axis",),
     "Softmax": ("axis",),
+    "GroupConvolution": ("strides", "dilations", "pads_begin", "pads_end"),
     "LogSoftmax": ("axis",),
     "MatMul": ("transpose_a", "transpose_b"),
     "ScaledDotProductAttention": ("causal",),

@@ -164,6 +164,15 @@ class OpenVINOModel(Model):
         """Note ``text`` in the rt_info."""
         self.ov_model.set_rt_info(text, ["graphpass", key])
 
+    def drop_note(self, key: str) -> None:
+        """Remove what graphpass noted under ``key``."""
+        if self.read_note(key) is None:
+            return
+        notes = self.ov_model.get_rt_info(["graphpass"]).value
+        del self.ov_model.rt_info["graphpass"]
+        for other in notes.keys() - {key}:
+            self.write_note(other, notes[other])
+
     def build_graph(self, *, inline: bool = False) -> Graph:
         """See `Model.build_graph`."""
         from graphpass.dialects.openvino.graph import build

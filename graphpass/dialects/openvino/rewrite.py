@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "TOKEN_INPUTS",
     "add_input",
-    "beam_gather",
     "drop_unread_input",
     "find_input",
     "find_output",
@@ -151,17 +150,6 @@ def drop_unread_input(model: openvino.Model, name: str) -> bool:
         return False
     model.remove_parameter(parameter)
     return True
-
-
-def beam_gather(read: openvino.Node) -> openvino.Node | None:
-    """The Gather that reorders what a ReadValue gives by the input ``beam_idx``; ``None`` where there is none."""
-    for reader in read.output(0).get_target_inputs():
-        node: openvino.Node = reader.get_node()
-        if node.get_type_name() == "Gather" and reader.get_index() == 0:
-            index = node.input_value(1).get_node()
-            if index.get_type_name() == "Parameter" and "beam_idx" in index.output(0).get_names():
-                return node
-    return None
 
 
 def fold(output: openvino.Output) -> numpy.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -78,6 +79,7 @@ class OpenVINORewriter(Rewriter):
         self._native = native
         self._edited = edited
         self._reads: dict[str, openvino.Node] = {}
+        self._shapes: dict[openvino.Output, openvino.PartialShape] = {}
         self._changed = False
         self._factories: dict[int, NodeFactory] = {}
 
@@ -125,18 +127,33 @@ class OpenVINORewriter(Rewriter):
         node.set_friendly_name(name)
         return node.output(0)
 
-    def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
+    def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
         """See `Rewriter.input`; a tensor inside that has the name already loses it."""
-        for inner in (output for op in self._native.get_ops() for output in op.outputs()):
-            if name in inner.get_names():
-                inner.set_names(inner.get_names() - {name})
-        sizes = [size if isinstance(size, int) else -1 for size in shape]
-        parameter = opset13.parameter(openvino.PartialShape(sizes), getattr(openvino.Type, element_type))
+        inner = self._tensors.get(name)
+        if inner is not None:
+            inner.set_names(inner.get_names() - {name})
+        if not isinstance(shape, openvino.PartialShape):
+            shape = openvino.PartialShape([size if isinstance(size, int) else -1 for size in shape])
+        parameter = opset13.parameter(shape, getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
         parameter.output(0).set_names({name})
         self._native.add_parameters([parameter])
         self._changed = True
         return parameter.output(0)
+
+    @cached_property
+    def _tensors(self) -> dict[str, openvino.Output]:
+        """Tensors of the model by name."""
+        outputs = (output for op in self._native.get_ops() for output in op.outputs())
+        return {name: output for output in outputs for name in output.get_names()}
+
+    def output(self, name: str, source: Handle) -> None:
+        """Add an output."""
+        result = opset13.result(source)
+        result.set_friendly_name(name)
+        result.output(0).add_names({name})
+        self._native.add_results([result])
+        self._changed = True
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
         """See `Rewriter.size`."""
@@ -247,12 +264,8 @@ class OpenVINORewriter(Rewriter):
 
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:  # noqa: ARG002
         """See `Rewriter.add_present`; sizes are inferred."""
-        self._changed = True
         if like.op == "Result":
-            result = opset13.result(source)
-            result.set_friendly_name(name)
-            result.output(0).add_names({name})
-            self._native.add_results([result])
+            self.output(name, source)
         else:
             self.add_assign(name, source, f"{name}/write")
 
@@ -263,6 +276,7 @@ class OpenVINORewriter(Rewriter):
         assign.input(0).replace_source_output(source)
         assign.set_friendly_name(name)
         self._native.add_sinks([assign])
+        self._changed = True
 
     def drop(self, nodes: Iterable[Node]) -> None:
         """See `Rewriter.drop`."""
@@ -311,22 +325,38 @@ class OpenVINORewriter(Rewriter):
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
         """See `Rewriter.transpose_port`."""
         self._changed = True
-        native = node.native
         if node.op == "Parameter":
-            native.set_partial_shape(_transposed(native.get_output_partial_shape(0), order))
-            native.constructor_validate_and_infer_types()
+            node.native.set_partial_shape(_transposed(node.native.get_output_partial_shape(0), order))
+            node.native.constructor_validate_and_infer_types()
         elif node.op == "ReadValue":
-            variable = self._native.get_variable_by_id(node.attributes["variable"])
-            info = VariableInfo()
-            info.variable_id, info.data_type = variable.info.variable_id, variable.info.data_type
-            info.data_shape = _transposed(variable.info.data_shape, order)
-            variable.update(info)
+            self._reshape_variable(node, lambda shape: _transposed(shape, order))
+
+    def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
+        """See `Rewriter.resize_port`; `finish` resizes inputs together, as `openvino.Model.reshape` does."""
+        if node.op == "Parameter":
+            self._changed = True
+            self._shapes[node.native.output(0)] = _resized(node.native.get_output_partial_shape(0), sizes)
+        elif node.op == "ReadValue":
+            self._reshape_variable(node, lambda shape: _resized(shape, sizes))
+
+    def forget_shapes(self) -> None:
+        """See `Rewriter.forget_shapes`; none are declared."""
+
+    def _reshape_variable(self, node: Node, change: Callable[[openvino.PartialShape], openvino.PartialShape]) -> None:
+        self._changed = True
+        variable = self._native.get_variable_by_id(node.attributes["variable"])
+        info = VariableInfo()
+        info.variable_id, info.data_type = variable.info.variable_id, variable.info.data_type
+        info.data_shape = change(variable.info.data_shape)
+        variable.update(info)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
         """See `Rewriter.mark_permuted`; shapes are inferred."""
 
     def finish(self) -> bool:
         """See `Rewriter.finish`; nodes that nothing reads are none of the model."""
+        if self._shapes:
+            self._native.reshape(self._shapes)
         if self._changed:
             self._native.validate_nodes_and_infer_types()
             self._edited()
@@ -343,7 +373,7 @@ def _listed(values: Any) -> Any:
 
 def _signed(node: Node, axis: int, rank: int) -> int:
     """Count ``axis`` from the end if it was: the CPU plugin compares those of keys and values as they stand."""
-    return axis - rank if node.native.get_attributes()["axis"] < 0 else axis
+    return axis - rank if axis >= 0 and node.native.get_attributes()["axis"] < 0 else axis
 
 
 def _resized(shape: openvino.PartialShape, sizes: Sequence[int | None]) -> openvino.PartialShape:

@@ -1,4 +1,4 @@
-"""Names of variables: how the names of past and present become a variable's id, and come back from it."""
+"""Make the id of a variable of the names of past and present, and split it again."""
 
 from __future__ import annotations
 
@@ -10,64 +10,46 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import openvino
 
-__all__ = ["add_names", "conversions", "forget_names", "remember_names", "rename_variables", "split_id"]
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.model import Model
 
-#: Where a model's rt_info keeps the names: a JSON object, variable id -> [past, present].
-_RT_INFO = ["graphpass", "variables"]
+__all__ = ["add_names", "forget_names", "remember_names", "rename_variables", "split_id"]
 
-#: The naming families that OpenVINO's own StatefulToStateless takes apart (stateful_to_stateless.cpp).
+#: The note that keeps names: a JSON object, variable id -> [past, present].
+_NOTE = "variables"
+
+#: The families of names that OpenVINO's own StatefulToStateless takes apart (stateful_to_stateless.cpp).
 _FAMILIES = (
     re.compile(r"(past_key_values\..+?)(present\..+)"),
     re.compile(r"(cache_params\.past\..+?)(cache_params\.present\..+)"),
 )
 
 
-def remember_names(native: openvino.Model, names: Mapping[str, tuple[str, str]]) -> None:
-    """Write into ``native`` which past and present each variable id is made of."""
-    native.set_rt_info(json.dumps(names, separators=(",", ":")), _RT_INFO)
+def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:
+    """Note the past and present of which each variable id is made; nothing else is noted of ids then."""
+    model.write_note(_NOTE, json.dumps(names, separators=(",", ":")))
 
 
-def add_names(native: openvino.Model, names: Mapping[str, tuple[str, str]], like: str) -> None:
-    """Write ``names``, too, where ``native`` keeps those of variable ``like``; others are read off their ids."""
-    known = _known_names(native)
+def add_names(model: Model, names: Mapping[str, tuple[str, str]], like: str) -> None:
+    """Note ``names``, too, if those of variable ``like`` are noted; others are read off their ids."""
+    known = _known_names(model)
     if like in known:
-        remember_names(native, known | dict(names))
+        remember_names(model, known | dict(names))
 
 
-def _known_names(native: openvino.Model) -> dict[str, tuple[str, str]]:
-    if not native.has_rt_info(_RT_INFO):
-        return {}
-    return {
-        name: (past, present) for name, (past, present) in json.loads(native.get_rt_info(_RT_INFO).astype(str)).items()
-    }
+def forget_names(model: OpenVINOModel) -> None:
+    """Remove what `remember_names` noted."""
+    model.drop_note(_NOTE)
 
 
-def forget_names(native: openvino.Model) -> None:
-    """Take what `remember_names` wrote out of ``native``."""
-    if native.has_rt_info(_RT_INFO):
-        del native.rt_info[_RT_INFO[0]]
-
-
-def conversions(output: openvino.Output) -> list[openvino.Node]:
-    """The Converts through which ``output`` is read, where whoever reads its elements converts them to one type.
-
-    Plugins know a converted cache by a Convert directly behind the ReadValue, before beams or slots are reordered.
-    """
-    readers = [reader.get_node() for reader in output.get_target_inputs()]
-    readers = [node for node in readers if node.get_type_name() != "ShapeOf"]
-    types = {node.get_output_element_type(0) for node in readers}
-    converts = all(node.get_type_name() == "Convert" for node in readers)
-    return readers if converts and len(types) == 1 else []
-
-
-def split_id(native: openvino.Model, variable_id: str) -> tuple[str, str]:
-    """The names of past and present that ``variable_id`` was made of.
+def split_id(model: Model, variable_id: str) -> tuple[str, str]:
+    """Return the names of past and present of which ``variable_id`` was made.
 
     Returns:
-        What `remember_names` wrote; else what the known naming families say; else ``input_restored.<id>`` and
+        What `remember_names` noted; else what the known families of names show; else ``input_restored.<id>`` and
         ``output_restored.<id>``, as OpenVINO's StatefulToStateless calls them.
     """
-    if variable_id in (known := _known_names(native)):
+    if variable_id in (known := _known_names(model)):
         return known[variable_id]
     for family in _FAMILIES:
         if match := family.fullmatch(variable_id):
@@ -84,3 +66,8 @@ def rename_variables(native: openvino.Model, names: Mapping[str, str]) -> None:
         info.data_shape, info.data_type = old.data_shape, old.data_type
         info.variable_id = names.get(old.variable_id, old.variable_id)
         variable.update(info)
+
+
+def _known_names(model: Model) -> dict[str, tuple[str, str]]:
+    noted = model.read_note(_NOTE)
+    return {} if noted is None else {name: (past, present) for name, (past, present) in json.loads(noted).items()}

@@ -1,4 +1,4 @@
-"""Names of variables: what they are made of, and what a cache's Converts are."""
+"""Names of variables, made of those of past and present."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 
-from graphpass.dialects.openvino.variables import conversions, forget_names, remember_names, split_id
+import graphpass
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.variables import forget_names, remember_names, split_id
 
 
-def model() -> openvino.Model:
+def model() -> OpenVINOModel:
     node = ops.parameter(openvino.PartialShape([1]), openvino.Type.f32)
-    return openvino.Model([ops.result(node)], [node], "")
+    return OpenVINOModel(openvino.Model([ops.result(node)], [node], ""))
 
 
 @pytest.mark.parametrize(
@@ -33,51 +35,33 @@ def test_ids_of_known_families_come_apart(past, present):
 
 
 def test_what_was_remembered_comes_first():
-    native = model()
-    remember_names(native, {"past_key_values.0.keypresent.0.key": ("past_key_values.0.keypre", "sent.0.key")})
-    assert split_id(native, "past_key_values.0.keypresent.0.key") == ("past_key_values.0.keypre", "sent.0.key")
-    assert split_id(native, "past_key_values.1.keypresent.1.key") == ("past_key_values.1.key", "present.1.key")
+    one = model()
+    remember_names(one, {"past_key_values.0.keypresent.0.key": ("past_key_values.0.keypre", "sent.0.key")})
+    assert split_id(one, "past_key_values.0.keypresent.0.key") == ("past_key_values.0.keypre", "sent.0.key")
+    assert split_id(one, "past_key_values.1.keypresent.1.key") == ("past_key_values.1.key", "present.1.key")
 
 
 @pytest.mark.parametrize("name", ["a", "/layers.0/key <&> \"'", "ключ", "x" * 300])
 def test_names_survive_a_file(tmp_path, name):
-    native = model()
-    remember_names(native, {f"{name}b": (name, "b")})
-    openvino.save_model(native, tmp_path / "model.xml")
-    assert split_id(openvino.Core().read_model(tmp_path / "model.xml"), f"{name}b") == (name, "b")
+    one = model()
+    remember_names(one, {f"{name}b": (name, "b")})
+    graphpass.save(one, tmp_path / "model.xml")
+    assert split_id(graphpass.load(tmp_path / "model.xml"), f"{name}b") == (name, "b")
 
 
 def test_forgetting():
-    native = model()
-    native.set_rt_info("kept", ["other"])
-    forget_names(native)
-    remember_names(native, {"ab": ("a", "b")})
-    forget_names(native)
-    assert split_id(native, "ab")[0] == "input_restored.ab"
-    assert set(native.rt_info) == {"other"}
+    one = model()
+    one.ov_model.set_rt_info("kept", ["other"])
+    forget_names(one)
+    remember_names(one, {"ab": ("a", "b")})
+    forget_names(one)
+    assert split_id(one, "ab")[0] == "input_restored.ab"
+    assert set(one.ov_model.rt_info) == {"other"}
 
 
-class TestConversions:
-    def parameter(self) -> openvino.Node:
-        return ops.parameter(openvino.PartialShape([-1, 2]), openvino.Type.f16)
-
-    def test_one_or_several_of_one_type(self):
-        past = self.parameter()
-        first, second, shape = ops.convert(past, "f32"), ops.convert(past, "f32"), ops.shape_of(past)
-        assert {node.get_name() for node in conversions(past.output(0))} == {first.get_name(), second.get_name()}
-        assert shape.get_input_size() == 1
-
-    def test_of_two_types(self):
-        past = self.parameter()
-        kept = [ops.convert(past, "f32"), ops.convert(past, "f64")]
-        assert not conversions(past.output(0))
-        assert len(kept) == 2
-
-    def test_beside_another_reader(self):
-        past = self.parameter()
-        kept = [ops.convert(past, "f32"), ops.relu(past)]
-        assert not conversions(past.output(0))
-        assert len(kept) == 2
-
-    def test_no_reader(self):
-        assert not conversions(self.parameter().output(0))
+def test_forgetting_leaves_other_notes():
+    one = model()
+    remember_names(one, {"ab": ("a", "b")})
+    one.write_note("trim", "begin-one")
+    forget_names(one)
+    assert (one.read_note("trim"), one.read_note("variables")) == ("begin-one", None)

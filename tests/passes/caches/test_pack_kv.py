@@ -1,4 +1,4 @@
-"""pack-kv and unpack-kv: half as many caches and back again, and packed models that others made taken apart."""
+"""pack and unpack of key and value: half as many caches and back again, and packed models of others taken apart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration
 from graphpass.passes.caches.packing import packed_name, part_names
-from graphpass.passes.caches.unpack_kv import UnpackKV
+from graphpass.passes.caches.unpack import Unpack
 
 QUICK = [
     ("llama", "onnx"),
@@ -78,8 +78,19 @@ def test_there_and_back_on_every_decoder(name, variant):
     there_and_back(name, variant)
 
 
+def test_both_kinds_at_once():
+    model = openvino_model("granitemoehybrid", "ov-stateless")
+    packed, result = piped(model, "pack")
+    assert result.statistics == {"caches packed": 8, "caches made": 4}
+    assert {cache.kind for cache in graphpass.analyze_caches(packed).caches} == {"kv", "linear"}
+    assert generates(packed, "granitemoehybrid")
+    back, result = piped(packed, "unpack")
+    assert result.statistics == {"caches unpacked": 4, "caches made": 8}
+    assert ports(back) == ports(model)
+
+
 def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
-    back, _ = piped(openvino_model("llama"), "pack-kv,unpack-kv")
+    back, _ = piped(openvino_model("llama"), "pack,unpack")
     assert fused_attention(compiled(back.ov_model)) == 2
 
 
@@ -91,7 +102,7 @@ def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
 def test_packed_models_that_others_made(form):
     """What each step computes of a cache, it computes of its parts."""
     model = form()
-    unpacked, result = piped(model, "unpack-kv")
+    unpacked, result = piped(model, "unpack")
     assert result.statistics == {"caches unpacked": 1, "caches made": 2}
     onnx.checker.check_model(unpacked.proto, full_check=True)
     caches = kv(unpacked)
@@ -117,7 +128,7 @@ def halves(packed):
 
 @pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
 def test_what_holds_no_pair_stays(form):
-    result = piped(form(), UnpackKV())[1]
+    result = piped(form(), Unpack())[1]
     assert isinstance(result, Skipped | Unchanged)
 
 
@@ -147,15 +158,15 @@ def two_values():
 )
 def test_what_cannot_be_packed(form, says):
     with pytest.raises(UnsupportedError, match="GP386") as caught:
-        piped(form(), "pack-kv")
+        piped(form(), "pack")
     assert says in caught.value.message
 
 
 @pytest.mark.parametrize("before", ["standardize-layout{to=BSHD}", "standardize-layout{to=SBDH}"])
 def test_caches_are_packed_in_any_layout(before):
-    packed, _ = piped(onnx_model("llama"), f"{before},pack-kv")
+    packed, _ = piped(onnx_model("llama"), f"{before},pack")
     assert generates(packed, "llama")
-    back, _ = piped(packed, "unpack-kv,standardize-layout")
+    back, _ = piped(packed, "unpack,standardize-layout")
     assert ports(back) == ports(onnx_model("llama"))
     assert generates(back, "llama")
 
@@ -164,8 +175,8 @@ def test_caches_are_packed_in_any_layout(before):
     ("variant", "made"),
     [
         ("onnx", "standardize-layout{to=BSHD}"),
-        ("onnx", "pack-kv,standardize-layout{to=BSHD}"),
-        ("ov-stateful", "standardize-layout{to=DSBH},pack-kv"),
+        ("onnx", "pack,standardize-layout{to=BSHD}"),
+        ("ov-stateful", "standardize-layout{to=DSBH},pack"),
     ],
 )
 def test_targets_take_every_layout(variant, made):
@@ -181,9 +192,9 @@ def test_targets_take_every_layout(variant, made):
 @pytest.mark.parametrize(
     ("made", "layout"),
     [
-        ("pack-kv", "BHSD+packed"),
+        ("pack", "BHSD+packed"),
         ("standardize-layout{to=BSHD}", "BSHD"),
-        ("standardize-layout{to=BSHD},pack-kv", "BSHD+packed"),
+        ("standardize-layout{to=BSHD},pack", "BSHD+packed"),
     ],
 )
 def test_inspect_names_the_layout(capfd, tmp_path, made, layout):
@@ -202,7 +213,7 @@ def test_inspect_names_a_pair(capfd, tmp_path):
 def test_what_was_declared_holds_for_the_parts():
     model = forms.packed_pair()
     model.declare([Declaration("past", "kv", "unknown", Axes(batch=1, heads=2, sequence=3, head_dim=4))])
-    unpacked, _ = piped(model, "unpack-kv")
+    unpacked, _ = piped(model, "unpack")
     axes = Axes(batch=0, heads=1, sequence=2, head_dim=3)
     assert unpacked.declarations == (
         Declaration("past.key", "kv", "key", axes),

@@ -1,0 +1,172 @@
+"""Distinguish positions in use from the slots of caches of fixed capacity; see the pass `static-cache`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.errors import UnsupportedError
+from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Node, Use, Value
+    from graphpass.ir.rewriter import Handle, Operand, Rewriter
+
+__all__ = ["PositionsInUse", "refusal"]
+
+#: Inputs whose second axis is that of the new tokens.
+_TOKENS = (*TOKEN_INPUTS, "decoder_input_ids")
+
+#: Operators that compute shapes from shapes.
+_SHAPE_ARITHMETIC = frozenset(
+    {"Add", "Concat", "ConstantOfShape", "Convert", "Divide", "Equal", "Gather", "Identity", "Multiply", "Negative"}
+    | {"ReduceProd", "Reshape", "Select", "ShapeOf", "Slice", "Squeeze", "Subtract", "Unsqueeze"}
+)
+
+
+def refusal(cache: Cache, reason: str) -> UnsupportedError:
+    """Return the error GP391 of ``cache``."""
+    return UnsupportedError(
+        "GP391",
+        f"cache {cache.name} cannot get a fixed capacity: it {reason}",
+        "graphpass inspect shows how it is updated and read",
+    )
+
+
+class PositionsInUse:
+    """Lengths, paddings and shapes in a graph whose caches get a fixed capacity.
+
+    Attributes:
+        past: Number of positions before the step, i64 [1].
+        total: Number of positions after it.
+        buffers: What took the place of values that are written in place now.
+    """
+
+    def __init__(self, rewriter: Rewriter, capacity: int) -> None:
+        """Compute both lengths, or add an input for the past's.
+
+        Raises:
+            UnsupportedError: GP391, no input has the length of the new tokens.
+        """
+        self._rewriter, self._graph = rewriter, rewriter.graph
+        self._write = write = rewriter.under("static_cache")
+        self._capacity = write.constant([capacity])
+        self._rows: dict[int, Handle] = {}
+        self._padded: dict[Value, Handle] = {}
+        self.buffers: dict[Value, Handle] = {}
+        inputs = self._graph.parameters
+        tokens, mask = next((inputs[name] for name in _TOKENS if name in inputs), None), inputs.get("attention_mask")
+        if tokens is None:
+            raise UnsupportedError(
+                "GP391", f"no input has the length of the new tokens: none is {' or '.join(_TOKENS)}"
+            )
+        length = write.size(tokens, 1, label="new_length")
+        if mask is not None and mask.rank == 2:
+            self.total = write.size(mask, 1, label="total_length")
+            self.past = write.op("Subtract", self.total, length, label="past_length")
+        else:
+            self.past = rewriter.input(PAST_LENGTH, "i64", [1])
+            self.total = write.op("Add", self.past, length, label="total_length")
+
+    def latest(self, value: Value) -> Operand:
+        """Return ``value``, or the buffer that took its place."""
+        return self.buffers.get(value, value)
+
+    def for_each_row(self, number: Handle, new: Value) -> Handle:
+        """Make ``number``, i64 [1], once for each row of the batch of ``new``."""
+        if id(number) not in self._rows:
+            rows = self._write.size(new, 0)
+            self._rows[id(number)] = self._write.op("Broadcast", number, rows, label="for_each_row")
+        return self._rows[id(number)]
+
+    def padded(self, value: Value) -> Handle:
+        """Make ``value`` with zeros after the positions in use, along its last axis.
+
+        Raises:
+            UnsupportedError: GP391, its rank is not known.
+        """
+        if value not in self._padded:
+            if value.rank is None:
+                raise UnsupportedError("GP391", f"the rank of {value.name} is not known, so it cannot be padded")
+            free = self._write.op("Subtract", self._capacity, self.total, label="free")
+            ends = self._write.op("Concat", [0] * (2 * value.rank - 1), free, axis=0, label="ends")
+            self._padded[value] = self._write.op("Pad", value, ends, label="padded", domain="")
+        return self._padded[value]
+
+    def keep_shape(self, value: Value, axis: int | None, length: Handle, cache: Cache) -> None:
+        """Let users of the shape of ``value``, a buffer, read ``length`` positions.
+
+        Args:
+            value: The value.
+            axis: The axis that counts slots; ``None`` if that is not known.
+            length: Their number, i64 [1].
+            cache: The cache, for messages.
+
+        Raises:
+            UnsupportedError: GP391, the axis is not known, and the shape is used for more than bounds of slices.
+        """
+        write = self._write
+        for node in [use.node for use in self._graph.uses(value) if use.node.op == "ShapeOf"]:
+            if axis is None:
+                self._check_only_bounds(node, cache)
+            elif node.attributes or not self._replace_picks(node, axis, length):
+                whole = write.op("ShapeOf", self.latest(value), label="all_slots")
+                parts = [write.slice(whole, 0, axis, 0), length, write.slice(whole, axis + 1, None, 0)]
+                shape = write.op("Concat", *(parts[1:] if axis == 0 else parts), axis=0, label="positions")
+                start, end = node.attributes.get("start", 0), node.attributes.get("end")
+                self._rewriter.replace(node.outputs[0], write.slice(shape, start, end, 0, label="shape"))
+
+    def _replace_picks(self, shape: Node, axis: int, length: Handle) -> bool:
+        """Let users that pick ``axis`` alone of a shape read ``length``; return whether all users do."""
+        uses = self._graph.uses(shape.outputs[0])
+        picks = [self._graph.constant(use.node.inputs[1], 1) if use.node.op == "Gather" else None for use in uses]
+        if any(index is None or index.size != 1 or index.item() != axis for index in picks):
+            return False
+        for use, index in zip(uses, picks, strict=True):
+            is_number = index is not None and index.ndim == 0
+            made = self._write.op("Squeeze", length, axes=[0]) if is_number else self._write.op("Identity", length)
+            self._rewriter.replace(use.node.outputs[0], made)
+        return True
+
+    def _check_only_bounds(self, shape: Node, cache: Cache) -> None:
+        """Check that sizes of unknown axes only bound slices from above: more slots than positions do no harm there."""
+
+        def bounds(use: Use) -> bool:
+            return use.node.op == "Slice" and use.port == 2
+
+        for use in self._graph.forward(shape.outputs, lambda use: () if bounds(use) else use.node.outputs):
+            is_arithmetic = use.node.op in _SHAPE_ARITHMETIC and (use.node.op != "Slice" or use.port == 0)
+            if not is_arithmetic and not bounds(use):
+                raise refusal(cache, f"has its length read by {use.node.called} after a Reshape")
+
+    def keep_layout(self, slots: Mapping[Value, int | None], nodes: Iterable[Node]) -> None:
+        """Let ``nodes``, which lay a buffer out, compute its layout from the shape of all slots.
+
+        Args:
+            slots: Values that hold slots of the cache.
+            nodes: The operators between them.
+        """
+        copies: dict[Value, Handle] = {}
+        for node in nodes:
+            for port, value in enumerate(node.inputs[1:], 1):
+                if value is not None:
+                    self._copy_arithmetic(value, slots, copies)
+                    if value in copies:
+                        self._rewriter.redirect(node, port, copies[value])
+
+    def _copy_arithmetic(self, value: Value, slots: Mapping[Value, int | None], copies: dict[Value, Handle]) -> None:
+        """Copy the arithmetic by which ``value`` is computed from the shapes of ``slots``."""
+
+        def is_arithmetic(node: Node) -> bool:
+            return node.op in _SHAPE_ARITHMETIC and len(node.outputs) == 1
+
+        def sources(node: Node) -> tuple[Value | None, ...]:
+            return node.inputs if is_arithmetic(node) and node.op != "ShapeOf" else ()
+
+        for node in sorted(self._graph.backward([value], sources), key=lambda node: node.index):
+            inputs = {port: copies[source] for port, source in enumerate(node.inputs) if source in copies}
+            reads_slots = node.op == "ShapeOf" and node.source() in slots
+            if (reads_slots or (inputs and is_arithmetic(node))) and node.outputs[0] not in copies:
+                copies[node.outputs[0]] = self._rewriter.clone(node, inputs, f"{node.outputs[0].name}/of_all_slots")

@@ -1,0 +1,165 @@
+"""Let attention read caches of fixed capacity; see the pass `static-cache`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.match import read_scores
+from graphpass.analysis.attention.operands import attention_operands
+from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.pattern import Miss
+from graphpass.passes.caches.positions_in_use import refusal
+
+if TYPE_CHECKING:
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.rewriter import Rewriter
+    from graphpass.passes.caches.positions_in_use import PositionsInUse
+
+__all__ = ["SlotAttention"]
+
+#: The layout that ONNX's Attention reads.
+_USUAL = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+#: Layout operators after which the sequence stays the same axis.
+_KEEPS_AXES = frozenset({"Convert", "Divide", "Identity", "Multiply"})
+
+#: Operators that lay a cache out for the product, position by position.
+_LAYOUT = _KEEPS_AXES | {"Broadcast", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+
+class SlotAttention:
+    """Attention that reads the buffers of caches, whole or up to the positions in use."""
+
+    def __init__(self, model: OnnxModel, rewriter: Rewriter, positions: PositionsInUse) -> None:
+        """Find all attention.
+
+        Raises:
+            UnsupportedError: GP391, decomposed attention of unknown form.
+        """
+        self._model, self._graph, self._rewriter, self._positions = model, model.graph, rewriter, positions
+        self._write = rewriter.under("static_cache")
+        self._products = {
+            attention.node: _product(model.graph, attention.node)
+            for attention in model.analysis(find_attention)
+            if not attention.is_fused
+        }
+        #: The axis of positions in operands of attention.
+        self._axes = {
+            self._graph.nodes[index].outputs[port]: operands[0].labels.index("sequence")
+            for (index, port), operands in model.analysis(attention_operands).items()
+            if "sequence" in operands[0].labels
+        }
+        self._fused: set[Value] = set()
+
+    def fuse(self, presents: dict[Cache, Value]) -> None:
+        """Let ONNX's Attention compute what it can: it reads a buffer as it lies, without copies for heads."""
+        usual = {cache.name: value for cache, value in presents.items() if cache.axes == _USUAL}
+        blocks = {block.node: block for block in analyze_caches(self._model).attention}
+        for attention in self._model.analysis(find_attention):
+            block, scale = blocks.get(attention.node.name), _scale(self._graph, attention)
+            if block is None or not {block.key, block.value} <= usual.keys():
+                continue
+            positions, query = self._positions, attention.query
+            if query is None or scale is None or not _is_plain(attention):
+                continue
+            key, value = (positions.latest(usual[str(name)]) for name in (block.key, block.value))
+            mask = positions.padded(attention.masks[0].value) if attention.masks else None
+            operands = (query, key, value, mask, None, None)
+            used = positions.for_each_row(positions.total, query)
+            made = self._write.op("Attention", *operands, used, scale=scale, label="attention")
+            self._rewriter.replace(attention.output, made)
+            self._fused |= {self._products[attention.node].outputs[0], attention.output}
+
+    def attend(self, cache: Cache, presents: tuple[Value, ...]) -> None:
+        """Let attention read all slots, and all else see only the positions in use.
+
+        Args:
+            cache: The cache.
+            presents: The buffer, as it is appended to and converted.
+
+        Raises:
+            UnsupportedError: GP391, something else than attention reads the cache.
+        """
+        slots: dict[Value, int | None] = dict.fromkeys(presents, cache.axes.sequence)
+        steps: list[Node] = []
+        products = {product.outputs[0] for product in self._products.values()}
+        pending = list(slots)
+        while pending:
+            value = pending.pop()
+            for use in self._graph.uses(value):
+                node = use.node
+                if node.op == "ShapeOf" or (node.op == "Result" and value in presents):
+                    continue
+                made = node.outputs[0] if node.outputs else value
+                if made in self._fused or (made in slots and made in presents):
+                    continue
+                if node.op == "MatMul" and use.port == 1:
+                    self._meet(node, makes_scores=made in products)
+                elif node.op in _LAYOUT and (use.port == 0 or node.op in _KEEPS_AXES):
+                    slots[made] = self._axes.get(made, _axis_after(node, slots[value]))
+                    steps.append(node)
+                    pending.append(made)
+                else:
+                    raise refusal(cache, f"is read by {node.called}, which is no attention")
+        self._positions.keep_layout(slots, steps)
+        for value, axis in slots.items():
+            self._positions.keep_shape(value, axis, self._positions.total, cache)
+
+    def _meet(self, product: Node, *, makes_scores: bool) -> None:
+        """Cut the scores to the positions in use, or pad the probabilities to all slots."""
+        if makes_scores:
+            scores = product.outputs[0]
+            cut = self._write.op("Slice", scores, [0], self._positions.total, axes=[-1], label="scores")
+            self._rewriter.redirect_uses(scores, cut)
+        else:
+            self._rewriter.redirect(product, 0, self._positions.padded(product.source()))
+
+
+def _axis_after(node: Node, axis: int | None) -> int | None:
+    """Return the place of ``axis`` after ``node``; ``None`` if that is not known."""
+    if node.op == "Transpose" and axis is not None:
+        return tuple(node.attributes["order"]).index(axis)
+    return axis if node.op in _KEEPS_AXES else None
+
+
+def _scale(graph: Graph, attention: Attention) -> float | None:
+    """Return the factor of the scores; ``None`` if it is no constant."""
+    product = 1.0
+    for scale in attention.scales:
+        factor = fold_scalar(graph, scale.value)
+        if factor is None:
+            return None
+        product *= 1 / factor if scale.divides else factor
+    return product
+
+
+def _is_plain(attention: Attention) -> bool:
+    """Whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
+    query, masks = attention.query, attention.masks
+    return (
+        attention.miss is None
+        and not attention.is_fused
+        and attention.sink is None
+        and query is not None
+        and query.rank == attention.output.rank == 4
+        and len(masks) <= 1
+        and all(
+            mask.value.rank == 4 and mask.keeps is not False and not mask.is_subtracted and not mask.scales
+            for mask in masks
+        )
+    )
+
+
+def _product(graph: Graph, softmax: Node) -> Node:
+    """Return the product of query and key of a decomposed attention."""
+    scores = read_scores(graph, softmax)
+    if isinstance(scores, Miss):
+        raise UnsupportedError("GP391", f"attention {softmax.name} cannot read a cache of fixed capacity: {scores}")
+    return scores.product
