@@ -8,8 +8,9 @@ A pattern is written by calling operators; Python numbers stand for constants of
 >>> scaled = op.Divide(x, var("root")) | op.Multiply(x, var("root"))
 >>> gelu = op.Multiply(op.Multiply(x, 0.5), op.Add(op.Erf(scaled), 1.0))
 
-Operands of commutative operators match in both orders, ``a | b`` matches either, and a variable that occurs twice must
-be one value. `Pattern.match` returns a `Match` or a `Miss`; passes, ``why`` and ``check`` print the same `Miss`.
+Operands of commutative operators match in both orders, ``a | b`` matches either, ``a & b`` both at one value, and a
+variable that occurs twice must be one value. `Pattern.match` returns a `Match` or a `Miss`; passes, ``why`` and
+``check`` print the same `Miss`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _COMMUTATIVE = frozenset(
 
 Check: TypeAlias = "Callable[[Graph, Value], str | None]"
 """Return why a value does not fit; ``None`` if it does."""
+
+Reason: TypeAlias = "Callable[[Node], str]"
+"""Return why a node is not the operator that a pattern looks for, in place of the general words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +105,32 @@ class _Trace:
 class Pattern(ABC):
     """A subgraph to look for; see the module's docstring."""
 
-    def match(self, graph: Graph, at: Node | Value) -> Match | Miss:
-        """Match backward from ``at``, a value or the first output of a node."""
+    def match(self, graph: Graph, at: Node | Value, given: Match | None = None) -> Match | Miss:
+        """Match backward from ``at``, a value or the first output of a node.
+
+        Args:
+            graph: The graph.
+            at: Where to begin.
+            given: Another match, whose variables and nodes stay bound.
+        """
         from graphpass.ir.graph import Node
 
         value, node = (at.outputs[0], at) if isinstance(at, Node) else (at, graph.producer(at))
-        trace = _Trace()
-        for bound in self.bind(graph, value, _Bound(), trace, 0):
+        trace, start = _Trace(), _Bound() if given is None else _Bound(given.values, given.nodes)
+        for bound in self.bind(graph, value, start, trace, 0):
             return Match(node, bound.values, bound.nodes)
         return trace.miss or Miss(node, f"{node.op} does not fit")
+
+    def require(self, graph: Graph, at: Node | Value, given: Match | None = None) -> Match:
+        """Return the match at ``at``; see `match`.
+
+        Raises:
+            MissError: There is none.
+        """
+        found = self.match(graph, at, given)
+        if isinstance(found, Miss):
+            raise MissError(found.node, found.reason)
+        return found
 
     def find(self, graph: Graph) -> Iterator[Match]:
         """Yield the matches in ``graph``, in node order."""
@@ -127,6 +148,9 @@ class Pattern(ABC):
 
     def __or__(self, other: Pattern) -> Pattern:
         return _Either((self, other))
+
+    def __and__(self, other: Pattern) -> Pattern:
+        return _Both(self, other)
 
 
 def var(name: str = "") -> Pattern:
@@ -183,6 +207,16 @@ class _Either(Pattern):
 
 
 @dataclass(frozen=True)
+class _Both(Pattern):
+    pattern: Pattern
+    other: Pattern
+
+    def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
+        for way in self.pattern.bind(graph, value, bound, trace, depth):
+            yield from self.other.bind(graph, value, way, trace, depth)
+
+
+@dataclass(frozen=True)
 class _LookThrough(Pattern):
     pattern: Pattern
     ops: frozenset[str]
@@ -193,7 +227,7 @@ class _LookThrough(Pattern):
             node = graph.producer(value)
             if node.op not in self.ops or node.inputs[0] is None:
                 return
-            value = node.inputs[0]
+            value, depth = node.inputs[0], depth + 1  # a miss further upstream is the deeper one
 
 
 @dataclass(frozen=True)
@@ -221,6 +255,7 @@ class _Operator(Pattern):
         attributes: Values that attributes must have.
         port: Which of its outputs the value is; ``None`` for any.
         open_ended: Whether further inputs may follow.
+        miss: Words for a node that is not this operator; ``None`` for general ones.
     """
 
     kinds: tuple[str, ...]
@@ -229,11 +264,12 @@ class _Operator(Pattern):
     attributes: Mapping[str, Any]
     port: int | None
     open_ended: bool
+    miss: Reason | None
 
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
         node = graph.producer(value)
         if reason := self._unlike(node, value):
-            trace.note(depth, node, reason)
+            trace.note(depth, node, reason if self.miss is None else self.miss(node))
             return
         if self.name:
             bound = _Bound(bound.values, {**bound.nodes, self.name: node})
@@ -280,6 +316,7 @@ class _Operators:
         *inputs: Any,
         name: str = "",
         port: int | None = None,
+        miss: Reason | None = None,
         **attributes: Any,
     ) -> Pattern:
         """Return a pattern of one operator.
@@ -289,11 +326,12 @@ class _Operators:
             inputs: Patterns or numbers; ``None`` for an omitted input; a last ``...`` allows further inputs.
             name: By which `Match.nodes` gives the node.
             port: Which output the value is.
+            miss: Words for a node that is not this operator, in place of the general ones.
             attributes: Values that attributes must have.
         """
         open_ended = bool(inputs) and inputs[-1] is ...
         wanted = tuple(None if one is None else _pattern(one) for one in (inputs[:-1] if open_ended else inputs))
-        return _Operator(tuple(kinds.split("|")), wanted, name, attributes, port, open_ended)
+        return _Operator(tuple(kinds.split("|")), wanted, name, attributes, port, open_ended, miss)
 
 
 op = _Operators()

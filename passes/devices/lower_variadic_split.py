@@ -9,7 +9,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import fold, integers, named
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.types import Dialect
-from graphpass.targets.gpu.gpu_scaling import scales_activations
+from graphpass.targets.gpu.scaling import scales_activations
 
 if TYPE_CHECKING:
     import openvino

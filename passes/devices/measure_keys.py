@@ -12,7 +12,7 @@ from graphpass.dialects.openvino.rewrite import named, output_of
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.types import Dialect
-from graphpass.targets.npu.npu_values import asked_axes, length_reads, past_of
+from graphpass.targets.npu.values import asked_axes, length_reads, past_of
 
 if TYPE_CHECKING:
     import openvino

@@ -13,7 +13,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
-from graphpass.targets.base import ORT
+from graphpass.targets.ort.target import ORT
 
 #: ONNX Runtime's GroupQueryAttention rotates heads of a multiple of 16 only; those of llama_12l have 8.
 _REFUSED = {("llama_12l", "onnx-genai")}

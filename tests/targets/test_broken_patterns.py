@@ -10,12 +10,12 @@ from support.loaded import onnx_model, openvino_model
 from support.piped import piped
 
 import graphpass
+from graphpass.engine.findings import Finding, Observation, compare
 from graphpass.engine.passes import Changed
 from graphpass.errors import UsageError
 from graphpass.ir.ports import MASKED
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
-from graphpass.targets.finding import Finding, Observation, compare
 
 
 def reordered(model):

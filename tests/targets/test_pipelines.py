@@ -5,7 +5,11 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes, format_target, parse, parse_target
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError, UsageError
 from graphpass.io import load
-from graphpass.targets.base import CPU, GPU, NPU, ORT, Paged
+from graphpass.targets.cpu.target import CPU
+from graphpass.targets.gpu.target import GPU
+from graphpass.targets.npu.target import NPU
+from graphpass.targets.ort.target import ORT
+from graphpass.targets.paged.target import Paged
 
 
 def pipeline(model, variant, **options):

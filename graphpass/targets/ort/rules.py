@@ -1,7 +1,7 @@
-"""ONNX Runtime's contract: ONNX, with past and present as inputs and outputs that pair up.
+"""ONNX Runtime's rules: pasts and presents are inputs and outputs that pair up.
 
-Rules, of onnxruntime 1.31: ``model.cc`` (opsets); attention operators of com.microsoft keep their caches inside, other
-attention runs as it is written.
+Sources, of onnxruntime 1.31: ``model.cc`` (opsets); attention operators of com.microsoft keep their caches inside,
+other attention runs as it is written.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
-from graphpass.targets.common import layer_of
-from graphpass.targets.finding import Finding
+from graphpass.engine.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +27,7 @@ _NEWEST_OPSET = 26
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """What ONNX Runtime will do with ``model``."""
-    if model.dialect != "onnx":
-        return (Finding("model", str(model.path), "refused", reason="it is OpenVINO IR, and ONNX Runtime runs ONNX"),)
+    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime."""
     return (*_opsets(model), *_caches(inventory), *_attention(model, inventory))
 
 
@@ -55,15 +52,14 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
 
 
 def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
-    rotated = {
-        node.name for node in model.graph.of_op("GroupQueryAttention") if len(node.inputs) > 7 and node.inputs[7]
-    }
+    grouped = model.graph.of_op("GroupQueryAttention")
+    rotated = {node.name for node in grouped if len(node.inputs) > 7 and node.inputs[7]}
     for block in inventory.attention:
-        layer = layer_of(inventory, block)
         if block.form == "decomposed":
-            yield Finding("attention", block.node, "plain", layer, reason="computed by MatMul and Softmax as written")
+            reason = "computed by MatMul and Softmax as written"
+            yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in rotated and (block.head_dim or 0) % 16:
             reason = f"it rotates heads of {block.head_dim}, and its kernels want a multiple of 16"
-            yield Finding("attention", block.node, "refused", layer, block.node, reason, _GROUPED)
+            yield Finding("attention", block.node, "refused", block.layer, block.node, reason, _GROUPED)
         else:
-            yield Finding("attention", block.node, "fused", layer, reason=f"one operator, {block.form}")
+            yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}")

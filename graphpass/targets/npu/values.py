@@ -1,13 +1,13 @@
-"""Values, which NPUW keeps transposed where it can, and who asks them how long the past is: there that is another axis.
+"""Values, which NPUW keeps transposed if it can; a read of their length then gets the size of another axis.
 
-Rules, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in the 2026.4.1 libraries.
+Source, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in the 2026.4.1 libraries.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.targets.consumers.npuw import gather_by_beams
+from graphpass.targets.npu.names import gather_by_beams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,33 +19,31 @@ __all__ = ["asked_axes", "is_transposed", "length_reads", "misreads", "past_of"]
 #: The axes that NPUW swaps.
 _SWAPPED = {2, 3}
 
-#: What makes the new values where NPUW can make them transposed: a Transpose, which is a Reshape where a model has one
-#: head of values.
-_MAKES = frozenset({"Reshape", "Transpose"})
+#: Producers of new values that NPUW can make transposed: a Transpose, or a Reshape if there is one head of values.
+_PRODUCERS = frozenset({"Reshape", "Transpose"})
 
-#: What copies values for each head of the query, in order.
+#: Operators that copy values for each head of the query, in order.
 _REPEATS = ("Unsqueeze", "Broadcast", "Reshape")
 
-#: What reads values; of a product they are the second operand.
+#: Readers of values, which are the second operand of a product.
 _ATTENDS = {"ScaledDotProductAttention": 2, "MatMul": 1}
 
 
 def past_of(graph: Graph, read: Node) -> Value:
-    """The past that ReadValue ``read`` gives, ordered by beams where it is."""
+    """Return the past that ReadValue ``read`` gives, ordered by beams if it is."""
     return (gather_by_beams(graph, read) or read).outputs[0]
 
 
 def is_transposed(graph: Graph, read: Node) -> bool:
-    """Whether NPUW transposes the value whose past ``read`` gives: behind its Concat lies nothing that hinders it."""
+    """Whether NPUW transposes the value whose past ``read`` gives: nothing downstream of its Concat hinders it."""
     return any(
-        graph.producer(joined.inputs[1]).op in _MAKES and _is_attended(graph, joined.outputs[0])
+        graph.producer(joined.source(1)).op in _PRODUCERS and _is_attended(graph, joined.outputs[0])
         for joined in _joined(graph, read)
-        if joined.inputs[1] is not None
     )
 
 
 def _joined(graph: Graph, read: Node) -> list[Node]:
-    """The Concats of the past that ``read`` gives and of new positions."""
+    """Return the Concats of the past that ``read`` gives and new positions."""
     uses = graph.uses(past_of(graph, read))
     return [use.node for use in uses if use.node.op == "Concat" and use.port == 0 and len(use.node.inputs) == 2]
 
@@ -57,7 +55,7 @@ def _is_attended(graph: Graph, value: Value) -> bool:
 
 
 def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
-    """What repeats ``value`` for the heads of the query, of each of `_REPEATS`."""
+    """Return the nodes of each of `_REPEATS` that repeat ``value`` for the heads of the query."""
     steps, values = [], [value]
     for kind in _REPEATS:
         steps.append([use.node for one in values for use in graph.uses(one) if use.node.op == kind])
@@ -66,9 +64,9 @@ def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
 
 
 def misreads(graph: Graph, read: Node) -> Iterator[Use]:
-    """Of `length_reads` those that NPUW leaves with another size than they ask for, where `is_transposed`.
+    """Yield `length_reads` that NPUW leaves with another size than they ask for, if `is_transposed`.
 
-    The sizes that values are repeated to NPUW writes anew: what reaches nothing but those of this one does no harm.
+    NPUW writes the sizes anew that values are repeated to: a read that reaches only those of this value does no harm.
     """
     own = {
         node.index
@@ -82,29 +80,22 @@ def misreads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
-    """Whether what ``node`` gives ends anywhere but in the sizes that the nodes ``sized`` are told."""
-    pending, seen = [node], set()
-    while pending:
-        node = pending.pop()
-        if node.index in seen:
-            continue
-        seen.add(node.index)
-        uses = [use for output in node.outputs for use in graph.uses(output)]
-        if not uses:
-            return True
-        pending += [use.node for use in uses if use.port != 1 or use.node.index not in sized]
-    return False
+    """Whether the results of ``node`` end anywhere but in the sizes of the nodes ``sized``."""
+
+    def is_size(use: Use) -> bool:
+        return use.port == 1 and use.node.index in sized
+
+    reached = graph.forward(node.outputs, lambda use: () if is_size(use) else use.node.outputs)
+    ends = [node, *(use.node for use in reached if not is_size(use))]
+    return any(not any(graph.uses(output) for output in end.outputs) for end in ends)
 
 
 def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
-    """Who asks what ``read`` gives, ``[batch, heads, sequence, head_dim]``, for one of the axes that NPUW swaps.
+    """Yield the users of a shape that ask for one of the axes that NPUW swaps.
 
     Args:
-        graph: What holds ``read``.
-        read: The ReadValue of a key or value.
-
-    Yields:
-        The uses of the shape.
+        graph: The graph of ``read``.
+        read: The ReadValue of a key or value, ``[batch, heads, sequence, head_dim]``.
     """
     for past in dict.fromkeys((read.outputs[0], past_of(graph, read))):
         for shape in graph.uses(past):
@@ -114,6 +105,6 @@ def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def asked_axes(graph: Graph, use: Use) -> set[int]:
-    """Which entries of a shape of rank 4 ``use`` takes; all, where that cannot be told."""
+    """Return the entries of a shape of rank 4 that ``use`` takes; all if that cannot be told."""
     chosen = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
     return set(range(4)) if chosen is None else {int(axis) % 4 for axis in chosen.flat}

@@ -1,24 +1,26 @@
-"""Tries a model on the CPU plugin: compiles it and looks for fused attention in the runtime graph."""
+"""Try a model on the CPU plugin: compile it and look for fused attention in the runtime graph."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.targets.finding import Observation
+from graphpass.engine.findings import Observation
 
 if TYPE_CHECKING:
-    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.model import Model
 
 __all__ = ["observe"]
 
 
-def observe(model: OpenVINOModel) -> Observation | str:
-    """Compile ``model`` and count the attention kernels, which bear the names of the operators they were made of."""
+def observe(model: Model) -> Observation:
+    """Compile ``model`` and list its attention kernels, which keep the names of the operators that they fuse."""
     import openvino
 
+    from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.errors import UnsupportedError
     from graphpass.runtime.backends.failures import compiling
 
+    assert isinstance(model, OpenVINOModel)
     tried = "compiled on the CPU plugin"
     try:
         with compiling("OpenVINO on CPU"):

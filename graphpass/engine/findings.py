@@ -1,9 +1,12 @@
-"""`Finding` and `Report`: what a runtime will do with a graph, and whether trying it out said the same."""
+"""Findings of a target's rules, and whether its runtime, tried on the same model, confirms them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from graphpass.ir.pattern import Miss
 
 __all__ = ["Confirmation", "Finding", "Observation", "Report", "Subject", "Verdict", "compare"]
 
@@ -12,23 +15,23 @@ Subject = Literal["attention", "cache", "input", "model"]
 Verdict = Literal["fused", "not fused", "plain", "taken", "refused", "wrong"]
 
 #: Verdicts that break a target's contract.
-BROKEN: frozenset[Verdict] = frozenset({"not fused", "refused", "wrong"})
+_BROKEN: frozenset[Verdict] = frozenset({"not fused", "refused", "wrong"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a runtime does with one part of a graph.
+    """Predicts a runtime's treatment of one part of a graph.
 
     Attributes:
-        subject: What kind of part.
-        name: The attention's node, the cache, the input; the model's file where it is the model as a whole.
+        subject: Kind of part.
+        name: The attention's node, the cache, the input, or the model's file.
         verdict: ``fused`` with its cache into one operator; ``not fused``: right, but on a slow path; ``plain``:
             nothing that the runtime would fuse, such as attention over an encoder; ``taken`` as it is; ``refused``: the
             runtime fails on it; ``wrong``: the runtime computes other numbers.
-        layer: Position among the layers that hold caches, from 0; ``None`` where it belongs to none.
+        layer: Position among the layers that hold caches, from 0; ``None`` if it belongs to none.
         node: The first node that breaks the pattern.
-        reason: What is wrong with it.
-        source: The file of the runtime in which the rule stands.
+        reason: A flaw of that node, as a sentence without its end.
+        source: The runtime's file that holds the rule.
     """
 
     subject: Subject
@@ -42,20 +45,27 @@ class Finding:
     @property
     def holds(self) -> bool:
         """Whether the contract allows it."""
-        return self.verdict not in BROKEN
+        return self.verdict not in _BROKEN
+
+    @classmethod
+    def at(
+        cls, miss: Miss, subject: Subject, name: str, verdict: Verdict, source: str, layer: int | None = None
+    ) -> Finding:
+        """Return the finding that ``miss`` leads to."""
+        return cls(subject, name, verdict, layer, miss.node.name, miss.reason, source)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the runtime did when it was tried.
+    """Records the behaviour of a runtime that was tried.
 
     Attributes:
-        tried: What was done, for people.
-        fused: Names of the parts that it fused; ``None`` where that was not to be seen.
-        subject: Of which kind these parts are.
-        refused: Its words, where it failed.
-        wrong: In what its numbers differ, where they do.
-        ran: Whether it got as far as computing numbers, which were compared.
+        tried: The trial, for people.
+        fused: Names of the parts that it fused; ``None`` if the runtime does not show them.
+        subject: Kind of these parts.
+        refused: The runtime's own words, if it failed.
+        wrong: How its numbers differ, if they do.
+        ran: Whether it computed numbers, which were compared.
     """
 
     tried: str
@@ -68,11 +78,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Whether the runtime, tried here, did what was predicted.
+    """Compares predictions with an observation.
 
     Attributes:
-        outcome: ``impossible`` where the runtime cannot be tried here.
-        tried: What was done, or why nothing could be.
+        outcome: ``impossible`` if the runtime cannot be tried here.
+        tried: The trial, or why there was none.
         contradictions: One sentence for each prediction that did not come true: a bug of the rules.
     """
 
@@ -83,12 +93,12 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Whether a model keeps a target's contract.
+    """States whether a model keeps a target's contract.
 
     Attributes:
-        target: The target's name.
+        target: The target, with options that differ from their defaults.
         findings: The model as a whole first, then by layer.
-        confirmation: ``None`` where only a prediction was asked for.
+        confirmation: ``None`` if the runtime was not to be tried.
     """
 
     target: str
@@ -97,13 +107,13 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether every finding holds, and trying it out contradicted none."""
+        """Whether every finding holds and the trial contradicted none."""
         contradicted = self.confirmation is not None and self.confirmation.outcome == "contradicted"
         return not contradicted and all(finding.holds for finding in self.findings)
 
 
 def compare(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
-    """Hold predictions against what the runtime did."""
+    """Compare predictions with the runtime's behaviour."""
     refusals = [finding for finding in findings if finding.verdict == "refused"]
     wrong = [finding for finding in findings if finding.verdict == "wrong"]
     said: list[str] = []

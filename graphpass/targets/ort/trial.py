@@ -1,29 +1,25 @@
-"""Tries a model on ONNX Runtime: opens it, and runs a prompt and a step where it is a decoder that can be fed."""
+"""Try a model on ONNX Runtime: open it, and run a prompt and a step if it is a decoder that can be fed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.targets.finding import Observation
+from graphpass.engine.findings import Observation
 
 if TYPE_CHECKING:
-    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.ir.model import Model
 
 __all__ = ["observe"]
 
 
-def observe(model: Model) -> Observation | str:
-    """Open ``model``."""
+def observe(model: Model) -> Observation:
+    """Open ``model`` and run it."""
     import onnxruntime
 
-    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.errors import UnsupportedError
     from graphpass.runtime import open_session
 
     tried = f"opened on ONNX Runtime {onnxruntime.__version__}"
-    if not isinstance(model, OnnxModel):
-        return "ONNX Runtime runs ONNX"
     try:
         session = open_session(model)
     except UnsupportedError as error:
@@ -39,12 +35,14 @@ def observe(model: Model) -> Observation | str:
     return Observation(f"{tried}, and ran a prompt and a step")
 
 
-def _opened(model: OnnxModel, tried: str) -> Observation:
+def _opened(model: Model, tried: str) -> Observation:
     import onnxruntime
 
+    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.errors import UnsupportedError
     from graphpass.runtime.backends.failures import compiling
 
+    assert isinstance(model, OnnxModel)
     try:
         with model.on_disk() as path, compiling("ONNX Runtime"):
             onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -1,14 +1,14 @@
-"""Tries a model with paged attention: the transformation that openvino.genai's default backend starts with."""
+"""Try the transformation that openvino.genai's default backend starts with, and run a prompt with its result."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.targets.finding import Observation
-from graphpass.targets.subprocesses import run_worker
+from graphpass.engine.findings import Observation
+from graphpass.targets.worker import run_worker
 
 if TYPE_CHECKING:
-    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.model import Model
 
 __all__ = ["observe"]
 
@@ -16,18 +16,9 @@ __all__ = ["observe"]
 _TOLERANCE = 1e-3
 
 _WORKER = """
-import json, sys, numpy, openvino
 from openvino._offline_transformations import paged_attention_transformation
-path, where = sys.argv[1:]
-core = openvino.Core()
-exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 tokens = numpy.array([5, 9, 17, 33, 21, 40, 3, 28, 11, 60, 52, 7, 19, 44, 36, 2, 31, 13, 25, 8])
 positions = numpy.arange(len(tokens))
-found = {"version": openvino.__version__.split("-")[0]}
-
-def words(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if not line.startswith("Exception from ")), lines[-1])
 
 def logits(model, feeds):
     request = core.compile_model(model, "CPU", exact).create_infer_request()
@@ -58,12 +49,9 @@ def paged(port):
         return openvino.Tensor(numpy.zeros(sizes, port.get_element_type().to_dtype()))
     return next(known[name] for name in names if name in known)
 
-model = core.read_model(path)
-try:
+def run():
+    model = core.read_model(path)
     paged_attention_transformation(model)
-except RuntimeError as error:
-    found["refused"] = words(error)
-else:
     found["left"] = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() == "ReadValue"]
     try:
         expected = logits(core.read_model(path), whole)
@@ -71,25 +59,19 @@ else:
         found["difference"] = float(difference) if numpy.isfinite(difference) else None
     except (RuntimeError, StopIteration, ValueError) as error:
         found["unfed"] = words(error) if str(error) else "an input is not known"
-with open(where, "w") as file:
-    json.dump(found, file)
 """
 
 
-def observe(model: OpenVINOModel) -> Observation | str:
-    """Run SDPAToPagedAttention, see which variables are left, and compare a prompt's logits with the original's."""
-    done = run_worker(_WORKER, model)
-    tried = "ran SDPAToPagedAttention on a copy"
-    if (refusal := done.refusal(tried)) is not None:
-        return refusal
-    found, tried = done.found, done.with_version(tried)
-    left = set(found["left"])
+def observe(model: Model) -> Observation:
+    """Run SDPAToPagedAttention, list the variables that it takes, and compare a prompt's logits with the original's."""
+    done = run_worker(_WORKER, model, "ran SDPAToPagedAttention on a copy")
+    if done.refusal is not None:
+        return done.refusal
     reads = model.graph.of_op("ReadValue")
-    fused = frozenset(node.attributes["variable"] for node in reads if node.name not in left)
-    if "unfed" in found:
-        return Observation(f"{tried}, without running it: {found['unfed']}", fused, "cache")
-    difference = found["difference"]
+    fused = frozenset(node.attributes["variable"] for node in reads if node.name not in done.found["left"])
+    if "unfed" in done.found:
+        return Observation(f"{done.tried}, without running it: {done.found['unfed']}", fused, "cache")
+    difference = done.found["difference"]
     amount = "are NaN" if difference is None else f"differ by {difference:.1e} of the largest"
-    wrong = difference is None or difference > _TOLERANCE
-    told = f"{tried}, and a prompt's logits {amount}"
-    return Observation(told, fused, "cache", wrong=f"a prompt's logits {amount}" if wrong else None, ran=True)
+    wrong = f"a prompt's logits {amount}" if difference is None or difference > _TOLERANCE else None
+    return Observation(f"{done.tried}, and a prompt's logits {amount}", fused, "cache", wrong=wrong, ran=True)

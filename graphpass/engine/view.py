@@ -1,4 +1,4 @@
-"""`View`: what one consumer takes the caches of a model for, and the words that all consumers' rules share."""
+"""How a consumer reads the caches of a model, by its own rule, and the words that such rules share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheView",
     "Sees",
-    "Verdict",
     "View",
     "is_mistaken",
     "judged",
@@ -25,18 +24,16 @@ __all__ = [
     "without",
 ]
 
-Verdict = Literal["agrees", "misreads", "cannot tell", "not applicable"]
-
 Sees = Literal["kv", "linear", "cross", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
 class CacheView:
-    """What a consumer takes one cache for.
+    """One cache as a consumer sees it.
 
     Attributes:
         cache: Name of the cache.
-        sees: What kind of cache it sees; ``nothing`` where it does not know that the cache is there.
+        sees: The kind that it takes the cache for; ``nothing`` if it overlooks the cache.
     """
 
     cache: str
@@ -45,18 +42,18 @@ class CacheView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a consumer takes the caches of a model for.
+    """The caches of a model as a consumer sees them.
 
     Attributes:
         consumer: Its name.
-        verdict: ``misreads`` where it takes a cache for something else, overlooks one, or refuses the model;
-            ``cannot tell`` where its rule has nothing to look at, or graphpass itself does not know what a cache is.
+        verdict: ``misreads`` if it takes a cache for something else, overlooks one, or refuses the model; ``cannot
+            tell`` if its rule has nothing to look at, or graphpass itself does not know the kind of a cache.
         reasons: One plain sentence each, without the consumer as its subject; a view that agrees may have remarks.
-        caches: By cache, in the inventory's order; empty where the rule has nothing to look at.
+        caches: In the inventory's order; empty if the rule has nothing to look at.
     """
 
     consumer: str
-    verdict: Verdict
+    verdict: Literal["agrees", "misreads", "cannot tell", "not applicable"]
     reasons: tuple[str, ...] = ()
     caches: tuple[CacheView, ...] = ()
 
@@ -70,39 +67,41 @@ def judged(
     doubts: Iterable[str] = (),
     remarks: Iterable[str] = (),
 ) -> View:
-    """A view by a rule that had something to look at.
+    """Return the view of a rule that had something to look at.
 
     Args:
         consumer: Its name.
-        inventory: What graphpass says.
-        sees: What it takes each cache for; caches that are left out it does not see.
+        inventory: The caches by graphpass's own analysis.
+        sees: The kind that it takes each cache for; it overlooks caches that are left out.
         problems: What it does wrong.
-        doubts: On what it depends whether it is right.
-        remarks: What else is worth saying.
+        doubts: Conditions outside the model on which its being right depends.
+        remarks: Further notes.
     """
     problems = list(dict.fromkeys(problems))
     unknown = [cache.name for cache in inventory.caches if cache.kind == "unknown"]
     doubts = list(doubts)
     if unknown:
         doubts.append(f"nobody can say whether it is right about {listed(unknown)}: the evidence is not conclusive")
-    verdict: Verdict = "misreads" if problems else "cannot tell" if doubts else "agrees"
     caches = tuple(CacheView(cache.name, sees.get(cache.name, "nothing")) for cache in inventory.caches)
+    verdict: Literal["agrees", "misreads", "cannot tell"] = (
+        "misreads" if problems else "cannot tell" if doubts else "agrees"
+    )
     return View(consumer, verdict, (*problems, *doubts, *remarks), caches)
 
 
 def without(consumer: str, inventory: Inventory) -> View | None:
-    """The view of a model that carries nothing."""
+    """Return the view of a model without caches; ``None`` if it has some."""
     return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
 
 
 def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
-    """The view of a consumer of stateful OpenVINO IR on a model that its rule cannot be applied to; else ``None``.
+    """Return the view of a consumer of stateful OpenVINO IR on any other model; ``None`` on such IR.
 
     Args:
         consumer: Its name.
         model: The model.
-        inventory: What graphpass says.
-        finds: By which part of a variable it finds caches: ``names``.
+        inventory: Its caches.
+        finds: The part of a variable by which it finds caches: ``names``.
         cross: Why a model with cross-attention caches is not for it.
     """
     empty = without(consumer, inventory)
@@ -119,14 +118,14 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
 
 
 def is_mistaken(cache: Cache, seen: Sees) -> bool:
-    """Whether ``cache`` is taken for what it is not; a recurrent network's state may be treated like a linear cache."""
+    """Whether ``seen`` is wrong for ``cache``; a recurrent network's state may be treated like a linear cache."""
     if cache.kind == "other":
         return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
     return cache.kind in {"kv", "linear"} and seen != cache.kind
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a sentence: ``a``, ``a and b``, ``a and 23 more``."""
+    """Return names for a sentence: ``a``, ``a and b``, ``a and 23 more``."""
     first, *others = names
     if not others:
         return first
@@ -134,12 +133,12 @@ def listed(names: Iterable[str]) -> str:
 
 
 def shape_text(shape: tuple[Dimension, ...] | None) -> str:
-    """``[?, 2, 0, 16]``."""
+    """Return ``[?, 2, 0, 16]`` or the like."""
     return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:
-    """Each of ``ports``, which are the inputs or the outputs of ``model``, with all names it can be addressed by."""
+    """Pair each input or output of ``model`` in ``ports`` with all names that address it."""
     if model.dialect == "onnx":
         return tuple((port, frozenset({port.name})) for port in ports)
 

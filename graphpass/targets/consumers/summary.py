@@ -1,4 +1,4 @@
-"""What follows from an inventory as a whole: sizes in total, and what to warn of."""
+"""Summarize an inventory as a whole: total sizes, and warnings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.targets.consumers.view import View
+from graphpass.engine.view import View
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -16,13 +16,13 @@ __all__ = ["Totals", "total_bytes", "warnings_of"]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Bytes that the caches of one sequence take; ``None`` where a size is not known.
+    """Bytes that the caches of one sequence take; ``None`` if a size is not known.
 
     Attributes:
-        bytes_per_token: What each token adds to the kv caches.
-        bytes_per_1k_tokens: What a thousand tokens add.
-        fixed_bytes: What the linear caches take, however long the sequence.
-        bytes_per_encoder_token: What each token of the encoder adds to the cross caches.
+        bytes_per_token: Growth of the kv caches by each token.
+        bytes_per_1k_tokens: Growth by a thousand tokens.
+        fixed_bytes: Size of the linear caches, however long the sequence.
+        bytes_per_encoder_token: Growth of the cross caches by each token of the encoder.
     """
 
     bytes_per_token: int | None
@@ -32,7 +32,7 @@ class Totals:
 
 
 def total_bytes(inventory: Inventory) -> Totals:
-    """The sizes of all caches for a batch of one."""
+    """Return the sizes of all caches for a batch of one."""
     per_token = _sum(cache.bytes_per_token for cache in inventory.of_kind("kv"))
     fixed = _sum(cache.fixed_bytes for cache in inventory.of_kind("linear"))
     cross = _sum(cache.bytes_per_token for cache in inventory.of_kind("cross"))
@@ -45,14 +45,14 @@ def _sum(sizes: Iterable[int | None]) -> int | None:
 
 
 def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
-    """What a user should know before using the model.
+    """Return warnings before the model is used.
 
     Args:
-        inventory: What graphpass says of the caches.
-        views: What others say.
+        inventory: The caches by graphpass's own analysis.
+        views: The caches as others see them.
 
     Returns:
-        One sentence each: caches of which it is not known what they are, halves of caches, who will misread.
+        One sentence each: caches of unknown kind, halves of caches, consumers that will misread.
     """
     lines = [
         f"cannot tell what {cache.name} is: {cache.evidence[-1] if cache.evidence else 'there is no evidence'}"
