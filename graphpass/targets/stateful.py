@@ -21,10 +21,9 @@ from graphpass.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from graphpass.engine.passes import Condition, Pass
+    from graphpass.engine.passes import Pass
     from graphpass.ir.cache import Inventory
     from graphpass.ir.model import Model
-    from graphpass.ir.types import Dialect
 
 __all__ = ["StatefulTarget"]
 
@@ -46,9 +45,9 @@ class StatefulTarget(Target):
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
     """
 
-    dialect: ClassVar[Dialect] = "openvino"
-    output_file: ClassVar[str] = "openvino_model.xml"
-    contract: ClassVar[tuple[Condition, ...]] = (OPENVINO, STATEFUL)
+    dialect = "openvino"
+    output_file = "openvino_model.xml"
+    contract = (OPENVINO, STATEFUL)
     no_reorder: ClassVar[tuple[str, str] | None] = None
     takes_begin_one: ClassVar[bool] = False
     before_attention: ClassVar[tuple[str, ...]] = ()

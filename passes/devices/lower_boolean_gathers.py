@@ -9,7 +9,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import named
 from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
 from graphpass.ir.types import Dialect
-from graphpass.targets.gpu.boolean_gathers import boolean_gathers
+from graphpass.targets.gpu.rules import boolean_gathers
 
 __all__ = ["LowerBooleanGathers"]
 

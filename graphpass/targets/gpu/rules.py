@@ -14,20 +14,22 @@ from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.pattern import MissError
 from graphpass.ir.slices import SLICES
 from graphpass.targets.chain import APPENDED
-from graphpass.targets.gpu.boolean_gathers import refused_gathers
 from graphpass.targets.gpu.scaling import scaled_products
 from graphpass.targets.rules import failing_branches, linear_finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.model import Model
 
-__all__ = ["predict"]
+__all__ = ["boolean_gathers", "predict"]
 
 _TRANSFORMATIONS = "src/plugins/intel_gpu/src/plugin/transformations"
 _FUSION = f"{_TRANSFORMATIONS}/kv_cache_fusion.cpp"
 _INDIRECT = f"{_TRANSFORMATIONS}/indirect_kv_cache.cpp"
+_KERNEL = "src/plugins/intel_gpu/src/graph/impls/ocl/gather_nd.cpp"
 _SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
 
 #: Limits of a trim that begins at 1.
@@ -46,9 +48,20 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     return (
         *failing_branches(model, _SHAPE),
         *scaled_products(model),
-        *refused_gathers(model),
+        *_refused_gathers(model),
         *(_cache(model.graph, cache, writes.get(cache.name)) for cache in inventory.of_kind("kv", "linear")),
     )
+
+
+def boolean_gathers(graph: Graph) -> list[Node]:
+    """Return each GatherND of booleans, for which the plugin has no kernel."""
+    return [node for node in graph.of_op("GatherND") if node.outputs[0].element_type == "boolean"]
+
+
+def _refused_gathers(model: Model) -> Iterator[Finding]:
+    reason = "it looks booleans up, for which the plugin has no kernel: run lower-boolean-gathers"
+    for node in boolean_gathers(model.graph):
+        yield Finding("model", str(model.path), "refused", node=node.name, reason=reason, source=_KERNEL)
 
 
 def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:

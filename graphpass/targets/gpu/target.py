@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Literal
 
 from graphpass.targets.gpu import rules, trial
 from graphpass.targets.stateful import StatefulTarget
-
-if TYPE_CHECKING:
-    from graphpass.engine.findings import Finding, Observation
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
 
 __all__ = ["GPU"]
 
@@ -28,11 +23,13 @@ class GPU(StatefulTarget):
             as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model.
     """
 
-    name: ClassVar[str] = "gpu"
-    description: ClassVar[str] = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
-    seq2seq: ClassVar[bool] = True
-    takes_begin_one: ClassVar[bool] = True
-    after_stateful: ClassVar[tuple[str, ...]] = ("lower-variadic-split", "lower-boolean-gathers")
+    name = "gpu"
+    description = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
+    seq2seq = True
+    takes_begin_one = True
+    after_stateful = ("lower-variadic-split", "lower-boolean-gathers")
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
 
     trim: Literal["slice", "begin-one"] = "slice"
 
@@ -45,11 +42,3 @@ class GPU(StatefulTarget):
     def insert_reorder(self) -> str:
         """See `StatefulTarget.insert_reorder`."""
         return "insert-reorder" if self.trim == "slice" else f"insert-reorder{{trim={self.trim}}}"
-
-    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
-        return rules.predict(model, inventory)
-
-    def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
-        return trial.observe(model)

@@ -9,39 +9,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from graphpass.ir.cache import Axes
-
 if TYPE_CHECKING:
     from graphpass.engine.view import Sees
     from graphpass.ir.graph import Graph, Node
 
-__all__ = [
-    "EDITING_INPUTS",
-    "EXAMPLES",
-    "GO_BACK",
-    "KNOWN_INPUTS",
-    "LAYOUT",
-    "START_AGAIN",
-    "TOKENS",
-    "gather_by_beams",
-    "is_hybrid",
-    "named_kind",
-]
+__all__ = ["EDITING_INPUTS", "GO_BACK", "KNOWN_INPUTS", "START_AGAIN", "gather_by_beams", "is_hybrid", "named_kind"]
 
 _DENSE = re.compile(r"past_key_values\.\d+\.(key|value)present\.\d+\.(key|value)")
 _HYBRID = re.compile(r"cache_params\.past\.(key|value|conv|ssm)\.\d+cache_params\.present\.(key|value|conv|ssm)\.\d+")
 
-#: Examples of names of variables, for people.
-EXAMPLES = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
-
-#: The only layout of keys and values.
-LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
-
-#: Inputs of tokens.
-TOKENS = frozenset({"input_ids", "inputs_embeds"})
-
 #: Known inputs, those of some families included; every other is taken for a cache.
-KNOWN_INPUTS = TOKENS | {"attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
+KNOWN_INPUTS = frozenset(
+    {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
+)
 
 #: Inputs by which passes let a caller edit caches, and see or take back steps.
 EDITING_INPUTS = frozenset({"src_idx", "dst_idx", "past_len", "tree_mask", "steps_back"})

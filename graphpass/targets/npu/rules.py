@@ -17,16 +17,16 @@ from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
+from graphpass.ir.cache import Axes
 from graphpass.ir.pattern import MissError
+from graphpass.ir.phase import Phase
 from graphpass.ir.slices import SLICES
+from graphpass.targets import static_shapes
 from graphpass.targets.npu.names import (
     EDITING_INPUTS,
-    EXAMPLES,
     GO_BACK,
     KNOWN_INPUTS,
-    LAYOUT,
     START_AGAIN,
-    TOKENS,
     gather_by_beams,
     named_kind,
 )
@@ -55,9 +55,18 @@ _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
 
+#: The only layout of keys and values.
+_LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, an OpenVINO IR, by the NPU plugin with ``NPUW_LLM``."""
+    """Predict the treatment of ``model``, an OpenVINO IR, by the NPU plugin.
+
+    With ``NPUW_LLM``, unless the model has static shapes.
+    """
+    phase = Phase.find(model)
+    if phase is not None:
+        return static_shapes.predict(model, phase)
     return (
         *_whole(model, inventory),
         *_inputs(model, inventory),
@@ -102,9 +111,9 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
             reason = "the model has no such input, and the plugin feeds it"
             yield Finding("input", "position_ids", "refused", reason=reason, source=_REQUEST)
     for port, names in ports:
-        length = port.shape[1] if names & TOKENS and port.shape is not None and len(port.shape) > 1 else None
-        if isinstance(length, int):
-            reason = f"it is fixed to {length} positions at a time, and prompts get a size of their own"
+        shape = port.shape or ()
+        if names & {"input_ids", "inputs_embeds"} and len(shape) > 1 and isinstance(shape[1], int):
+            reason = f"it is fixed to {shape[1]} positions at a time, and prompts get a size of their own"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         fed = "i32" if "beam_idx" in names else "i64"
         if not names & KNOWN_INPUTS:
@@ -153,13 +162,14 @@ def _require_known(cache: Cache, read: Node) -> None:
         raise _RefusalError(read, f"it is of kind {cache.kind}, of which NPUW knows nothing", _RESHAPE)
     kind = named_kind(cache.name)
     if kind == "nothing":
-        raise _RefusalError(read, f"its name is not like {EXAMPLES}", _STATELESS)
+        called = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
+        raise _RefusalError(read, f"its name is not like {called}", _STATELESS)
     if kind != cache.kind:
         raise _RefusalError(read, f"it is taken for a {kind} cache because of its name", _STATELESS)
 
 
 def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
-    if cache.axes != LAYOUT:
+    if cache.axes != _LAYOUT:
         raise _RefusalError(read, "it is not laid out as [batch, heads, sequence, head_dim]", _EMPTY)
     gather = gather_by_beams(graph, read)
     if gather is None:

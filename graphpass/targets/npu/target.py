@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UnsupportedError
-from graphpass.ir.phase import Phase
-from graphpass.targets import static_shapes
 from graphpass.targets.npu import rules, trial, view
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.targets.stateful import StatefulTarget
 
 if TYPE_CHECKING:
-    from graphpass.engine.findings import Finding, Observation
     from graphpass.engine.passes import Pass
-    from graphpass.engine.view import View
-    from graphpass.ir.cache import Inventory
     from graphpass.ir.model import Model
 
 __all__ = ["NPU"]
@@ -33,14 +28,14 @@ class NPU(StatefulTarget):
             ``attention_mask`` for each position that was dropped.
     """
 
-    name: ClassVar[str] = "npu"
-    description: ClassVar[str] = "OpenVINO on NPU: what NPUW takes and computes rightly"
-    no_reorder: ClassVar[tuple[str, str] | None] = (
+    name = "npu"
+    description = "OpenVINO on NPU: what NPUW takes and computes rightly"
+    no_reorder = (
         "NPUW takes no inputs that move slots of caches",
         f"leave out cache=reorder; {GO_BACK}",
     )
-    before_attention: ClassVar[tuple[str, ...]] = ("mask-padding", "compute-all-experts")
-    after_stateful: ClassVar[tuple[str, ...]] = (
+    before_attention = ("mask-padding", "compute-all-experts")
+    after_stateful = (
         "measure-keys",
         "lower-boolean-masks",
         "insert-position-ids",
@@ -50,7 +45,10 @@ class NPU(StatefulTarget):
     # Without a Reshape to the same shape after the experts it refuses afmoe, and without a Slice of the whole before a
     # ScatterElementsUpdate it reads wrong choices in phimoe (2026.4.1; not if both of its hints NPUW_LLM_.._MOE_HINT
     # are DENSE).
-    drops_identities: ClassVar[bool] = False
+    drops_identities = False
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
+    view = staticmethod(view.view)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
@@ -66,16 +64,3 @@ class NPU(StatefulTarget):
                 f"take the model without it; {START_AGAIN if 'steps_back' in edits else GO_BACK}",
             )
         return super().pipeline(model)
-
-    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
-        phase = Phase.find(model)
-        return rules.predict(model, inventory) if phase is None else static_shapes.predict(model, phase)
-
-    def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
-        return trial.observe(model) if Phase.find(model) is None else trial.observe_static(model)
-
-    def view(self, model: Model, inventory: Inventory) -> View | None:
-        """See `Target.view`."""
-        return view.view(model, inventory)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.engine.findings import Finding
+from graphpass.ir.phase import Phase
+from graphpass.targets import static_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,9 @@ _NEWEST_OPSET = 26
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model``, in ONNX, by ONNX Runtime."""
+    phase = Phase.find(model)
+    if phase is not None:
+        return static_shapes.predict(model, phase)
     return (*_opsets(model), *_caches(inventory), *_attention(model, inventory))
 
 

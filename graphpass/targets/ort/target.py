@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.pipeline import parse
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
-from graphpass.ir.phase import Phase
-from graphpass.targets import static_shapes
 from graphpass.targets.ort import rules, trial
 
 if TYPE_CHECKING:
-    from graphpass.engine.findings import Finding, Observation
-    from graphpass.engine.passes import Condition, Pass
-    from graphpass.ir.cache import Inventory
+    from graphpass.engine.passes import Pass
     from graphpass.ir.model import Model
-    from graphpass.ir.types import Dialect
 
 __all__ = ["ORT"]
 
@@ -34,11 +29,13 @@ class ORT(Target):
             length that the mask leaves for them.
     """
 
-    name: ClassVar[str] = "ort"
-    description: ClassVar[str] = "ONNX Runtime: past and present as inputs and outputs"
-    dialect: ClassVar[Dialect] = "onnx"
-    output_file: ClassVar[str] = "model.onnx"
-    contract: ClassVar[tuple[Condition, ...]] = (ONNX,)
+    name = "ort"
+    description = "ONNX Runtime: past and present as inputs and outputs"
+    dialect = "onnx"
+    output_file = "model.onnx"
+    contract = (ONNX,)
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
 
     cache: Literal["past", "reorder"] = "past"
 
@@ -51,12 +48,3 @@ class ORT(Target):
         if missing := ONNX.missing(model):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         return parse("insert-reorder{form=onnx}") if self.cache == "reorder" else ()
-
-    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
-        phase = Phase.find(model)
-        return rules.predict(model, inventory) if phase is None else static_shapes.predict(model, phase)
-
-    def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
-        return trial.observe(model)

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.targets.paged import rules, trial
 from graphpass.targets.stateful import StatefulTarget
-
-if TYPE_CHECKING:
-    from graphpass.engine.findings import Finding, Observation
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
 
 __all__ = ["Paged"]
 
@@ -27,17 +21,11 @@ class Paged(StatefulTarget):
         cache: ``beam`` alone; the scheduler of openvino.genai shares and frees blocks.
     """
 
-    name: ClassVar[str] = "paged"
-    description: ClassVar[str] = "openvino.genai's default backend: what SDPAToPagedAttention transforms rightly"
-    no_reorder: ClassVar[tuple[str, str] | None] = (
+    name = "paged"
+    description = "openvino.genai's default backend: what SDPAToPagedAttention transforms rightly"
+    no_reorder = (
         "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
         "leave out cache=reorder; the scheduler of openvino.genai shares and frees blocks",
     )
-
-    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
-        return rules.predict(model, inventory)
-
-    def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
-        return trial.observe(model)
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
