@@ -36,7 +36,7 @@ QUICK = {("llama", "onnx"), ("lfm2", "onnx-genai"), ("mamba", "onnx-raw"), ("gem
 def test_the_same_tokens(name, variant, cache):
     model = load(export(name, variant))
     made = PassManager(ORT(cache=cache).pipeline(model)).run(model).model
-    ORT().check(made)
+    ORT().require_contract(made)
     report = check_model(made, "ort")
     assert report.holds
     assert report.confirmation.outcome == "confirmed"

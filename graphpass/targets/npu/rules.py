@@ -165,7 +165,7 @@ def _require_known(cache: Cache, read: Node) -> None:
         called = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
         raise _RefusalError(read, f"its name is not like {called}", _STATELESS)
     if kind != cache.kind:
-        raise _RefusalError(read, f"it is taken for a {kind} cache because of its name", _STATELESS)
+        raise _RefusalError(read, f"its name is that of a {kind} cache", _STATELESS)
 
 
 def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:

@@ -48,13 +48,13 @@ def test_a_model_without_caches_is_refused_by_make_stateful(variant):
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_the_result_keeps_the_contract(variant):
     model = load(export("llama", variant))
-    CPU().check(PassManager(CPU().pipeline(model)).run(model).model)
+    CPU().require_contract(PassManager(CPU().pipeline(model)).run(model).model)
 
 
 @pytest.mark.parametrize(("variant", "word"), [("onnx", "OpenVINO IR"), ("ov-stateless", "stateful")])
 def test_a_broken_contract_is_told(variant, word):
     with pytest.raises(PassFailedError, match=f"GP405: target cpu needs {word!r}"):
-        CPU().check(load(export("llama", variant)))
+        CPU().require_contract(load(export("llama", variant)))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_broken_contract_is_told(variant, word):
 def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
     model = load(export("llama", variant))
     assert format_passes(target.pipeline(model)).split(",") == [*pipeline("llama", variant), *more]
-    target.check(PassManager(target.pipeline(model)).run(model).model)
+    target.require_contract(PassManager(target.pipeline(model)).run(model).model)
 
 
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
@@ -77,7 +77,7 @@ def test_an_npu_takes_less_and_wants_more(variant):
     assert [name for name in names if name not in own] == others
     assert own <= set(names)
     assert names.index("mask-padding") < names.index("expose-position-ids")
-    NPU().check(PassManager(NPU().pipeline(model)).run(model).model)
+    NPU().require_contract(PassManager(NPU().pipeline(model)).run(model).model)
 
 
 def test_positions_are_exposed_where_padding_is_masked():
