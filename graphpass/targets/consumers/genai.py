@@ -20,6 +20,7 @@ from graphpass.engine.view import (
     not_stateful_ir,
     shape_text,
 )
+from graphpass.ir.inputs import TOKEN_INPUTS
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -33,7 +34,7 @@ CONSUMER = "openvino.genai"
 Shape = tuple["Dimension", ...] | None
 
 #: Inputs that the pipeline feeds by name.
-_FED = frozenset({"input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids", "beam_idx"})
+_FED = frozenset({*TOKEN_INPUTS, "attention_mask", "position_ids", "token_type_ids", "beam_idx"})
 
 
 def view(model: Model, inventory: Inventory) -> View:
@@ -138,7 +139,7 @@ def _ports(model: Model) -> list[str]:
     inputs = {name: port for port, names in names_of(model, model.inputs) for name in names}
     outputs = {name: port for port, names in names_of(model, model.outputs) for name in names}
     lines = []
-    if not {"input_ids", "inputs_embeds"} & inputs.keys():
+    if inputs.keys().isdisjoint(TOKEN_INPUTS):
         lines.append("will fail because the model has no input input_ids or inputs_embeds")
     for name, kind in (("attention_mask", "i64"), ("beam_idx", "i32")):
         if name not in inputs:

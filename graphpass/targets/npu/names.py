@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
+
 if TYPE_CHECKING:
     from graphpass.engine.view import Sees
     from graphpass.ir.graph import Graph, Node
@@ -20,11 +22,11 @@ _HYBRID = re.compile(r"cache_params\.past\.(key|value|conv|ssm)\.\d+cache_params
 
 #: Known inputs, those of some families included; every other is taken for a cache.
 KNOWN_INPUTS = frozenset(
-    {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
+    {*TOKEN_INPUTS, "attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
 )
 
 #: Inputs by which passes let a caller edit caches, and see or take back steps.
-EDITING_INPUTS = frozenset({"src_idx", "dst_idx", "past_len", "tree_mask", "steps_back"})
+EDITING_INPUTS = frozenset({"src_idx", "dst_idx", PAST_LENGTH, "tree_mask", "steps_back"})
 
 #: A cure for models with editing inputs. NPUW leaves its mask as it was if a shorter one is fed.
 GO_BACK = "to go back, feed position_ids from the earlier position on, and 0 in attention_mask for what was dropped"

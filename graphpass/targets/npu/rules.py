@@ -18,6 +18,7 @@ from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
 from graphpass.ir.cache import Axes
+from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
 from graphpass.ir.slices import SLICES
@@ -112,7 +113,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
             yield Finding("input", "position_ids", "refused", reason=reason, source=_REQUEST)
     for port, names in ports:
         shape = port.shape or ()
-        if names & {"input_ids", "inputs_embeds"} and len(shape) > 1 and isinstance(shape[1], int):
+        if names.intersection(TOKEN_INPUTS) and len(shape) > 1 and isinstance(shape[1], int):
             reason = f"it is fixed to {shape[1]} positions at a time, and prompts get a size of their own"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         fed = "i32" if "beam_idx" in names else "i64"
