@@ -31,7 +31,8 @@ found = {"version": openvino.__version__.split("-")[0]}
 
 def words(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith("Exception from ")), lines[-1])
+    # Lines of source places come before the message.
+    return next((line for line in lines if not line.startswith(("Exception from ", "Check '"))), lines[-1])
 """
 
 _AFTER = """
