@@ -44,7 +44,7 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        """Whether the contract allows it."""
+        """Return whether the contract allows it."""
         return self.verdict not in _BROKEN
 
     @classmethod
@@ -107,7 +107,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether every finding holds and the trial contradicted none."""
+        """Return whether every finding holds and the trial contradicted none."""
         contradicted = self.confirmation is not None and self.confirmation.outcome == "contradicted"
         return not contradicted and all(finding.holds for finding in self.findings)
 

@@ -77,7 +77,7 @@ class Target(ABC):
 
     @property
     def gives_up_fusion(self) -> bool:
-        """Whether an option trades fusion in the runtime for something else, so that the result need not be fused."""
+        """Return whether an option trades fusion in the runtime for something else."""
         return False
 
     def require_contract(self, model: Model) -> None:
@@ -94,7 +94,7 @@ class Target(ABC):
 
     @property
     def has_rules(self) -> bool:
-        """Whether the target implements `predict`."""
+        """Return whether the target implements `predict`."""
         return type(self).predict is not Target.predict
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""How a consumer reads the caches of a model, by its own rule, and the words that such rules share."""
+"""`View`: the caches of a model as a consumer sees them, and the words that rules for it share."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
 
 
 def is_mistaken(cache: Cache, seen: Sees) -> bool:
-    """Whether ``seen`` is wrong for ``cache``; a recurrent network's state may be treated like a linear cache."""
+    """Return whether ``seen`` is wrong for ``cache``; a recurrent network's state may pass for a linear cache."""
     if cache.kind == "other":
         return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
     return cache.kind in {"kv", "linear"} and seen != cache.kind

@@ -67,7 +67,7 @@ class MissError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a pattern matched.
+    """The values and nodes that a pattern matched.
 
     Attributes:
         node: The node at which the match began.

@@ -72,7 +72,7 @@ def attention_findings(
 
 
 def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:
-    """Return the finding on a state that steps replace, of which plugins fuse nothing."""
+    """Return the finding on a state that steps replace; plugins fuse none."""
     if is_variable:
         return Finding("cache", cache.name, "taken", cache.layer)
     reason = "the state is an input of the model, not a variable: run make-stateful"

@@ -64,7 +64,7 @@ class StatefulTarget(Target):
 
     @property
     def insert_reorder(self) -> str:
-        """The pass that lets a caller move slots, as text."""
+        """Return the pass that lets a caller move slots, as text."""
         return "insert-reorder"
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
@@ -120,7 +120,7 @@ class StatefulTarget(Target):
         return parse(",".join(names))
 
     def _exposes_positions(self, model: Model, inventory: Inventory) -> bool:
-        """Whether positions become an input, if they are none.
+        """Return whether positions become an input, if they are none.
 
         If padding leaks into linear states, even the positions of padding are results, unless they are counted from the
         mask or fed already; and the runtimes of encoder-decoder models feed no positions.

@@ -1,4 +1,4 @@
-"""How other programs see a model's caches: each by its own rule, as its source has it.
+"""Views of other programs on a model's caches: each by its own rule, as its source has it.
 
 Programs that are no targets of graphpass have their rules here; a target brings its own (`Target.view`).
 

@@ -80,7 +80,7 @@ def _require_readers(graph: Graph, chain: Chain) -> None:
     readers = data_uses(graph, chain.concat.outputs[0])
     writes = [node for node in readers if _assigned(graph, node) == chain.read.attributes["variable"]]
     if not writes:
-        raise MissError(chain.concat, "what it makes is not written back to the variable that it was read from")
+        raise MissError(chain.concat, "its result is not written back to the variable that it was read from")
     if len(readers) != 2:
         others = ", ".join(f"{node.op} {node.name}" for node in readers if node not in writes)
         raise MissError(chain.concat, f"not only attention reads the cache: {others}")

@@ -119,7 +119,7 @@ def _trimmed(graph: Graph, trim: Node) -> str:
         )
     begin = graph.constant(trim.inputs[1])
     if begin is None or not (begin == 1).all():
-        raise MissError(trim, "2026.4.1 fuses a StridedSlice only where it begins at 1 (a bug; later versions: 0)")
+        raise MissError(trim, "2026.4.1 fuses a StridedSlice only if it begins at 1 (a bug; later versions: 0)")
     source = _before(graph, trim)
     if source.op != "ScatterElementsUpdate":
         return f"drops positions in place, {_ONE_VERSION}"
@@ -129,7 +129,7 @@ def _trimmed(graph: Graph, trim: Node) -> str:
 
 
 def _is_reorder(graph: Graph, scatter: Node) -> bool:
-    """Whether a Gather takes positions of a ReadValue, and an i32 input says where they go."""
+    """Return whether a Gather takes positions of a ReadValue, and an i32 input says where they go."""
     target, index, update = (graph.producer(scatter.source(port)) for port in range(3))
     if target.op == "Convert":
         target = _before(graph, target)

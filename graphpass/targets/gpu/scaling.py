@@ -58,7 +58,7 @@ def scaled_products(model: Model) -> Iterator[Finding]:
 
 
 def scales_activations(model: Model) -> bool:
-    """Whether ``model``, an OpenVINO IR, asks plugins that compute in f16 to scale its activations."""
+    """Return whether ``model``, an OpenVINO IR, asks plugins that compute in f16 to scale its activations."""
     return float(runtime_options(model).get(ACTIVATIONS_SCALE, 0)) > 0
 
 

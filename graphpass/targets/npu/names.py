@@ -36,7 +36,7 @@ START_AGAIN = "to go back, start again: NPUW keeps no earlier states"
 
 
 def is_hybrid(variable: str) -> bool:
-    """Whether ``variable`` bears a name of the hybrid family."""
+    """Return whether ``variable`` bears a name of the hybrid family."""
     return _HYBRID.fullmatch(variable) is not None
 
 

@@ -35,7 +35,7 @@ def past_of(graph: Graph, read: Node) -> Value:
 
 
 def is_transposed(graph: Graph, read: Node) -> bool:
-    """Whether NPUW transposes the value whose past ``read`` gives: nothing downstream of its Concat hinders it."""
+    """Return whether NPUW transposes the value whose past ``read`` gives."""
     return any(
         graph.producer(joined.source(1)).op in _PRODUCERS and _is_attended(graph, joined.outputs[0])
         for joined in _joined(graph, read)
@@ -49,7 +49,7 @@ def _joined(graph: Graph, read: Node) -> list[Node]:
 
 
 def _is_attended(graph: Graph, value: Value) -> bool:
-    """Whether attention reads ``value``, as it is or repeated for the heads of the query."""
+    """Return whether attention reads ``value``, as it is or repeated for the heads of the query."""
     read = [value, *(node.outputs[0] for node in _repeats(graph, value)[-1])]
     return any(_ATTENDS.get(use.node.op) == use.port for one in read for use in graph.uses(one))
 
@@ -80,7 +80,7 @@ def misreads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
-    """Whether the results of ``node`` end anywhere but in the sizes of the nodes ``sized``."""
+    """Return whether the results of ``node`` end anywhere but in the sizes of the nodes ``sized``."""
 
     def is_size(use: Use) -> bool:
         return use.port == 1 and use.node.index in sized

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["not_widened"]
 
-#: How many numbers of 4 bits it widens at once; it knows no rest.
+#: Numbers of 4 bits that it widens at once; it knows no rest.
 _STEP = 64
 
 _MOVES = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
@@ -96,7 +96,7 @@ def _in_steps(stored: Value) -> str | None:
 
 
 def _is_gathered(graph: Graph, moved: list[Node]) -> bool:
-    """Whether a Gather takes rows of the weight; those of one in f16 it takes before they are widened."""
+    """Return whether a Gather takes rows of the weight; those of one in f16 it takes before they are widened."""
     starts = [node.outputs[0] for node in moved]
     uses = graph.forward(starts, lambda use: use.node.outputs if use.node.op in {"Reshape", "Convert"} else ())
     return any(use.node.op == "Gather" and use.port == 0 for use in uses)

@@ -37,7 +37,7 @@ _WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys")
 
 
 def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
-    """Whether places in the cache are counted as NPUW knows them: by Ranges with an Unsqueeze for each new axis.
+    """Return whether places in the cache are counted as NPUW knows them: by Ranges with an Unsqueeze for each new axis.
 
     Args:
         graph: The graph of both.
@@ -64,7 +64,7 @@ def unpatched_window(graph: Graph) -> Iterator[Node]:
 
 
 def _is_position(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is a Range, laid out and perhaps moved by a constant."""
+    """Return whether ``value`` is a Range, laid out and perhaps moved by a constant."""
 
     def passes(node: Node) -> bool:
         return node.op in _LAYOUT or (node.op in {"Add", "Subtract"} and graph.constant(node.inputs[1]) is not None)

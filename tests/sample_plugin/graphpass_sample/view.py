@@ -1,4 +1,4 @@
-"""How a third party's runtime reads caches: it knows those that grow."""
+"""The view of a third party's runtime, which knows caches that grow."""
 
 from __future__ import annotations
 
