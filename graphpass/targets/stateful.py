@@ -11,7 +11,6 @@ from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.analysis.caches.parts import packed_caches
 from graphpass.analysis.caches.stepping import find_stepping
 from graphpass.dialects.openvino.frontend import lowerings
-from graphpass.dialects.openvino.model import check_trim
 from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.pipeline import parse
 from graphpass.engine.syntax import quote
@@ -88,6 +87,8 @@ class StatefulTarget(Target):
         return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
 
     def _pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        from graphpass.dialects.openvino.model import check_trim
+
         if self.cache == "reorder" and self.no_reorder is not None:
             raise UsageError("GP224", *self.no_reorder)
         if not self.takes_begin_one:

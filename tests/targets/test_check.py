@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy
 import pytest
 from openvino import opset13 as ops
@@ -66,6 +69,14 @@ def test_options_of_a_target_are_kept():
 def test_an_unknown_target_or_option_is_told(target, error):
     with pytest.raises(UsageError, match=error):
         check_model(openvino_model("llama"), target)
+
+
+def test_targets_load_without_their_runtimes():
+    program = (
+        "import sys, graphpass; [graphpass.get_target(name) for name in graphpass.target_names()];"
+        "loaded = {'openvino', 'onnx', 'onnxruntime', 'numpy'} & sys.modules.keys(); assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 FUSED, PLAIN = Finding("attention", "a", "fused"), Finding("attention", "b", "plain")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.engine.findings import Finding
 from graphpass.ir.phase import Phase
 from graphpass.targets import static_shapes
@@ -38,6 +37,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 
 def _opsets(model: Model) -> Iterator[Finding]:
     from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 
     assert isinstance(model, OnnxModel)
     for entry in model.proto.opset_import:
