@@ -13,8 +13,8 @@ SCALED = op.Multiply(var("output"), op.Constant())
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model`` by the sample runtime."""
     findings = [Finding("cache", cache.name, "taken", cache.layer) for cache in inventory.caches]
-    logits = next(node for node in model.graph.of_op("Result") if node.source().name.startswith("logits"))
-    scaled = SCALED.match(model.graph, logits.source())
+    logits = next(node.source() for node in model.graph.of_op("Result") if node.name == "logits")
+    scaled = SCALED.match(model.graph, logits)
     if isinstance(scaled, Miss):
         findings.insert(0, Finding.at(scaled, "model", str(model.path), "refused", "sample/runtime.cpp"))
     return tuple(findings)
