@@ -27,7 +27,7 @@ lint: $(VENV)/ready ## run ruff
 
 # The type checker cannot follow package-dir, so it looks at the package as it installs.
 types: $(VENV)/ready ## run mypy on the installed form of the package
-	rm -rf build/types && mkdir -p build/types
+	rm -rf build/lib build/types && mkdir -p build/types
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p graphpass
 

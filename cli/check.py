@@ -13,9 +13,11 @@ from .paths import PATH
 
 @click.command("check")
 @click.argument("model", type=PATH)
-@click.option("--target", required=True, help="Whose runtime: cpu, gpu, npu, paged or ort.")
-@click.option("--confirm/--no-confirm", default=True, show_default=True, help="Try it out, as far as that goes here.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("--target", required=True, help="The target of the runtime, with options: gpu{cache=reorder}.")
+@click.option(
+    "--confirm/--no-confirm", default=True, show_default=True, help="Try the runtime, if that is possible here."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 @cache_option
 @talk_options
 @click.pass_context
@@ -29,12 +31,11 @@ def command(
     form: str,
     declared: tuple[str, ...],
 ) -> None:
-    """Tell what a target's runtime will do with a model, and try it out.
+    """Predict how a target's runtime treats a model, and try it.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Says of each attention and each cache
-    whether the runtime fuses it, and if not, the first node that keeps it from doing so. Then the runtime is tried,
-    where it can be on this machine, and held against the prediction. Exits with 1 where the target's contract does not
-    hold.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Prints for each attention and each cache
+    whether the runtime fuses it, and if not, the first node that prevents it. Then the runtime is tried, if that is
+    possible on this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
     """
     loaded = load_model(model, console, declared)
 

@@ -1,4 +1,4 @@
-"""Print whether a model keeps a target's contract, as text or as the JSON of ``reports/schemas/check.json``."""
+"""Print a report on a target's contract as text or as the JSON of ``reports/schemas/check.json``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from graphpass.reports.layers import ranges
 from .console import columns
 
 if TYPE_CHECKING:
+    from graphpass.engine.findings import Confirmation, Finding, Report
+    from graphpass.engine.target import Target
     from graphpass.ir.model import Model
-    from graphpass.targets import Confirmation, Finding, Report
 
 __all__ = ["as_json", "as_text", "hold_to_contract"]
 
@@ -22,17 +23,17 @@ _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossib
 
 
 def as_json(model: Model, report: Report) -> dict[str, Any]:
-    """The object that ``check --format json`` prints."""
+    """Return the object that ``check --format json`` prints."""
     return {"model": str(model.path), "holds": report.holds, **asdict(report)}
 
 
 def as_text(model: Model, report: Report) -> str:
-    """What ``graphpass check`` prints: findings that say the same of several layers together."""
+    """Return the text of ``graphpass check``, with one entry for layers that have equal findings."""
     verdict = "the contract holds" if report.holds else "the contract does not hold"
     lines = [f"{model.path} for {report.target}: {verdict}", ""]
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in report.findings:
-        # What breaks a contract is told with its node, each by itself.
+        # A finding that breaks a contract names its node, so each stands by itself.
         groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
     rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
     details = [_details(group[0]) for group in groups.values()]
@@ -45,12 +46,12 @@ def as_text(model: Model, report: Report) -> str:
     return "\n".join(lines)
 
 
-def hold_to_contract(model: Model, target: str, *, confirm: bool, allowed: bool) -> list[str]:
-    """Check what a pipeline made against its target's contract.
+def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bool) -> list[str]:
+    """Check the result of a pipeline against its target's contract.
 
     Args:
-        model: What it made.
-        target: The target's name; nothing is known of those of plug-ins.
+        model: The result.
+        target: Its target; without rules, only the conditions of its contract are checked.
         confirm: Whether to try the runtime.
         allowed: Whether the contract may be broken.
 
@@ -58,11 +59,13 @@ def hold_to_contract(model: Model, target: str, *, confirm: bool, allowed: bool)
         Lines for the report.
 
     Raises:
-        UnsupportedError: GP350, it does not hold.
+        PassFailedError: GP405, a condition does not hold.
+        UnsupportedError: GP350, a rule does not hold.
     """
-    from graphpass.targets import TARGETS, check_model
+    from graphpass.targets import check_model
 
-    if target not in TARGETS:
+    target.require_contract(model)
+    if not target.has_rules:
         return []
     report = check_model(model, target, confirm=confirm)
     broken = [finding for finding in report.findings if not finding.holds]
@@ -76,8 +79,8 @@ def hold_to_contract(model: Model, target: str, *, confirm: bool, allowed: bool)
         more = f", and {len(told) - 1} more" if len(told) > 1 else ""
         raise UnsupportedError(
             "GP350",
-            f"the result does not keep the contract of target {target}: {told[0]}{more}",
-            "--allow-unfused writes it all the same; graphpass check then tells everything",
+            f"the result does not keep the contract of target {report.target}: {told[0]}{more}",
+            "--allow-unfused writes it all the same; graphpass check then prints everything",
         )
     return [f"contract  does not hold{tried}", *(f"  {line}" for line in told)]
 

@@ -61,11 +61,9 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     report = [f"{loaded.path} -> {written_to} for {format_target(target)}", ""]
     with made.staged() as folder:
         result, told = run_pipeline(passes, loaded, console, job.observation)
-        target.check(result.model)
-        # Who asks for a form that the runtime does not fuse knows what it costs.
         allowed = allow_unfused or target.gives_up_fusion
         with console.activity("checking"):
-            contract = hold_to_contract(result.model, target.name, confirm=job.verify, allowed=allowed)
+            contract = hold_to_contract(result.model, target, confirm=job.verify, allowed=allowed)
         check_destination(result.model, written_to)
         report.append(f"before    {in_short(loaded, analyze_caches(loaded))}")
         report.append(f"after     {in_short(result.model, analyze_caches(result.model))}")

@@ -85,9 +85,8 @@ def convert_folder(
         models = {ENCODER_FILE: results["encoder"].model, DECODER_FILE: results["decoder"].model}
         if missing := OPENVINO.missing(models[ENCODER_FILE]):
             raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
-        target.check(models[DECODER_FILE])
         with console.activity("checking"):
-            contract = hold_to_contract(models[DECODER_FILE], target.name, confirm=job.verify, allowed=allow_unfused)
+            contract = hold_to_contract(models[DECODER_FILE], target, confirm=job.verify, allowed=allow_unfused)
         report += ["", *contract] if contract else []
         verdict = "not verified (--no-verify)"
         if job.verify:

@@ -16,10 +16,10 @@ from .sizes import sizes_of, totals_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from graphpass.engine.view import View
     from graphpass.ir.cache import Axes, Cache, Inventory
     from graphpass.ir.model import Model
     from graphpass.ir.types import Dimension
-    from graphpass.targets.consumers import View
 
 __all__ = ["as_text", "in_short", "runs_with"]
 
@@ -35,7 +35,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
         views: What others take its caches for.
         unfolded: Whether each cache is told by itself, with the evidence, and each view with its reasons.
     """
-    from graphpass.targets.consumers import warnings_of
+    from graphpass.targets.consumers.summary import warnings_of
 
     state = "stateful" if inventory.stateful else "stateless"
     lines = [f"{model.path}: {_FORMATS[model.dialect]}, {state}, kind {inventory.kind}"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from graphpass.engine.view import View
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
     from graphpass.ir.types import Dimension, Port
-    from graphpass.targets.consumers import View
 
 __all__ = ["as_json"]
 
@@ -19,7 +19,7 @@ __all__ = ["as_json"]
 def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[str, Any]:
     """The object that ``inspect --format json`` prints."""
     from graphpass.dialects.openvino.runtime_options import runtime_options
-    from graphpass.targets.consumers import total_bytes, warnings_of
+    from graphpass.targets.consumers.summary import total_bytes, warnings_of
 
     return {
         "format": model.dialect,

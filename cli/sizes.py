@@ -25,7 +25,7 @@ def sizes_of(caches: Iterable[Cache]) -> str:
 
 def totals_of(inventory: Inventory) -> list[str]:
     """A line with the sizes of all caches; none where nothing is known."""
-    from graphpass.targets.consumers import total_bytes
+    from graphpass.targets.consumers.summary import total_bytes
 
     totals = total_bytes(inventory)
     told = []

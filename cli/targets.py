@@ -13,7 +13,7 @@ from .console import Console, pass_console, talk_options
 def command(console: Console) -> None:
     """List the targets that models can be converted to.
 
-    A target whose distribution is broken is listed with the reason.
+    A target of a broken distribution is listed with the reason.
     """
     import textwrap
 
@@ -28,7 +28,10 @@ def command(console: Console) -> None:
             console.result(f"{name}\n    cannot be used: {error.id}: {error.message}")
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
-        console.result(f"{name}\n    {target.description}\n    writes {target.output_file}; promises: {contract}")
+        rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
+        console.result(
+            f"{name}\n    {target.description}\n    writes {target.output_file}; promises: {contract}; {rules}"
+        )
         for option in options_of(type(target)):
             console.result(f"    option {option.name}: {option.type_text}, default {option.default_text}")
         console.result("\n" + textwrap.indent(documentation(type(target)), "    "))

@@ -118,8 +118,8 @@ CATALOG: dict[str, str] = {
         "written in a pipeline."
     ),
     "GP223": (
-        "`graphpass check` knows no rules for this target. It knows the runtimes that graphpass itself makes models "
-        "for; the message lists them."
+        "The target of a plug-in implements no rules (`Target.predict`), so `graphpass check` cannot predict its "
+        "runtime. `graphpass targets` marks the targets that have rules."
     ),
     "GP224": (
         "cache=reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import sys
@@ -11,13 +12,22 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from importlib import metadata
 
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
 
-__all__ = ["distributions", "get_pass", "get_target", "pass_names", "register", "target_class", "target_names"]
+__all__ = [
+    "distributions",
+    "get_pass",
+    "get_target",
+    "pass_names",
+    "register",
+    "target_class",
+    "target_names",
+    "usable_targets",
+]
 
 Class = TypeVar("Class", bound=type)
 PassClass = TypeVar("PassClass", bound="type[Pass[Any]]")
@@ -212,3 +222,10 @@ def get_target(name: str) -> Target:
         UsageError: As `target_class`.
     """
     return target_class(name)()
+
+
+def usable_targets() -> Iterator[Target]:
+    """Yield all targets with their defaults, by name, without those of plug-ins that are not well formed."""
+    for name in sorted({entry.name for entry in _TARGETS.entries()}):
+        with contextlib.suppress(UsageError):
+            yield get_target(name)

@@ -11,77 +11,112 @@ from graphpass.errors import PassFailedError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from graphpass.engine.findings import Finding, Observation
     from graphpass.engine.passes import Condition, Pass
+    from graphpass.engine.view import View
+    from graphpass.ir.cache import Inventory
     from graphpass.ir.model import Model
+    from graphpass.ir.types import Dialect
 
 __all__ = ["Target"]
-
-_SEQ2SEQ_HINT = "targets cpu and gpu take them"
 
 
 @dataclass(frozen=True)
 class Target(ABC):
     """A runtime and device that models are made for. Registered under entry point group ``graphpass.targets``.
 
-    Subclasses are frozen dataclasses; their fields are the target's options, as those of a pass are:
-    ``--target gpu{cache=reorder}``.
+    Subclasses are frozen dataclasses; their fields are the target's options, written as those of a pass are:
+    ``--target gpu{cache=reorder}``. Only `pipeline` must be implemented. A target with rules (`predict`) is checked by
+    ``graphpass check`` and after each conversion; its trial (`observe`) confirms the rules, and its `view` joins those
+    that ``graphpass inspect`` prints.
 
     Attributes:
-        name: What ``--target`` calls it.
+        name: Its name on the command line.
         description: One line for people.
-        output_file: What its model file is called.
-        contract: What holds for every model made for it.
+        dialect: The dialect that its runtime reads.
+        output_file: Name of the model file that is written for it.
+        contract: Conditions that hold for every model made for it.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
+    dialect: ClassVar[Dialect]
     output_file: ClassVar[str]
     contract: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """The passes that make ``model`` fit.
+        """Return the passes that make ``model`` fit, which is only looked at.
 
-        Args:
-            model: What is to be converted; it is only looked at.
-
-        Returns:
-            The passes. They refuse a model that they cannot take, when they run.
+        Passes refuse a model that they cannot take when they run.
         """
-
-    @property
-    def gives_up_fusion(self) -> bool:
-        """Whether what was asked for costs what runtimes fuse, so that the result need not be fused."""
-        return False
 
     def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:  # noqa: ARG002
-        """The passes that make the encoder beside a decoder fit; see `pipeline`.
+        """Return the passes that make the encoder beside a decoder fit; see `pipeline`.
 
         Raises:
-            UsageError: GP226, models of an encoder and a decoder are not made for this target.
+            UsageError: GP226, the target takes no models of an encoder and a decoder.
         """
-        raise UsageError("GP226", f"target {self.name} takes no models of an encoder and a decoder", _SEQ2SEQ_HINT)
+        raise self._takes_no_encoder()
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
-        """The passes that make a decoder beside an encoder fit; see `pipeline`.
+        """Return the passes that make a decoder beside an encoder fit; see `pipeline`.
 
         Args:
             model: The decoder for all steps but the first, or for all.
-            first: The file of the decoder for the first step, where there is another.
+            first: The file of the decoder for the first step, if that is another one.
 
         Raises:
-            UsageError: GP226, models of an encoder and a decoder are not made for this target.
+            UsageError: GP226, the target takes no models of an encoder and a decoder.
         """
-        raise UsageError("GP226", f"target {self.name} takes no models of an encoder and a decoder", _SEQ2SEQ_HINT)
+        raise self._takes_no_encoder()
 
-    def check(self, model: Model) -> None:
-        """Check the contract.
+    def _takes_no_encoder(self) -> UsageError:
+        message = f"target {self.name} takes no models of an encoder and a decoder"
+        return UsageError("GP226", message, "targets cpu and gpu take them")
+
+    @property
+    def gives_up_fusion(self) -> bool:
+        """Return whether an option trades fusion in the runtime for something else."""
+        return False
+
+    def require_contract(self, model: Model) -> None:
+        """Check the conditions of the contract.
 
         Raises:
-            PassFailedError: GP405, with the part of the contract that does not hold.
+            PassFailedError: GP405, with the condition that does not hold.
         """
         for condition in self.contract:
             if missing := condition.missing(model):
                 raise PassFailedError(
                     "GP405", f"target {self.name} needs {condition.name!r}, but {missing}", condition.hint
                 )
+
+    @property
+    def has_rules(self) -> bool:
+        """Return whether the target implements `predict`."""
+        return type(self).predict is not Target.predict
+
+    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
+        """Predict the runtime's treatment of ``model``, without trying it.
+
+        Args:
+            model: A model of the target's dialect.
+            inventory: Its caches.
+
+        Returns:
+            Findings on the model as a whole first, then by layer.
+
+        Raises:
+            UsageError: GP223, the target has no rules.
+        """
+        hint = "graphpass targets marks the targets that have rules"
+        raise UsageError("GP223", f"there are no rules for target {self.name}", hint)
+
+    def observe(self, model: Model) -> Observation | str:  # noqa: ARG002
+        """Try the runtime on ``model``, a model of the target's dialect; return why not if that is impossible here."""
+        return f"target {self.name} has no trial"
+
+    def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
+        """Return the caches of ``model``, of any dialect, as the runtime sees them; ``None`` if it has no rule."""
+        return None

@@ -10,7 +10,7 @@ from graphpass.ir.operators import CASTS
 from graphpass.reports.attention import AttentionGroup, attention_in_words, form_in_words, group_attention
 from graphpass.reports.frame import framed
 from graphpass.reports.layers import LayerGroup, group_layers, ranges
-from graphpass.targets.consumers import total_bytes
+from graphpass.targets.consumers.summary import total_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

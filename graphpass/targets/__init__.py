@@ -1,4 +1,4 @@
-"""What a runtime will do with a graph, by its own rules, and whether trying it out says the same.
+"""Targets: for each runtime its pipeline, its rules, a trial that confirms them, and how it reads caches.
 
 >>> from graphpass.targets import check_model
 >>> report = check_model(model, "cpu")    # doctest: +SKIP
@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from graphpass.targets.check import TARGETS, check_model
-from graphpass.targets.finding import Confirmation, Finding, Report
+from graphpass.targets.check import check_model
 
-__all__ = ["TARGETS", "Confirmation", "Finding", "Report", "check_model"]
+__all__ = ["check_model"]

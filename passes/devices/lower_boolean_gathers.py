@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
-from graphpass.targets.gpu.gpu_gathers import boolean_gathers
+from graphpass.targets.gpu.rules import boolean_gathers
 
 __all__ = ["LowerBooleanGathers"]
 

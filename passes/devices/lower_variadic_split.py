@@ -9,7 +9,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
-from graphpass.targets.gpu.gpu_scaling import scales_activations
+from graphpass.targets.gpu.scaling import scales_activations
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node

@@ -11,7 +11,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
-from graphpass.targets.npu.npu_values import asked_axes, length_reads, past_of
+from graphpass.targets.npu.values import asked_axes, length_reads, past_of
 
 if TYPE_CHECKING:
     from graphpass.analysis.lengths.proven import Lengths

@@ -15,7 +15,7 @@ from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dialect
-from graphpass.targets.consumers.npuw import named_kind
+from graphpass.targets.npu.names import named_kind
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

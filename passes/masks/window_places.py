@@ -11,8 +11,8 @@ from graphpass.analysis.shapes.linear_size import Size
 from graphpass.dialects.openvino.rewrite import find_input, integers, named, output_of, redirect, token_input
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.operators import KEEPS_ORDER
-from graphpass.targets.npu.npu_numbers import are_known_places
-from graphpass.targets.npu.npu_values import past_of
+from graphpass.targets.npu.values import past_of
+from graphpass.targets.npu.windows import are_known_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

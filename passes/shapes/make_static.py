@@ -133,7 +133,7 @@ class MakeStatic(Pass[Model]):
                 raise UnsupportedError(
                     "GP393",
                     f"the size of dimension {axis} ({size or '?'}) of cache {cache.name} is not known",
-                    "run lower-group-query-attention before, which reads it off the weights",
+                    "run lower-operators before, which reads it off the weights",
                 )
         return sizes
 

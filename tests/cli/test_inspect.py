@@ -154,7 +154,9 @@ def test_text_tells_how_others_see_the_caches_and_warns(capfd):
     out = in_process(capfd, "inspect", export("lfm2", "ov-stateful")).out
     assert "as others see it\n  agrees          openvino.genai, optimum-intel\n  misreads        NPUW\n" in out
     assert out.endswith(
-        "warnings (1)\n  NPUW will fail or give wrong numbers because the model has no input position_ids\n"
+        "warnings (1)\n  NPUW will compute wrong numbers with cache_params.past.conv.0cache_params.present.conv.0 and "
+        "cache_params.past.conv.1cache_params.present.conv.1 because no attention_mask is applied to what enters the "
+        "state, so it absorbs the padding in front of a prompt\n"
     )
 
 

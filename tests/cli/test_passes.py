@@ -41,7 +41,7 @@ def test_third_parties_are_listed(capfd, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(path)
     done = in_process(capfd, "passes")
     assert (
-        "sample-scale\n    Multiply the first output by a factor.\n      factor  float  default 1.0  What to"
+        "sample-scale\n    Multiply the first output by a factor.\n      factor  float  default 1.0  Number to"
         in done.out
     )
     assert "sample\n    Somebody's own runtime." in in_process(capfd, "targets").out

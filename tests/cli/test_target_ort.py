@@ -13,7 +13,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
-from graphpass.targets.base import ORT
+from graphpass.targets.ort.target import ORT
 
 #: ONNX Runtime's GroupQueryAttention rotates heads of a multiple of 16 only; those of llama_12l have 8.
 _REFUSED = {("llama_12l", "onnx-genai")}
@@ -36,7 +36,7 @@ QUICK = {("llama", "onnx"), ("lfm2", "onnx-genai"), ("mamba", "onnx-raw"), ("gem
 def test_the_same_tokens(name, variant, cache):
     model = load(export(name, variant))
     made = PassManager(ORT(cache=cache).pipeline(model)).run(model).model
-    ORT().check(made)
+    ORT().require_contract(made)
     report = check_model(made, "ort")
     assert report.holds
     assert report.confirmation.outcome == "confirmed"

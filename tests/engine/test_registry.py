@@ -13,7 +13,7 @@ from graphpass.engine import registry
 from graphpass.engine.passes import Pass, Unchanged
 from graphpass.errors import UsageError
 from graphpass.ir.model import Model
-from graphpass.targets.base import CPU
+from graphpass.targets.cpu.target import CPU
 
 PASSES, TARGETS = "graphpass.passes", "graphpass.targets"
 

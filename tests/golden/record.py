@@ -167,7 +167,7 @@ def _job(kind: str) -> Callable[[Path], Result]:
 def _target(path: Path, text: str) -> Result:
     import graphpass
     from graphpass.engine.pipeline import parse_target
-    from graphpass.targets.check import check_model
+    from graphpass.targets import check_model
 
     model, target = graphpass.load(path), parse_target(text)
     result = graphpass.PassManager(target.pipeline(model)).run(model)

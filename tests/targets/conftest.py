@@ -7,7 +7,7 @@ import os
 import pytest
 from support.gpu_on_cpu import environment
 
-from graphpass.targets.gpu.confirm_gpu import ENVIRONMENT
+from graphpass.targets.gpu.trial import ENVIRONMENT
 
 
 @pytest.fixture

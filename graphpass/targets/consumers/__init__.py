@@ -1,4 +1,6 @@
-"""How others will see a model's caches: each by its own rule, as its source has it.
+"""Views of other programs on a model's caches: each by its own rule, as its source has it.
+
+Programs that are no targets of graphpass have their rules here; a target brings its own (`Target.view`).
 
 >>> from graphpass.targets.consumers import view_caches
 >>> for view in view_caches(model, graphpass.analyze_caches(model)):    # doctest: +SKIP
@@ -9,34 +11,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.targets.consumers import genai, npuw, optimum, ort_genai, ort_openvino
-from graphpass.targets.consumers.findings import Totals, total_bytes, warnings_of
-from graphpass.targets.consumers.view import CacheView, Sees, Verdict, View
+from graphpass.engine.registry import usable_targets
+from graphpass.targets.consumers import genai, optimum, ort_genai, ort_openvino
 
 if TYPE_CHECKING:
+    from graphpass.engine.view import View
     from graphpass.ir.cache import Inventory
     from graphpass.ir.model import Model
 
-__all__ = [
-    "CacheView",
-    "Sees",
-    "Totals",
-    "Verdict",
-    "View",
-    "total_bytes",
-    "view_caches",
-    "warnings_of",
-]
+__all__ = ["view_caches"]
+
+_CONSUMERS = (genai, optimum, ort_openvino, ort_genai)
 
 
 def view_caches(model: Model, inventory: Inventory) -> tuple[View, ...]:
-    """What every known consumer takes the caches of ``model`` for.
+    """Return the caches of ``model`` as every known consumer sees them.
 
     Args:
-        model: The model that ``inventory`` is of.
-        inventory: What `graphpass.analyze_caches` says of it.
+        model: The model of ``inventory``.
+        inventory: The result of `graphpass.analyze_caches`.
 
     Returns:
-        One view a consumer, always the same consumers in the same order.
+        One view a consumer, then one a target with a view, by its name; always the same in the same order.
     """
-    return tuple(consumer.view(model, inventory) for consumer in (genai, npuw, optimum, ort_openvino, ort_genai))
+    views = (target.view(model, inventory) for target in usable_targets())
+    return (
+        *(consumer.view(model, inventory) for consumer in _CONSUMERS),
+        *(view for view in views if view is not None),
+    )

@@ -1,16 +1,16 @@
-"""openvino.genai's view: the shape of each variable's initializer says what it is.
+"""openvino.genai's view: the shape of each variable's initializer gives its kind.
 
-Rules, of openvino.genai at da1db864: ``get_cache_types``, ``get_kv_axes_pos`` and ``trim_kv_cache`` in
+Sources, of openvino.genai at da1db864: ``get_cache_types``, ``get_kv_axes_pos`` and ``trim_kv_cache`` in
 ``src/cpp/src/utils.cpp``; the inputs and outputs in ``src/cpp/src/llm/pipeline_stateful.cpp`` and
-``src/cpp/src/lm_encoding.cpp``. Observed with openvino-genai 2026.4.1: a fourth input is taken for ``position_ids``
-whatever it is called (mamba's ``cache_position``), and the pipeline fails.
+``src/cpp/src/lm_encoding.cpp``. Observed with openvino-genai 2026.4.1: a fourth input of any name is taken for
+``position_ids`` (mamba's ``cache_position``), and the pipeline fails.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.targets.consumers.view import (
+from graphpass.engine.view import (
     Sees,
     View,
     is_mistaken,
@@ -20,6 +20,7 @@ from graphpass.targets.consumers.view import (
     not_stateful_ir,
     shape_text,
 )
+from graphpass.ir.inputs import TOKEN_INPUTS
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -32,12 +33,12 @@ CONSUMER = "openvino.genai"
 
 Shape = tuple["Dimension", ...] | None
 
-#: What the pipeline feeds by name.
-_FED = frozenset({"input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids", "beam_idx"})
+#: Inputs that the pipeline feeds by name.
+_FED = frozenset({*TOKEN_INPUTS, "attention_mask", "position_ids", "token_type_ids", "beam_idx"})
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """What openvino.genai's ``LLMPipeline`` takes the caches of ``model`` for."""
+    """Return the caches of ``model`` as openvino.genai's ``LLMPipeline`` sees them."""
     outside = not_stateful_ir(
         CONSUMER, model, inventory, finds="initializers", cross="runs language models without an encoder"
     )
@@ -50,7 +51,7 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def cache_type(shape: Shape) -> Sees:
-    """What ``get_cache_types`` says of a variable whose initializer has this shape; ``None`` where there is none."""
+    """Return the answer of ``get_cache_types`` for a variable with an initializer of this shape, or with none."""
     if shape is None or shape.count(None) != 1:
         return "nothing"
     zeros = shape.count(0)
@@ -62,10 +63,10 @@ def cache_type(shape: Shape) -> Sees:
 
 
 def kv_axes(shapes: list[Shape]) -> tuple[int, int]:
-    """What ``get_kv_axes_pos`` says: the axes of batch and sequence.
+    """Return the answer of ``get_kv_axes_pos``: the axes of batch and sequence.
 
     Args:
-        shapes: The initializers' shapes in the order of ``get_ops``; ``None`` where there is none.
+        shapes: The initializers' shapes in the order of ``get_ops``; ``None`` for variables without.
     """
     batch, sequence = 0, 2
     first = next((shape for shape in shapes if shape is not None and len(shape) == 4), ())
@@ -78,7 +79,7 @@ def kv_axes(shapes: list[Shape]) -> tuple[int, int]:
 
 
 def _initializers(model: Model) -> dict[str, Shape]:
-    """The shape of each variable's initializer, in the order of ``get_ops``, on which a rule depends."""
+    """Return the shape of each variable's initializer, in the order of ``get_ops``, on which a rule depends."""
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.dialects.openvino.ports import shape_of
 
@@ -118,7 +119,7 @@ def _cause(shape: Shape, seen: Sees) -> str:
 
 
 def _trimmed(inventory: Inventory, initializers: dict[str, Shape], sees: dict[str, Sees]) -> list[str]:
-    """What goes wrong when positions are dropped, which is done along one axis for all variables."""
+    """Return flaws of dropping positions, which works along one axis for all variables."""
     if "kv" not in sees.values() or "linear" in sees.values():
         return []
     _, axis = kv_axes(list(initializers.values()))
@@ -138,7 +139,7 @@ def _ports(model: Model) -> list[str]:
     inputs = {name: port for port, names in names_of(model, model.inputs) for name in names}
     outputs = {name: port for port, names in names_of(model, model.outputs) for name in names}
     lines = []
-    if not {"input_ids", "inputs_embeds"} & inputs.keys():
+    if inputs.keys().isdisjoint(TOKEN_INPUTS):
         lines.append("will fail because the model has no input input_ids or inputs_embeds")
     for name, kind in (("attention_mask", "i64"), ("beam_idx", "i32")):
         if name not in inputs:

@@ -1,9 +1,9 @@
 """optimum-intel's view: prefixes of names, and the order of inputs and outputs.
 
-Rules, of optimum-intel at e1de5bee: ``patch_stateful`` and what it calls in ``optimum/exporters/openvino/stateful.py``
+Sources, of optimum-intel at e1de5bee: ``patch_stateful`` and its callees in ``optimum/exporters/openvino/stateful.py``
 for stateless models; ``optimum/intel/openvino/modeling_decoder.py`` for stateful ones, whose variables are taken as
-they are, but in models with linear states, which are told by the words in their ids. optimum chooses between the
-families by ``model_type`` of ``config.json``; here the names decide.
+they are, but linear states, which words in their ids mark. optimum chooses between the families by ``model_type`` of
+``config.json``; here the names decide.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from graphpass.engine.view import Sees, View, judged, listed, names_of, without
 from graphpass.targets.consumers.pairing import paired_by_order
-from graphpass.targets.consumers.view import Sees, View, judged, listed, names_of, without
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -27,7 +27,7 @@ _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """What optimum-intel takes the caches of ``model`` for: when it makes it stateful, or when it runs it."""
+    """Return the caches of ``model`` as optimum-intel sees them, to make it stateful or to run it."""
     empty = without(CONSUMER, inventory)
     if empty is not None:
         return empty
@@ -74,7 +74,7 @@ def _stateless(model: Model, inventory: Inventory) -> View:
 
 
 def _kind(name: str) -> Sees | None:
-    """What a name of the hybrid family stands for."""
+    """Return the kind that a name of the hybrid family stands for."""
     found = _HYBRID.search(name)
     if found is None:
         return None

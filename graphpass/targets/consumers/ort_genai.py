@@ -1,9 +1,9 @@
 """onnxruntime-genai's view: names made of the layer's number by templates, which ``genai_config.json`` may replace.
 
-Rules, of onnxruntime-genai at a0c04eb1: the default templates in ``src/config.h``, the shape that pasts are allocated
+Sources, of onnxruntime-genai at a0c04eb1: the default templates in ``src/config.h``, the shape that pasts are allocated
 with in ``src/models/kv_cache.cpp``, the templates of linear states in ``src/models/recurrent_state.cpp`` and
 ``src/python/py/models/builders``. The configuration lies outside the model, so other names are no misreading: the
-view says what it has to hold.
+view states the settings that it needs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from graphpass.engine.view import Sees, View, judged, listed, without
 from graphpass.ir.cache import Axes
-from graphpass.targets.consumers.view import Sees, View, judged, listed, without
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
@@ -43,7 +43,7 @@ _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """What onnxruntime-genai takes the caches of ``model`` for."""
+    """Return the caches of ``model`` as onnxruntime-genai sees them."""
     if model.dialect != "onnx":
         return View(CONSUMER, "not applicable", ("reads ONNX models",))
     empty = without(CONSUMER, inventory)
@@ -60,7 +60,7 @@ def view(model: Model, inventory: Inventory) -> View:
             names = listed(cache.name for cache in caches)
             problems.append(f"will not find {names} because no one template with the layer's number gives these names")
             continue
-        # What a template of its configuration names, it takes for what the setting says.
+        # It takes a cache that a template of its configuration names for the kind of that setting.
         sees |= {cache.name: cache.kind for cache in caches if cache.kind != "unknown" and cache.kind != "other"}
         if templates[0] not in _DEFAULTS.get(role, ()):
             setting = _SETTINGS.get(role, f"past_{role}_names")
@@ -70,7 +70,7 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def template_of(name: str) -> str:
-    """``name`` with ``%d`` for its last number, which is the layer's."""
+    """Return ``name`` with ``%d`` for its last number, which is the layer's."""
     return re.sub(r"\d+(?=\D*$)", "%d", name)
 
 
@@ -82,7 +82,7 @@ def _layout(inventory: Inventory) -> list[str]:
 
 
 def _numbers(inventory: Inventory) -> list[str]:
-    """Whether one number stands for two layers: then it counts caches of one kind, where layers are to be counted."""
+    """Report a number that stands for two layers, since it counts caches of one kind instead of layers."""
     layers: dict[int, set[int]] = {}
     names: dict[int, list[str]] = {}
     for cache in inventory.caches:

@@ -1,6 +1,6 @@
 """The view of ONNX Runtime's OpenVINO execution provider with ``enable_causallm``: two patterns of names, and order.
 
-Rules, of intel/onnxruntime at cc8e901e: ``PatchStatefulDecoder`` and ``FuseCacheReorder`` in
+Sources, of intel/onnxruntime at cc8e901e: ``PatchStatefulDecoder`` and ``FuseCacheReorder`` in
 ``onnxruntime/core/providers/openvino/ov_stateful_patch_utils.cc``; the axis of ``kvcache_rewind`` in
 ``ov_interface.cc`` beside it.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from graphpass.engine.view import View, judged, listed, without
 from graphpass.targets.consumers.pairing import paired_by_order
-from graphpass.targets.consumers.view import View, judged, listed, without
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -30,7 +30,7 @@ _AXIS = 2
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """What the execution provider takes the caches of ``model`` for when it makes it stateful."""
+    """Return the caches of ``model`` as the execution provider sees them to make it stateful."""
     if model.dialect != "onnx":
         return View(CONSUMER, "not applicable", ("reads ONNX models",))
     empty = without(CONSUMER, inventory)

@@ -1,11 +1,11 @@
-"""What follows where a consumer finds pasts and presents by name and pairs the lists by their order."""
+"""Pair pasts and presents as consumers do that find both by name and pair the lists by their order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphpass.targets.consumers.view import Sees, is_mistaken, listed
+from graphpass.engine.view import Sees, is_mistaken, listed
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -15,12 +15,12 @@ __all__ = ["Pairing", "paired_by_order"]
 
 @dataclass(slots=True)
 class Pairing:
-    """What came of pairing by order.
+    """Holds the result of pairing by order.
 
     Attributes:
-        sees: What each cache is taken for.
-        problems: What is paired wrongly, or taken for a cache without being one.
-        overlooked: Caches whose past is not found.
+        sees: The kind that each cache is taken for.
+        problems: Wrong pairs, and tensors that are taken for caches without being any.
+        overlooked: Caches without a past among those found.
     """
 
     sees: dict[str, Sees] = field(default_factory=dict)
@@ -29,13 +29,13 @@ class Pairing:
 
 
 def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str], kinds: dict[str, Sees]) -> Pairing:
-    """What a consumer sees that pairs ``pasts`` with ``presents`` by order.
+    """Pair ``pasts`` with ``presents`` by order.
 
     Args:
-        inventory: What graphpass says of the stateless model.
-        pasts: Names of the inputs that it finds.
+        inventory: The caches of the stateless model.
+        pasts: Names of the inputs that the consumer finds.
         presents: Names of the outputs that it finds.
-        kinds: What it takes each of ``pasts`` for.
+        kinds: The kind that it takes each of ``pasts`` for.
     """
     found = Pairing()
     caches = {cache.read: cache for cache in inventory.caches}

@@ -17,7 +17,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.attention.expose_alibi import ExposeAlibi
-from graphpass.targets.check import check_model
+from graphpass.targets import check_model
 from graphpass.verify import compare
 
 #: Bloom adds it to the scores; Falcon to the scores and, in a Select, to the mask.

@@ -1,1 +1,1 @@
-"""A third party's pass and target."""
+"""A third party's pass, and its target with rules, trial and view."""

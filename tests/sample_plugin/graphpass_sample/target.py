@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from graphpass.engine.conditions import OPENVINO
-from graphpass.engine.passes import Condition, Pass
-from graphpass.engine.registry import get_pass
+from graphpass.engine.passes import Pass
+from graphpass.engine.pipeline import parse
 from graphpass.engine.target import Target
 from graphpass.ir.model import Model
+from graphpass_sample import rules, trial, view
 
 
 @dataclass(frozen=True)
 class Sample(Target):
-    """Somebody's own runtime."""
+    """Somebody's own runtime.
 
-    name: ClassVar[str] = "sample"
-    description: ClassVar[str] = "Somebody's own runtime."
-    output_file: ClassVar[str] = "openvino_model.xml"
-    contract: ClassVar[tuple[Condition, ...]] = (OPENVINO,)
+    Options:
+        factor: What its outputs are multiplied by.
+    """
+
+    name = "sample"
+    description = "Somebody's own runtime."
+    dialect = "openvino"
+    output_file = "openvino_model.xml"
+    contract = (OPENVINO,)
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
+    view = staticmethod(view.view)
+
+    factor: float = 1.0
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`."""
-        names = ["sample-scale"] if model.dialect == "openvino" else ["to-openvino", "sample-scale"]
-        return tuple(get_pass(name)() for name in names)
+        scale = "sample-scale" if self.factor == 1.0 else f"sample-scale{{factor={self.factor}}}"
+        return parse(scale if model.dialect == "openvino" else f"to-openvino,{scale}")

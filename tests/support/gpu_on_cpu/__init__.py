@@ -25,7 +25,7 @@ import openvino
 import pytest
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.targets.subprocesses import run_worker
+from graphpass.targets.worker import run_worker
 
 __all__ = ["Recorder", "environment", "replay"]
 
@@ -50,19 +50,15 @@ unset OCL_ICD_VENDORS
 
 #: Replays what was fed, arrays called by step and input; a step without any is a reset.
 _WORKER = """
-import json, sys, numpy, openvino
-path, where = sys.argv[1:]
-core = openvino.Core()
-request = core.compile_model(core.read_model(path), "GPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
-arrays, found = numpy.load(%r), []
-for step in range(%r):
-    feeds = {name.partition("/")[2]: arrays[name] for name in arrays.files if name.startswith(f"{step}/")}
-    if feeds:
-        found.append(request.infer(feeds)[%r].tolist())
-    else:
-        request.reset_state()
-with open(where, "w") as file:
-    json.dump({"outputs": found}, file)
+def run():
+    compiled = core.compile_model(core.read_model(path), "GPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    request, arrays, found["outputs"] = compiled.create_infer_request(), numpy.load(%r), []
+    for step in range(%r):
+        feeds = {name.partition("/")[2]: arrays[name] for name in arrays.files if name.startswith(f"{step}/")}
+        if feeds:
+            found["outputs"].append(request.infer(feeds)[%r].tolist())
+        else:
+            request.reset_state()
 """
 
 
@@ -116,6 +112,7 @@ def replay(
         arrays = {f"{step}/{name}": fed[name] for step, fed in enumerate(recorder.feeds) for name in fed}
         numpy.savez(file, **arrays)
         file.flush()
-        done = run_worker(_WORKER % (file.name, len(recorder.feeds), output), model, environment())
-    assert done.crashed is None, done.crashed
+        code = _WORKER % (file.name, len(recorder.feeds), output)
+        done = run_worker(code, model, "replayed on the GPU plugin", environment())
+    assert done.refused is None, done.refused
     return [numpy.array(found) for found in done.found["outputs"]]

@@ -11,7 +11,7 @@ from support.cache_graphs import Renaming, TinyDecoder, renamed
 from support.loaded import onnx_model, openvino_model, reshaped
 
 import graphpass
-from graphpass.targets.consumers import genai, npuw, view_caches
+from graphpass.targets.consumers import genai, view_caches
 
 
 def view(model, consumer):
@@ -36,19 +36,6 @@ def reinitialised(model, variable, sizes):
     batch = ops.gather(ops.shape_of(ids, "i64"), ops.constant([0]), ops.constant(0))
     shape = ops.concat([batch, ops.constant(list(sizes), openvino.Type.i64)], 0)
     read.set_arguments([ops.broadcast(ops.constant(0.0, dtype=openvino.Type.f32), shape).output(0)])
-    copy.mark_edited()
-    return copy
-
-
-def recalled(model, names):
-    """``model`` with other variable ids."""
-    copy = model.clone()
-    for variable in copy.ov_model.get_variables():
-        if variable.info.variable_id in names:
-            info = VariableInfo()
-            info.data_shape, info.data_type = variable.info.data_shape, variable.info.data_type
-            info.variable_id = names[variable.info.variable_id]
-            variable.update(info)
     copy.mark_edited()
     return copy
 
@@ -132,58 +119,6 @@ class TestGenai:
         model.ov_model.add_sinks([openvino.opset6.assign(more, count)])
         model.mark_edited()
         assert view(model, "openvino.genai").reasons == ("will trim count, too, which is no cache",)
-
-
-class TestNpuw:
-    @pytest.mark.parametrize(
-        ("name", "sees"),
-        [
-            ("past_key_values.3.valuepresent.3.value", "kv"),
-            ("cache_params.past.key.0cache_params.present.key.0", "kv"),
-            ("cache_params.past.conv.0cache_params.present.conv.0", "linear"),
-            ("past_key_0present_key_0", "nothing"),
-            ("past_key_values.0.conv_statepresent.0.conv_state", "nothing"),
-        ],
-    )
-    def test_the_name_decides(self, name, sees):
-        assert npuw.named_kind(name) == sees
-
-    def test_a_conv_state_called_like_a_key(self):
-        name = "past_key_values.0.keypresent.0.key"
-        model = recalled(openvino_model("lfm2"), {"cache_params.past.conv.0cache_params.present.conv.0": name})
-        assert sights(model, "NPUW")[name] == "kv"
-        assert f"will take {name} for a KV cache because of its name" in view(model, "NPUW").reasons
-
-    def test_other_names_are_not_known(self):
-        model = recalled(openvino_model("llama"), {"past_key_values.0.keypresent.0.key": "k0"})
-        found = view(model, "NPUW")
-        assert found.verdict == "misreads"
-        assert found.reasons[0].startswith("will fail because it does not know k0: it is not called like")
-
-    def test_the_layout_is_fixed(self):
-        found = view(stateful(TinyDecoder(layout="BLHD")), "NPUW")
-        assert any("is not laid out as [batch, heads, sequence, head_dim]" in reason for reason in found.reasons)
-
-    def test_further_inputs_are_taken_for_caches(self):
-        model = stateful(TinyDecoder(), ",insert-reorder{form=gpu}", beam_index=False)
-        reasons = view(model, "NPUW").reasons
-        assert "will fail because it takes the input dst_idx, which it does not know, for a cache" in reasons
-        assert "will fail because the model has no input beam_idx" in reasons
-
-    def test_nothing_may_stand_between_gather_and_concat(self):
-        model = openvino_model("llama").clone()
-        gather = next(
-            op
-            for op in model.ov_model.get_ops()
-            if op.get_type_name() == "Gather" and op.input_value(0).get_node().get_type_name() == "ReadValue"
-        )
-        readers = gather.output(0).get_target_inputs()
-        ends = [ops.constant([number], openvino.Type.i64) for number in (0, 2**31 - 1, 1, 2)]
-        cut = ops.slice(gather, *ends)
-        for reader in readers:
-            reader.replace_source_output(cut.output(0))
-        model.mark_edited()
-        assert any("Slice stands between its Gather and its Concat" in reason for reason in view(model, "NPUW").reasons)
 
 
 def stateful(decoder, more="", *, beam_index=True):

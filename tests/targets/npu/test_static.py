@@ -7,7 +7,7 @@ from support.loaded import onnx_model, openvino_model
 
 from graphpass import PassManager, parse
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.targets.check import check_model
+from graphpass.targets import check_model
 
 
 def static(length: int, past: int, name: str = "llama") -> OpenVINOModel:

@@ -1,0 +1,135 @@
+"""Findings of a target's rules, and whether its runtime, tried on the same model, confirms them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from graphpass.ir.pattern import Miss
+
+__all__ = ["Confirmation", "Finding", "Observation", "Report", "Subject", "Verdict", "compare"]
+
+Subject = Literal["attention", "cache", "input", "model"]
+
+Verdict = Literal["fused", "not fused", "plain", "taken", "refused", "wrong"]
+
+#: Verdicts that break a target's contract.
+_BROKEN: frozenset[Verdict] = frozenset({"not fused", "refused", "wrong"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Predicts a runtime's treatment of one part of a graph.
+
+    Attributes:
+        subject: Kind of part.
+        name: The attention's node, the cache, the input, or the model's file.
+        verdict: ``fused`` with its cache into one operator; ``not fused``: right, but on a slow path; ``plain``:
+            nothing that the runtime would fuse, such as attention over an encoder; ``taken`` as it is; ``refused``: the
+            runtime fails on it; ``wrong``: the runtime computes other numbers.
+        layer: Position among the layers that hold caches, from 0; ``None`` if it belongs to none.
+        node: The first node that breaks the pattern.
+        reason: A flaw of that node, as a sentence without its end.
+        source: The runtime's file that holds the rule.
+    """
+
+    subject: Subject
+    name: str
+    verdict: Verdict
+    layer: int | None = None
+    node: str | None = None
+    reason: str | None = None
+    source: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the contract allows it."""
+        return self.verdict not in _BROKEN
+
+    @classmethod
+    def at(
+        cls, miss: Miss, subject: Subject, name: str, verdict: Verdict, source: str, layer: int | None = None
+    ) -> Finding:
+        """Return the finding that ``miss`` leads to."""
+        return cls(subject, name, verdict, layer, miss.node.name, miss.reason, source)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Records the behaviour of a runtime that was tried.
+
+    Attributes:
+        tried: The trial, for people.
+        fused: Names of the parts that it fused; ``None`` if the runtime does not show them.
+        subject: Kind of these parts.
+        refused: The runtime's own words, if it failed.
+        wrong: How its numbers differ, if they do.
+        ran: Whether it computed numbers, which were compared.
+    """
+
+    tried: str
+    fused: frozenset[str] | None = None
+    subject: Subject = "attention"
+    refused: str | None = None
+    wrong: str | None = None
+    ran: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Compares predictions with an observation.
+
+    Attributes:
+        outcome: ``impossible`` if the runtime cannot be tried here.
+        tried: The trial, or why there was none.
+        contradictions: One sentence for each prediction that did not come true: a bug of the rules.
+    """
+
+    outcome: Literal["confirmed", "contradicted", "impossible"]
+    tried: str
+    contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """States whether a model keeps a target's contract.
+
+    Attributes:
+        target: The target, with options that differ from their defaults.
+        findings: The model as a whole first, then by layer.
+        confirmation: ``None`` if the runtime was not to be tried.
+    """
+
+    target: str
+    findings: tuple[Finding, ...]
+    confirmation: Confirmation | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether every finding holds and the trial contradicted none."""
+        contradicted = self.confirmation is not None and self.confirmation.outcome == "contradicted"
+        return not contradicted and all(finding.holds for finding in self.findings)
+
+
+def compare(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
+    """Compare predictions with the runtime's behaviour."""
+    refusals = [finding for finding in findings if finding.verdict == "refused"]
+    wrong = [finding for finding in findings if finding.verdict == "wrong"]
+    said: list[str] = []
+    if observed.refused is not None and not refusals:
+        said.append(f"no refusal was predicted, but: {observed.refused}")
+    if observed.refused is None:
+        said += [f"{finding.name} was to be refused, but is not" for finding in refusals]
+        if observed.fused is not None:
+            said += [
+                f"{finding.name} was to be {finding.verdict}, but is {'fused' if is_fused else 'not fused'}"
+                for finding in findings
+                if finding.subject == observed.subject
+                and (is_fused := finding.name in observed.fused) != (finding.verdict == "fused")
+            ]
+        if observed.wrong is not None and not wrong:
+            said.append(f"right numbers were predicted, but {observed.wrong}")
+        if observed.ran and observed.wrong is None:
+            said += [f"{finding.name} was to give wrong numbers, but they are right" for finding in wrong]
+    return Confirmation("contradicted" if said else "confirmed", observed.tried, tuple(said))

@@ -1,0 +1,150 @@
+"""`View`: the caches of a model as a consumer sees them, and the words that rules for it share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension, Port
+
+__all__ = [
+    "CacheView",
+    "Sees",
+    "View",
+    "is_mistaken",
+    "judged",
+    "listed",
+    "names_of",
+    "not_stateful_ir",
+    "shape_text",
+    "without",
+]
+
+Sees = Literal["kv", "linear", "cross", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheView:
+    """One cache as a consumer sees it.
+
+    Attributes:
+        cache: Name of the cache.
+        sees: The kind that it takes the cache for; ``nothing`` if it overlooks the cache.
+    """
+
+    cache: str
+    sees: Sees
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The caches of a model as a consumer sees them.
+
+    Attributes:
+        consumer: Its name.
+        verdict: ``misreads`` if it takes a cache for something else, overlooks one, or refuses the model; ``cannot
+            tell`` if its rule has nothing to look at, or graphpass itself does not know the kind of a cache.
+        reasons: One plain sentence each, without the consumer as its subject; a view that agrees may have remarks.
+        caches: In the inventory's order; empty if the rule has nothing to look at.
+    """
+
+    consumer: str
+    verdict: Literal["agrees", "misreads", "cannot tell", "not applicable"]
+    reasons: tuple[str, ...] = ()
+    caches: tuple[CacheView, ...] = ()
+
+
+def judged(
+    consumer: str,
+    inventory: Inventory,
+    sees: Mapping[str, Sees],
+    problems: Iterable[str],
+    *,
+    doubts: Iterable[str] = (),
+    remarks: Iterable[str] = (),
+) -> View:
+    """Return the view of a rule that had something to look at.
+
+    Args:
+        consumer: Its name.
+        inventory: The caches by graphpass's own analysis.
+        sees: The kind that it takes each cache for; it overlooks caches that are left out.
+        problems: What it does wrong.
+        doubts: Conditions outside the model on which its being right depends.
+        remarks: Further notes.
+    """
+    problems = list(dict.fromkeys(problems))
+    unknown = [cache.name for cache in inventory.caches if cache.kind == "unknown"]
+    doubts = list(doubts)
+    if unknown:
+        doubts.append(f"nobody can say whether it is right about {listed(unknown)}: the evidence is not conclusive")
+    caches = tuple(CacheView(cache.name, sees.get(cache.name, "nothing")) for cache in inventory.caches)
+    verdict: Literal["agrees", "misreads", "cannot tell"] = (
+        "misreads" if problems else "cannot tell" if doubts else "agrees"
+    )
+    return View(consumer, verdict, (*problems, *doubts, *remarks), caches)
+
+
+def without(consumer: str, inventory: Inventory) -> View | None:
+    """Return the view of a model without caches; ``None`` if it has some."""
+    return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
+
+
+def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
+    """Return the view of a consumer of stateful OpenVINO IR on any other model; ``None`` on such IR.
+
+    Args:
+        consumer: Its name.
+        model: The model.
+        inventory: Its caches.
+        finds: The part of a variable by which it finds caches: ``names``.
+        cross: Why a model with cross-attention caches is not for it.
+    """
+    empty = without(consumer, inventory)
+    if empty is not None:
+        return empty
+    if model.dialect != "openvino":
+        return View(consumer, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))
+    if not inventory.stateful:
+        reason = f"finds caches by the {finds} of variables, and a stateless model has none"
+        return View(consumer, "cannot tell", (reason,))
+    if inventory.of_kind("cross"):
+        return View(consumer, "not applicable", (cross,))
+    return None
+
+
+def is_mistaken(cache: Cache, seen: Sees) -> bool:
+    """Return whether ``seen`` is wrong for ``cache``; a recurrent network's state may pass for a linear cache."""
+    if cache.kind == "other":
+        return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
+    return cache.kind in {"kv", "linear"} and seen != cache.kind
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names for a sentence: ``a``, ``a and b``, ``a and 23 more``."""
+    first, *others = names
+    if not others:
+        return first
+    return f"{first} and {others[0]}" if len(others) == 1 else f"{first} and {len(others)} more"
+
+
+def shape_text(shape: tuple[Dimension, ...] | None) -> str:
+    """Return ``[?, 2, 0, 16]`` or the like."""
+    return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:
+    """Pair each input or output of ``model`` in ``ports`` with all names that address it."""
+    if model.dialect == "onnx":
+        return tuple((port, frozenset({port.name})) for port in ports)
+
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.dialects.openvino.ports import port_name
+
+    assert isinstance(model, OpenVINOModel)
+    aliases = {port_name(port): port.get_names() for port in (*model.ov_model.inputs, *model.ov_model.outputs)}
+    return tuple((port, frozenset({port.name, *aliases.get(port.name, ())})) for port in ports)

@@ -1,0 +1,143 @@
+"""The CPU plugin's rules: every attention over a growing cache becomes one stateful operator.
+
+Source: ``stateful_sdpa_fusion.cpp`` of openvino; forms that keep or break the fusion were measured on 2026.4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.engine.findings import Finding
+from graphpass.ir.pattern import MissError
+from graphpass.targets.chain import data_uses, trace
+from graphpass.targets.rules import attention_findings, failing_branches, linear_finding, require_fused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.analysis.attention.types import Attention
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.model import Model
+    from graphpass.targets.chain import Chain
+
+__all__ = ["predict"]
+
+_FUSION = "src/plugins/intel_cpu/src/transformations/cpu_opset/common/pass/stateful_sdpa_fusion.cpp"
+_NODE = "src/plugins/intel_cpu/src/node.cpp"
+_GRAPH = "src/plugins/intel_cpu/src/graph.cpp"
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, an OpenVINO IR, by the CPU plugin."""
+    attention = attention_findings(model, inventory, _require_fusion, _FUSION)
+    variables = {node.attributes["variable"] for node in model.graph.of_op("ReadValue")}
+    linear = inventory.of_kind("linear")
+    fused = {finding.name for finding in attention if finding.verdict == "fused"}
+    return (
+        *failing_branches(model, _NODE),
+        *_cut_for_gpus(model),
+        *attention,
+        *(linear_finding(cache, _FUSION, is_variable=cache.name in variables) for cache in linear),
+        *_without_initializer(model, inventory, fused),
+    )
+
+
+def _cut_for_gpus(model: Model) -> Iterator[Finding]:
+    from graphpass.dialects.openvino.model import TRIM_NOTE
+
+    if model.read_note(TRIM_NOTE) is not None:
+        reason = "its caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: here that drops a position"
+        yield Finding("model", str(model.path), "wrong", reason=reason)
+
+
+def _require_fusion(graph: Graph, attention: Attention) -> None:
+    require_fused(attention)
+    assert attention.query is not None
+    assert attention.key is not None
+    assert attention.value is not None
+    key, value = trace(graph, attention.key), trace(graph, attention.value)
+    for chain in (key, value):
+        _require_readers(graph, chain)
+    # The plugin compares the axes as they are written: -2 and 2 are not the same to it.
+    axes = [chain.concat.native.get_attributes()["axis"] for chain in (key, value)]
+    if axes[0] != axes[1]:
+        raise MissError(
+            value.concat, f"keys and values are appended along different axes: {axes[0]} and {axes[1]}, as written"
+        )
+    if key.index != value.index:
+        raise MissError(value.gather, "keys and values are reordered by different indices")
+    _require_one_order(graph, attention.query, key, value)
+
+
+def _require_readers(graph: Graph, chain: Chain) -> None:
+    if chain.index.element_type != "i32":
+        raise MissError(chain.gather, f"its indices are {chain.index.element_type}, not i32")
+    if chain.index.rank not in {1, None}:
+        raise MissError(chain.gather, f"its indices are of rank {chain.index.rank}, not 1")
+    for node in (chain.gather, *chain.converts):
+        _require_one_reader(graph, node)
+    readers = data_uses(graph, chain.concat.outputs[0])
+    writes = [node for node in readers if _assigned(graph, node) == chain.read.attributes["variable"]]
+    if not writes:
+        raise MissError(chain.concat, "its result is not written back to the variable that it was read from")
+    if len(readers) != 2:
+        others = ", ".join(f"{node.op} {node.name}" for node in readers if node not in writes)
+        raise MissError(chain.concat, f"not only attention reads the cache: {others}")
+    for node in chain.layout:
+        _require_one_reader(graph, node)
+        _require_free_shape(graph, node, chain)
+
+
+def _assigned(graph: Graph, node: Node) -> str | None:
+    if node.op == "Convert":
+        node = next(iter(data_uses(graph, node.outputs[0])), node)
+    return node.attributes["variable"] if node.op == "Assign" else None
+
+
+def _require_one_reader(graph: Graph, node: Node) -> None:
+    readers = data_uses(graph, node.outputs[0])
+    if len(readers) > 1:
+        raise MissError(node, f"{len(readers)} operators read it, where one may")
+
+
+def _require_free_shape(graph: Graph, node: Node, chain: Chain) -> None:
+    """Refuse a ``node`` between cache and attention whose size gives the size of copied heads, or is an output.
+
+    The plugin drops a ShapeOf if it can derive the same from the symbols of dimensions, as in the target of a Reshape,
+    or the Slice of a mask that cuts nothing; any that stays is one more reader, and it looks for one.
+    """
+    copies = {inner.index for inner in chain.layout if inner.op == "Broadcast"}
+    shapes = [use.node.outputs[0] for use in graph.uses(node.outputs[0]) if use.node.op == "ShapeOf"]
+    for use in graph.forward(shapes, lambda use: use.node.outputs if all(map(_is_size, use.node.outputs)) else ()):
+        if use.node.op == "Result" or (use.node.index in copies and use.port == 1):
+            becomes = "an output" if use.node.op == "Result" else f"that of {use.node.op} {use.node.name}"
+            raise MissError(node, f"its size is computed, and becomes {becomes}")
+
+
+def _is_size(value: Value) -> bool:
+    return value.element_type in {"i32", "i64"} and value.rank in {0, 1}
+
+
+def _require_one_order(graph: Graph, query: Value, key: Chain, value: Chain) -> None:
+    """Refuse a transposed cache unless query, key and value are transposed alike."""
+    orders = [_order(chain.layout[0]) if chain.layout else None for chain in (key, value)]
+    if orders == [None, None]:
+        return
+    orders.append(_order(graph.producer(query)))
+    if len(set(orders)) > 1:
+        raise MissError(key.layout[0] if key.layout else value.layout[0], "query, key and value are laid out apart")
+
+
+def _order(node: Node) -> tuple[int, ...] | None:
+    return node.attributes.get("order") if node.op == "Transpose" else None
+
+
+def _without_initializer(model: Model, inventory: Inventory, fused: set[str]) -> Iterator[Finding]:
+    blocks = {name: block.node for block in inventory.attention for name in (block.key, block.value) if name}
+    for node in model.graph.of_op("ReadValue"):
+        variable = node.attributes["variable"]
+        if not node.inputs and blocks.get(variable) in fused:
+            layer = inventory.cache(variable).layer
+            reason = "the variable has no initial value"
+            yield Finding("cache", variable, "refused", layer, node.name, reason, _GRAPH)

@@ -1,0 +1,28 @@
+"""The target `cpu`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.targets.cpu import rules, trial
+from graphpass.targets.stateful import StatefulTarget
+
+__all__ = ["CPU"]
+
+
+@dataclass(frozen=True)
+class CPU(StatefulTarget):
+    """OpenVINO's CPU plugin, and openvino.genai on it.
+
+    The form is the one that the plugin fuses into a stateful attention kernel.
+
+    Options:
+        cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of caches, and a shorter mask cuts
+            them; the plugin does not fuse that.
+    """
+
+    name = "cpu"
+    description = "OpenVINO on CPU: stateful, with attention fused; runs in openvino.genai"
+    seq2seq = True
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)

@@ -1,0 +1,37 @@
+"""Try a model on the CPU plugin: compile it and look for fused attention in the runtime graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.engine.findings import Observation
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+__all__ = ["observe"]
+
+
+def observe(model: Model) -> Observation:
+    """Compile ``model`` and list its attention kernels, which keep the names of the operators that they fuse."""
+    import openvino
+
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.errors import UnsupportedError
+    from graphpass.runtime.backends.failures import compiling
+
+    assert isinstance(model, OpenVINOModel)
+    tried = "compiled on the CPU plugin"
+    try:
+        with compiling("OpenVINO on CPU"):
+            compiled = openvino.Core().compile_model(model.ov_model, "CPU")
+    except UnsupportedError as error:
+        return Observation(tried, refused=error.message)
+    fused: set[str] = set()
+    for op in compiled.get_runtime_model().get_ops():
+        told = op.get_rt_info()
+        if told["layerType"].value.startswith("ScaledDotProductAttention"):
+            fused.update(told["originalLayersNames"].value.split(","))
+    names = {op.get_friendly_name() for op in model.ov_model.get_ops()}
+    version = openvino.__version__.split("-")[0]
+    return Observation(f"{tried}, openvino {version}", frozenset(fused & names))

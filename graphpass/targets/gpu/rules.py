@@ -1,0 +1,141 @@
+"""The GPU plugin's rules: every growing cache becomes a ``kv_cache``, in one of two forms.
+
+The beam form, ``ReadValue -> Gather(beam_idx) -> Concat``, can get a beam table and hold the cache in int8. The reorder
+form, ``ReadValue -> ScatterElementsUpdate(dst_idx) -> trim -> Concat``, moves and drops positions. Sources:
+``kv_cache_fusion.cpp`` and ``indirect_kv_cache.cpp`` of openvino; 2026.4.1 was measured to fuse a trim only as a
+StridedSlice that begins at 1, which later sources mend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.engine.findings import Finding, Verdict
+from graphpass.ir.operators import SLICES
+from graphpass.ir.pattern import MissError
+from graphpass.targets.chain import APPENDED
+from graphpass.targets.gpu.scaling import scaled_products
+from graphpass.targets.rules import failing_branches, linear_finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.graph import Graph, Node
+    from graphpass.ir.model import Model
+
+__all__ = ["boolean_gathers", "predict"]
+
+_TRANSFORMATIONS = "src/plugins/intel_gpu/src/plugin/transformations"
+_FUSION = f"{_TRANSFORMATIONS}/kv_cache_fusion.cpp"
+_INDIRECT = f"{_TRANSFORMATIONS}/indirect_kv_cache.cpp"
+_KERNEL = "src/plugins/intel_gpu/src/graph/impls/ocl/gather_nd.cpp"
+_SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
+
+#: Limits of a trim that begins at 1.
+_ONE_VERSION = "by 2026.4.1 alone: later versions do not fuse it and, like all other devices, drop the first position"
+
+_OTHER_MOVES = "it moves positions, but not those of the ReadValue by an i32 input of the model"
+
+
+class _RefusalError(MissError):
+    """Carries a miss on which the plugin's matcher asserts, so that the plugin refuses the model."""
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, an OpenVINO IR, by the GPU plugin."""
+    writes = {node.attributes["variable"]: node for node in model.graph.of_op("Assign")}
+    return (
+        *failing_branches(model, _SHAPE),
+        *scaled_products(model),
+        *_refused_gathers(model),
+        *(_cache(model.graph, cache, writes.get(cache.name)) for cache in inventory.of_kind("kv", "linear")),
+    )
+
+
+def boolean_gathers(graph: Graph) -> list[Node]:
+    """Return each GatherND of booleans, for which the plugin has no kernel."""
+    return [node for node in graph.of_op("GatherND") if node.outputs[0].element_type == "boolean"]
+
+
+def _refused_gathers(model: Model) -> Iterator[Finding]:
+    reason = "it looks booleans up, for which the plugin has no kernel: run lower-boolean-gathers"
+    for node in boolean_gathers(model.graph):
+        yield Finding("model", str(model.path), "refused", node=node.name, reason=reason, source=_KERNEL)
+
+
+def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:
+    if cache.kind == "linear":
+        return linear_finding(cache, _FUSION, is_variable=write is not None)
+    if write is None:
+        reason = "the past is an input of the model, not a variable: run make-stateful"
+        return Finding("cache", cache.name, "not fused", cache.layer, cache.read, reason, _FUSION)
+    try:
+        form = _form(graph, write)
+    except MissError as error:
+        verdict: Verdict = "refused" if isinstance(error, _RefusalError) else "not fused"
+        return Finding.at(error.miss, "cache", cache.name, verdict, _FUSION, cache.layer)
+    return Finding("cache", cache.name, "fused", cache.layer, reason=form, source=_INDIRECT)
+
+
+def _form(graph: Graph, write: Node) -> str:
+    """Return the form of the fused cache, for people.
+
+    Raises:
+        MissError: At the first node, from the Assign on, that is not in the pattern.
+    """
+    concat = _before(graph, write)
+    if concat.op == "Convert":
+        concat = _before(graph, concat)
+    if concat.op != "Concat":
+        raise MissError(concat, f"{concat.op} stands where the Concat of past and new positions is looked for")
+    past = _before(graph, concat)
+    if past.op in SLICES:
+        return _trimmed(graph, past)
+    if past.op == "ScatterElementsUpdate":
+        if _is_reorder(graph, past):
+            reason = "positions are moved, but none are dropped after it: the plugin's matcher asserts that they are"
+            raise _RefusalError(past, reason)
+        raise MissError(past, _OTHER_MOVES)
+    inner = graph.producer(graph.look_through(past.outputs[0], {"Convert"}))
+    if inner.op == "ReadValue":
+        return "has no beam table, so it cannot hold the cache in int8 either"
+    if inner.op != "Gather":
+        raise MissError(inner, f"{inner.op} stands between the variable and the Concat")
+    if past.op == "Gather":
+        APPENDED.require(graph, concat)
+    index = inner.source(1)
+    if graph.producer(index).op != "Parameter" or index.element_type != "i32":
+        raise MissError(inner, "its indices are not an i32 input of the model")
+    return "can have a beam table"
+
+
+def _trimmed(graph: Graph, trim: Node) -> str:
+    if trim.op != "StridedSlice":
+        raise MissError(
+            trim,
+            "it drops positions from 0 on, which 2026.4.1 does not fuse: its matcher looks for a StridedSlice that "
+            "begins at 1 (a bug; later versions look for 0 and fuse this; for 2026.4.1 there is trim=begin-one)",
+        )
+    begin = graph.constant(trim.inputs[1])
+    if begin is None or not (begin == 1).all():
+        raise MissError(trim, "2026.4.1 fuses a StridedSlice only if it begins at 1 (a bug; later versions: 0)")
+    source = _before(graph, trim)
+    if source.op != "ScatterElementsUpdate":
+        return f"drops positions in place, {_ONE_VERSION}"
+    if not _is_reorder(graph, source):
+        raise MissError(source, _OTHER_MOVES)
+    return f"moves and drops positions in place, {_ONE_VERSION}"
+
+
+def _is_reorder(graph: Graph, scatter: Node) -> bool:
+    """Return whether a Gather takes positions of a ReadValue, and an i32 input says where they go."""
+    target, index, update = (graph.producer(scatter.source(port)) for port in range(3))
+    if target.op == "Convert":
+        target = _before(graph, target)
+    direct = index.op == "Parameter" and index.outputs[0].element_type == "i32"
+    return target.op == "ReadValue" and direct and update.op == "Gather"
+
+
+def _before(graph: Graph, node: Node) -> Node:
+    return graph.producer(node.source())

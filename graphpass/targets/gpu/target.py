@@ -1,0 +1,44 @@
+"""The target `gpu`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graphpass.targets.gpu import rules, trial
+from graphpass.targets.stateful import StatefulTarget
+
+__all__ = ["GPU"]
+
+
+@dataclass(frozen=True)
+class GPU(StatefulTarget):
+    """OpenVINO's GPU plugin, and openvino.genai on it.
+
+    Options:
+        cache: With ``beam`` caches are read through ``beam_idx``, which the plugin turns into a table of beams; with
+            ``reorder`` through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and cuts slots. Never
+            through both.
+        trim: How ``reorder`` cuts: by a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
+            as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model.
+    """
+
+    name = "gpu"
+    description = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; runs in openvino.genai"
+    seq2seq = True
+    takes_begin_one = True
+    after_stateful = ("lower-variadic-split", "lower-boolean-gathers")
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
+
+    trim: Literal["slice", "begin-one"] = "slice"
+
+    def __post_init__(self) -> None:
+        """Check that the options fit."""
+        if self.trim != "slice" and self.cache != "reorder":
+            raise ValueError("trim is how cache=reorder cuts")
+
+    @property
+    def insert_reorder(self) -> str:
+        """See `StatefulTarget.insert_reorder`."""
+        return "insert-reorder" if self.trim == "slice" else f"insert-reorder{{trim={self.trim}}}"

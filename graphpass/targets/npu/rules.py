@@ -1,0 +1,209 @@
+"""The rules of the NPU plugin with ``NPUW_LLM``: names, a Gather by ``beam_idx``, one layout, all padding masked.
+
+NPUW takes the variables apart again, gives every input a fixed size, and feeds the prompt right-aligned in a window of
+that size, so whatever ignores the attention mask reads padding. Sources, of openvino: the files that the findings name;
+the models that they let through were measured on 2026.4.1. Other names, further inputs, a Slice or Convert between
+Gather and Concat, and another order of the axes are refused; bloom, which has no ``position_ids``, fails at its first
+step, and lfm2, which has none either, gives wrong numbers.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.rotary import positions_of_angles
+from graphpass.analysis.caches.padding import absorbs_padding
+from graphpass.analysis.masks.constants import constant_bias, constant_window
+from graphpass.engine.findings import Finding
+from graphpass.engine.view import names_of
+from graphpass.ir.cache import Axes
+from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.operators import SLICES
+from graphpass.ir.pattern import MissError
+from graphpass.ir.phase import Phase
+from graphpass.targets import static_shapes
+from graphpass.targets.npu.names import (
+    EDITING_INPUTS,
+    GO_BACK,
+    KNOWN_INPUTS,
+    START_AGAIN,
+    gather_by_beams,
+    named_kind,
+)
+from graphpass.targets.npu.shapes import data_dependent
+from graphpass.targets.npu.values import is_transposed, misreads
+from graphpass.targets.npu.weights import not_widened
+from graphpass.targets.npu.windows import unpatched_window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.graph import Graph, Node
+    from graphpass.ir.model import Model
+
+__all__ = ["predict"]
+
+_NPUW = "src/plugins/intel_npu/src/plugin/npuw"
+_COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
+_RESHAPE = f"{_NPUW}/npuw_transformations/reshape_to_static.cpp"
+_EMPTY = f"{_NPUW}/embedding/remove_empty_kv_inputs.cpp"
+_POSITIONS = f"{_NPUW}/npuw_transformations/add_position_ids_param.cpp"
+_REQUEST = f"{_NPUW}/llm_infer_request.cpp"
+_VALUES = f"{_NPUW}/npuw_transformations/optimize_value_tensors.cpp"
+_MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
+_WEIGHTS = f"{_NPUW}/util_xarch.cpp"
+_STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
+
+#: The only layout of keys and values.
+_LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, an OpenVINO IR, by the NPU plugin.
+
+    With ``NPUW_LLM``, unless the model has static shapes.
+    """
+    phase = Phase.find(model)
+    if phase is not None:
+        return static_shapes.predict(model, phase)
+    return (
+        *_whole(model, inventory),
+        *_inputs(model, inventory),
+        *_caches(model, inventory),
+        *_attention(model),
+    )
+
+
+def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    def refused(reason: str, source: str, node: Node | None = None) -> Finding:
+        name = None if node is None else node.name
+        return Finding("model", str(model.path), "refused", node=name, reason=reason, source=source)
+
+    if not inventory.stateful:
+        yield refused("it holds no variables: run make-stateful", _STATELESS)
+    if inventory.of_kind("cross"):
+        yield refused("it reads an encoder, which NPUW_LLM does not feed", _REQUEST)
+    node = data_dependent(model.graph)
+    if node is not None:
+        reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
+        yield refused(reason, _RESHAPE, node)
+    for miss in islice(not_widened(model.graph), 1):
+        yield refused(miss.reason, _WEIGHTS, miss.node)
+    for node in unpatched_window(model.graph):
+        reason = (
+            "it is a sliding window over slots of the cache, which NPUW mends only in the form And(And(., Greater), "
+            "LessEqual) of BitwiseAnds"
+        )
+        yield Finding("model", str(model.path), "wrong", node=node.name, reason=reason, source=_MASKS)
+
+
+def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    ports = names_of(model, model.inputs)
+    found = {name for _, names in ports for name in names}
+    if "beam_idx" not in found:
+        yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
+    if "position_ids" not in found:
+        if any(node.op == "Range" for node in positions_of_angles(model.graph)):
+            reason = "the model has no such input; it is added where Sin and Cos take positions from a Range"
+            yield Finding("input", "position_ids", "taken", reason=reason, source=_POSITIONS)
+        else:
+            reason = "the model has no such input, and the plugin feeds it"
+            yield Finding("input", "position_ids", "refused", reason=reason, source=_REQUEST)
+    for port, names in ports:
+        shape = port.shape or ()
+        if names.intersection(TOKEN_INPUTS) and len(shape) > 1 and isinstance(shape[1], int):
+            reason = f"it is fixed to {shape[1]} positions at a time, and prompts get a size of their own"
+            yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
+        fed = "i32" if "beam_idx" in names else "i64"
+        if not names & KNOWN_INPUTS:
+            reason = "every input of another name is taken for a cache and shaped as one"
+            if names & EDITING_INPUTS:
+                reason += f": take the model as it was before; {_instead(inventory)}"
+            yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
+        elif port.element_type != fed and "inputs_embeds" not in names:
+            reason = f"it is {port.element_type}, not {fed}"
+            yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
+
+
+def _caches(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    reads = {node.attributes["variable"]: node for node in model.graph.of_op("ReadValue")}
+    for cache in inventory.caches:
+        if cache.name not in reads:
+            reason = "it is an input of the model, not a variable: run make-stateful"
+            yield Finding("cache", cache.name, "refused", cache.layer, reason=reason, source=_STATELESS)
+            continue
+        try:
+            _require_known(cache, reads[cache.name])
+            if cache.kind == "kv":
+                _require_form(model.graph, cache, reads[cache.name], _instead(inventory))
+        except _RefusalError as error:
+            yield Finding.at(error.miss, "cache", cache.name, "refused", error.source, cache.layer)
+        else:
+            yield Finding("cache", cache.name, "taken", cache.layer)
+    for cache in inventory.of_kind("linear"):
+        if absorbs_padding(model, cache):
+            reason = (
+                "no attention_mask is applied to what enters the state, so it absorbs the padding in front of a prompt"
+            )
+            yield Finding("cache", cache.name, "wrong", cache.layer, cache.write, reason, _REQUEST)
+
+
+class _RefusalError(MissError):
+    """Carries a miss on which NPUW refuses the model, and its file with the rule."""
+
+    def __init__(self, node: Node, reason: str, source: str) -> None:
+        super().__init__(node, reason)
+        self.source = source
+
+
+def _require_known(cache: Cache, read: Node) -> None:
+    if cache.kind not in {"kv", "linear"}:
+        raise _RefusalError(read, f"it is of kind {cache.kind}, of which NPUW knows nothing", _RESHAPE)
+    kind = named_kind(cache.name)
+    if kind == "nothing":
+        called = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
+        raise _RefusalError(read, f"its name is not like {called}", _STATELESS)
+    if kind != cache.kind:
+        raise _RefusalError(read, f"its name is that of a {kind} cache", _STATELESS)
+
+
+def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
+    if cache.axes != _LAYOUT:
+        raise _RefusalError(read, "it is not laid out as [batch, heads, sequence, head_dim]", _EMPTY)
+    gather = gather_by_beams(graph, read)
+    if gather is None:
+        first = next((use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"), read)
+        raise _RefusalError(first, "no Gather by beam_idx reads the variable directly", _STATELESS)
+    for use in graph.uses(gather.outputs[0]):
+        if use.node.op not in {"Concat", "ShapeOf"}:
+            reason = f"{use.node.op} stands between the Gather and the Concat of past and new positions"
+            if use.node.op in SLICES:
+                reason += f": take the model as it was before; {instead}"
+            raise _RefusalError(use.node, reason, _EMPTY)
+    if cache.role == "value" and is_transposed(graph, read):
+        for use in misreads(graph, read):
+            reason = "NPUW transposes values, so that what asks this one how long the past is gets another size"
+            raise _RefusalError(use.node, f"{reason}: run read-length-from-keys", _VALUES)
+
+
+def _instead(inventory: Inventory) -> str:
+    return START_AGAIN if inventory.of_kind("linear") else GO_BACK
+
+
+def _attention(model: Model) -> Iterator[Finding]:
+    """Yield attention whose mask meets other positions than it was made for, or hides rows of padding whole."""
+    graph = model.graph
+    for node in graph.of_op("ScaledDotProductAttention"):
+        mask = node.inputs[3] if len(node.inputs) > 3 else None
+        bias, window = constant_bias(graph, mask), constant_window(graph, mask)
+        if window is not None:
+            reason = "the window that it holds is over slots of the cache, which hold other positions here"
+            yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
+        if bias is not None:
+            reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
+            yield Finding("attention", node.name, "wrong", node=bias.name, reason=reason, source=_REQUEST)
+        if mask is not None and mask.element_type == "boolean":
+            reason = "its mask is boolean, so that rows of padding, which are masked whole, give NaN and spread it"
+            yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)

@@ -1,0 +1,66 @@
+"""The target `npu`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphpass.errors import UnsupportedError
+from graphpass.targets.npu import rules, trial, view
+from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, START_AGAIN
+from graphpass.targets.stateful import StatefulTarget
+
+if TYPE_CHECKING:
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.model import Model
+
+__all__ = ["NPU"]
+
+
+@dataclass(frozen=True)
+class NPU(StatefulTarget):
+    """The NPU plugin's NPUW, which takes a model apart into a prefill and a decode model of static shapes.
+
+    It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
+
+    Options:
+        cache: ``beam`` alone; to go back, feed ``position_ids`` from the earlier position on, and 0 in
+            ``attention_mask`` for each position that was dropped.
+    """
+
+    name = "npu"
+    description = "OpenVINO on NPU: what NPUW takes and computes rightly"
+    no_reorder = (
+        "NPUW takes no inputs that move slots of caches",
+        f"leave out cache=reorder; {GO_BACK}",
+    )
+    before_attention = ("mask-padding", "densify-experts")
+    after_stateful = (
+        "read-length-from-keys",
+        "lower-boolean-masks",
+        "insert-position-ids",
+        "rename-variables",
+    )
+    # They cost nothing in static shapes, and NPUW cuts models at routers and experts, which it finds by form and name.
+    # Without a Reshape to the same shape after the experts it refuses afmoe, and without a Slice of the whole before a
+    # ScatterElementsUpdate it reads wrong choices in phimoe (2026.4.1; not if both of its hints NPUW_LLM_.._MOE_HINT
+    # are DENSE).
+    drops_identities = False
+    predict = staticmethod(rules.predict)
+    observe = staticmethod(trial.observe)
+    view = staticmethod(view.view)
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UsageError: GP224, slots are to be movable.
+            UnsupportedError: GP367 as of other targets; GP369 the model has inputs that edit caches.
+        """
+        if edits := sorted({port.name for port in model.inputs} & EDITING_INPUTS):
+            raise UnsupportedError(
+                "GP369",
+                f"NPUW takes {edits[0]} for a cache, as all inputs that it does not know",
+                f"take the model without it; {START_AGAIN if 'steps_back' in edits else GO_BACK}",
+            )
+        return super().pipeline(model)

@@ -1,0 +1,110 @@
+"""Values, which NPUW keeps transposed if it can; a read of their length then gets the size of another axis.
+
+Source, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in the 2026.4.1 libraries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.targets.npu.names import gather_by_beams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.graph import Graph, Node, Use, Value
+
+__all__ = ["asked_axes", "is_transposed", "length_reads", "misreads", "past_of"]
+
+#: The axes that NPUW swaps.
+_SWAPPED = {2, 3}
+
+#: Producers of new values that NPUW can make transposed: a Transpose, or a Reshape if there is one head of values.
+_PRODUCERS = frozenset({"Reshape", "Transpose"})
+
+#: Operators that copy values for each head of the query, in order.
+_REPEATS = ("Unsqueeze", "Broadcast", "Reshape")
+
+#: Readers of values, which are the second operand of a product.
+_ATTENDS = {"ScaledDotProductAttention": 2, "MatMul": 1}
+
+
+def past_of(graph: Graph, read: Node) -> Value:
+    """Return the past that ReadValue ``read`` gives, ordered by beams if it is."""
+    return (gather_by_beams(graph, read) or read).outputs[0]
+
+
+def is_transposed(graph: Graph, read: Node) -> bool:
+    """Return whether NPUW transposes the value whose past ``read`` gives."""
+    return any(
+        graph.producer(joined.source(1)).op in _PRODUCERS and _is_attended(graph, joined.outputs[0])
+        for joined in _joined(graph, read)
+    )
+
+
+def _joined(graph: Graph, read: Node) -> list[Node]:
+    """Return the Concats of the past that ``read`` gives and new positions."""
+    uses = graph.uses(past_of(graph, read))
+    return [use.node for use in uses if use.node.op == "Concat" and use.port == 0 and len(use.node.inputs) == 2]
+
+
+def _is_attended(graph: Graph, value: Value) -> bool:
+    """Return whether attention reads ``value``, as it is or repeated for the heads of the query."""
+    read = [value, *(node.outputs[0] for node in _repeats(graph, value)[-1])]
+    return any(_ATTENDS.get(use.node.op) == use.port for one in read for use in graph.uses(one))
+
+
+def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
+    """Return the nodes of each of `_REPEATS` that repeat ``value`` for the heads of the query."""
+    steps, values = [], [value]
+    for kind in _REPEATS:
+        steps.append([use.node for one in values for use in graph.uses(one) if use.node.op == kind])
+        values = [node.outputs[0] for node in steps[-1]]
+    return steps
+
+
+def misreads(graph: Graph, read: Node) -> Iterator[Use]:
+    """Yield `length_reads` that NPUW leaves with another size than they ask for, if `is_transposed`.
+
+    NPUW writes the sizes anew that values are repeated to: a read that reaches only those of this value does no harm.
+    """
+    own = {
+        node.index
+        for joined in _joined(graph, read)
+        for step in _repeats(graph, joined.outputs[0])[1:]
+        for node in step
+    }
+    for use in length_reads(graph, read):
+        if _reaches_more(graph, use.node, own):
+            yield use
+
+
+def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
+    """Return whether the results of ``node`` end anywhere but in the sizes of the nodes ``sized``."""
+
+    def is_size(use: Use) -> bool:
+        return use.port == 1 and use.node.index in sized
+
+    reached = graph.forward(node.outputs, lambda use: () if is_size(use) else use.node.outputs)
+    ends = [node, *(use.node for use in reached if not is_size(use))]
+    return any(not any(graph.uses(output) for output in end.outputs) for end in ends)
+
+
+def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
+    """Yield the users of a shape that ask for one of the axes that NPUW swaps.
+
+    Args:
+        graph: The graph of ``read``.
+        read: The ReadValue of a key or value, ``[batch, heads, sequence, head_dim]``.
+    """
+    for past in dict.fromkeys((read.outputs[0], past_of(graph, read))):
+        for shape in graph.uses(past):
+            for use in graph.uses(shape.node.outputs[0]) if shape.node.op == "ShapeOf" else ():
+                if asked_axes(graph, use) & _SWAPPED:
+                    yield use
+
+
+def asked_axes(graph: Graph, use: Use) -> set[int]:
+    """Return the entries of a shape of rank 4 that ``use`` takes; all if that cannot be told."""
+    chosen = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
+    return set(range(4)) if chosen is None else {int(axis) % 4 for axis in chosen.flat}

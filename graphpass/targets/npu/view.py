@@ -1,0 +1,43 @@
+"""NPUW's view of a model's caches: names of variables, and the findings of `graphpass.targets.npu.rules`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.engine.view import View, judged, listed, not_stateful_ir
+from graphpass.targets.npu.names import gather_by_beams, is_hybrid, named_kind
+from graphpass.targets.npu.rules import predict
+
+if TYPE_CHECKING:
+    from graphpass.engine.view import Sees
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.model import Model
+
+__all__ = ["view"]
+
+_CONSUMER = "NPUW"
+
+_FAILS = {"refused": "will fail on", "wrong": "will compute wrong numbers with"}
+
+
+def view(model: Model, inventory: Inventory) -> View:
+    """Return the caches of ``model`` as ``NPUW_LLM`` sees them."""
+    outside = not_stateful_ir(
+        _CONSUMER, model, inventory, finds="names", cross="runs encoder-decoder models in another way"
+    )
+    if outside is not None:
+        return outside
+    sees: dict[str, Sees] = {}
+    for read in model.graph.of_op("ReadValue"):
+        variable = read.attributes["variable"]
+        # Without a Gather, only names of cache_params become inputs again; other variables stay inside.
+        if is_hybrid(variable) or gather_by_beams(model.graph, read) is not None:
+            sees[variable] = named_kind(variable)
+    unknown = {cache.name for cache in inventory.caches if cache.kind == "unknown"}
+    problems: dict[tuple[str, str | None], list[str]] = {}
+    for finding in predict(model, inventory):
+        if not finding.holds and finding.name not in unknown:
+            name = "it" if finding.subject == "model" else finding.name
+            problems.setdefault((_FAILS[finding.verdict], finding.reason), []).append(name)
+    sentences = [f"{fails} {listed(names)} because {reason}" for (fails, reason), names in problems.items()]
+    return judged(_CONSUMER, inventory, sees, sentences)

@@ -1,0 +1,106 @@
+"""Weights of 4 and 8 bits that NPUW widens to f16 itself, and their forms on which it fails.
+
+Sources, of openvino: ``partitioning/patterns/dcoff.cpp`` finds the weights, ``util_xarch.cpp`` widens them. Measured on
+2026.4.1 with NPUW on a CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.ir.pattern import Miss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.graph import Graph, Node, Value
+
+__all__ = ["not_widened"]
+
+#: Numbers of 4 bits that it widens at once; it knows no rest.
+_STEP = 64
+
+_MOVES = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def not_widened(graph: Graph) -> Iterator[Miss]:
+    """Yield the weights on which NPUW fails.
+
+    They are ``[rows, columns]`` or ``[rows, groups, size]``, multiplied by a scale for each row or group.
+    """
+    for weight in graph.of_op("Constant"):
+        stored = weight.outputs[0]
+        if stored.element_type not in {"i4", "i8", "u4"} or stored.rank not in {2, 3}:
+            continue
+        for convert in _users(graph, stored, "Convert"):
+            wide = convert.outputs[0]
+            reasons = [_symmetric(graph, stored, multiply) for multiply in _users(graph, wide, "Multiply")]
+            for subtract in _users(graph, wide, "Subtract"):
+                products = _users(graph, subtract.outputs[0], "Multiply")
+                reasons += [_with_zeros(graph, stored, subtract, multiply) for multiply in products]
+            yield from (Miss(weight, reason) for reason in reasons if reason is not None)
+
+
+def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
+    """Judge weights without zero points: i8 if a product reads them directly, i4 through a Reshape or Convert, too."""
+    scale = multiply.source(1)
+    # Runtimes fold moves of a constant.
+    is_stored = graph.producer(graph.look_through(scale, _MOVES)).op == "Constant"
+    if not is_stored or stored.element_type == "u4":
+        return None
+    product = multiply.outputs[0]
+    direct = _users(graph, product, "MatMul", port=1) or _users(graph, product, "Gather")
+    if not direct:
+        moved = _users(graph, product, "Reshape", "Convert")
+        gathered = product.element_type == "f16" and _is_gathered(graph, moved)
+        if stored.element_type == "i8" or not moved or gathered:
+            return None
+    assert stored.shape is not None
+    shared = (stored.shape[0], 1, stored.shape[2]) if len(stored.shape) == 3 else None
+    if stored.element_type == "i4" and scale.element_type == "f32" and scale.shape == shared:
+        return None  # one for each place in a group, which all groups share: left to the device
+    if scale.shape != (*stored.shape[:-1], 1):
+        return f"its scales are {list(scale.shape or ())}, not one for each row or group of {list(stored.shape)}"
+    return _in_steps(stored)
+
+
+def _with_zeros(graph: Graph, stored: Value, subtract: Node, multiply: Node) -> str | None:
+    """Judge u4 with zero points: u4, if all is computed in f16, or one in f32 for all, if all is computed in f32."""
+    if stored.element_type != "u4":
+        return None
+    producer = graph.producer(subtract.source(1))
+    is_wide = producer.op == "Constant"
+    zeros = subtract.source(1) if is_wide else producer.source() if producer.op == "Convert" else None
+    if zeros is None or zeros.shape is None:
+        return None
+    is_one = all(size == 1 for size in zeros.shape)
+    types = (zeros.element_type, multiply.outputs[0].element_type)
+    if types != (("f32", "f32") if is_wide else ("u4", "f16")) or (is_wide and not is_one):
+        return None
+    ends = ("Reshape", "Convert") if is_one and not is_wide else ("Reshape",)
+    if not _users(graph, multiply.outputs[0], *ends):
+        return None
+    assert stored.shape is not None
+    if not is_one and zeros.shape != (*stored.shape[:-1], 1):
+        return f"its zero points are {list(zeros.shape)}, not one for each row or group of {list(stored.shape)}"
+    return _in_steps(stored)
+
+
+def _in_steps(stored: Value) -> str | None:
+    assert stored.shape is not None
+    size = stored.shape[-1]
+    if stored.element_type == "i8" or not isinstance(size, int) or size % _STEP == 0:
+        return None
+    parts = "groups" if stored.rank == 3 else "rows"
+    return f"its {parts} hold {size} numbers of 4 bits, not a multiple of {_STEP}: compress it in groups of 64 or 128"
+
+
+def _is_gathered(graph: Graph, moved: list[Node]) -> bool:
+    """Return whether a Gather takes rows of the weight; those of one in f16 it takes before they are widened."""
+    starts = [node.outputs[0] for node in moved]
+    uses = graph.forward(starts, lambda use: use.node.outputs if use.node.op in {"Reshape", "Convert"} else ())
+    return any(use.node.op == "Gather" and use.port == 0 for use in uses)
+
+
+def _users(graph: Graph, value: Value, *ops: str, port: int = 0) -> list[Node]:
+    return [use.node for use in graph.uses(value) if use.port == port and use.node.op in ops]

@@ -1,0 +1,72 @@
+"""Sliding windows over places of the cache, which NPUW mends in one form alone.
+
+Source, of openvino: the matcher of ``npuw_transformations/phi3_sliding_mask.cpp``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.ir.pattern import Match, op, var
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.pattern import Pattern
+
+__all__ = ["are_known_places", "unpatched_window"]
+
+_LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def _laid_out(places: Pattern) -> Pattern:
+    """Return the pattern of a Range with an Unsqueeze for each of three new axes, perhaps converted."""
+    for _ in range(3):
+        places = op.Unsqueeze(places, ...)
+    return places | op.Convert(places)
+
+
+_PAST = var("past") & (op.Gather(...) | op.Squeeze(op.Gather(...)))
+_WHOLE = op.Add(var("past"), var())
+_QUERIES = _laid_out(op.Range(_PAST, _WHOLE, ...))
+_KEYS = _laid_out(op.Range(op.Constant(), _WHOLE, ...))
+
+_GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()), name="window")
+_WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys"), var("queries")))
+
+
+def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
+    """Return whether places in the cache are counted as NPUW knows them: by Ranges with an Unsqueeze for each new axis.
+
+    Args:
+        graph: The graph of both.
+        keys: Places of the keys, counted from 0 to the sum of the past's length and another.
+        queries: Places of the queries, counted from the past's length, which a Gather takes, to such a sum.
+    """
+    found = _QUERIES.match(graph, queries)
+    return isinstance(found, Match) and isinstance(_KEYS.match(graph, keys, found), Match)
+
+
+def unpatched_window(graph: Graph) -> Iterator[Node]:
+    """Yield comparisons of positions that let only the last ones through, in a form that NPUW does not know."""
+    known = {
+        found.nodes["window"].index
+        for node in graph.of_op("BitwiseAnd")
+        if isinstance(found := _WINDOW.match(graph, node), Match)
+        and are_known_places(graph, found["keys"], found["queries"])
+    }
+    for node in graph.of_op("Greater", "GreaterEqual", "Less", "LessEqual"):
+        operands = (node.source(0), node.source(1))
+        is_moved = any(graph.producer(value).op in {"Add", "Subtract"} for value in operands)
+        if is_moved and node.index not in known and all(_is_position(graph, value) for value in operands):
+            yield node
+
+
+def _is_position(graph: Graph, value: Value) -> bool:
+    """Return whether ``value`` is a Range, laid out and perhaps moved by a constant."""
+
+    def passes(node: Node) -> bool:
+        return node.op in _LAYOUT or (node.op in {"Add", "Subtract"} and graph.constant(node.inputs[1]) is not None)
+
+    return graph.producer(graph.look_through(value, passes)).op == "Range"

@@ -1,0 +1,70 @@
+"""ONNX Runtime's rules: pasts and presents are inputs and outputs that pair up.
+
+Sources, of onnxruntime 1.31: ``model.cc`` (opsets); attention operators of com.microsoft keep their caches inside,
+other attention runs as it is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.engine.findings import Finding
+from graphpass.ir.phase import Phase
+from graphpass.targets import static_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.model import Model
+
+__all__ = ["predict"]
+
+_MODEL = "onnxruntime/core/graph/model.cc"
+_GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
+
+#: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
+_NEWEST_OPSET = 26
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime."""
+    phase = Phase.find(model)
+    if phase is not None:
+        return static_shapes.predict(model, phase)
+    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory))
+
+
+def _opsets(model: Model) -> Iterator[Finding]:
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.walk import ONNX_DOMAINS
+
+    assert isinstance(model, OnnxModel)
+    for entry in model.proto.opset_import:
+        if entry.domain in ONNX_DOMAINS and entry.version > _NEWEST_OPSET:
+            reason = f"it is of opset {entry.version}, and {_NEWEST_OPSET} is the newest that ONNX Runtime 1.31 takes"
+            yield Finding("model", str(model.path), "refused", reason=reason, source=_MODEL)
+
+
+def _caches(inventory: Inventory) -> Iterator[Finding]:
+    for cache in inventory.caches:
+        read_only = "only read: another model of the folder makes it" if cache.write is None else None
+        yield Finding("cache", cache.name, "taken", cache.layer, reason=read_only)
+    for name in inventory.unpaired_outputs:
+        yield Finding("cache", name, "taken", reason="only written: another model of the folder reads it")
+    for name in inventory.unpaired_inputs:
+        yield Finding("cache", name, "not fused", node=name, reason="no output of the model is its present")
+
+
+def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    grouped = model.graph.of_op("GroupQueryAttention")
+    rotated = {node.name for node in grouped if len(node.inputs) > 7 and node.inputs[7]}
+    for block in inventory.attention:
+        if block.form == "decomposed":
+            reason = "computed by MatMul and Softmax as written"
+            yield Finding("attention", block.node, "plain", block.layer, reason=reason)
+        elif block.node in rotated and (block.head_dim or 0) % 16:
+            reason = f"it rotates heads of {block.head_dim}, and its kernels want a multiple of 16"
+            yield Finding("attention", block.node, "refused", block.layer, block.node, reason, _GROUPED)
+        else:
+            yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}")

@@ -1,0 +1,124 @@
+"""The rules of paged attention, openvino.genai's default backend: SDPAToPagedAttention takes every cache.
+
+The mask goes, and with it everything that the transformation does not read from it; positions become an input.
+
+Sources: ``sdpa_to_paged_attention.cpp`` of openvino and the matchers beside it; measured on 2026.4.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.rotary import moved_positions
+from graphpass.analysis.masks.constants import constant_window
+from graphpass.analysis.masks.facts import added_bias
+from graphpass.engine.findings import Finding
+from graphpass.ir.pattern import Miss, MissError
+from graphpass.targets.chain import data_uses, trace
+from graphpass.targets.rules import attention_findings, require_fused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.analysis.attention.types import Attention
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.graph import Graph
+    from graphpass.ir.model import Model
+
+__all__ = ["predict"]
+
+_TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"
+_PAGED = "src/common/transformations/src/transformations/paged_attention"
+_POSITIONS = f"{_PAGED}/position_ids_replacer.cpp"
+_CONVOLUTION = f"{_PAGED}/paged_causal_conv1d_fusion.cpp"
+_MATCHER = f"{_PAGED}/state_management_pattern.cpp"
+
+
+def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, an OpenVINO IR, by SDPAToPagedAttention."""
+    lacks = None
+    if not inventory.stateful:
+        lacks = "it holds no variables: run make-stateful"
+    elif not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
+        lacks = "it holds no ScaledDotProductAttention"
+    if lacks is not None:
+        return (Finding("model", str(model.path), "refused", reason=lacks, source=_TRANSFORMATION),)
+    attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
+    verdicts = {finding.name: finding for finding in attention}
+    return (*attention, *_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
+
+
+def _require_form(graph: Graph, attention: Attention) -> None:
+    require_fused(attention)
+    for operand in (attention.key, attention.value):
+        assert operand is not None
+        chain = trace(graph, operand)
+        if graph.producer(chain.index).name != "beam_idx":
+            raise MissError(chain.gather, "its indices are not the input beam_idx")
+        if chain.converts:
+            raise MissError(chain.converts[0], "a Convert stands between the variable and the Gather")
+        if not chain.read.inputs:
+            raise MissError(chain.read, "the variable has no initial value")
+        for node in data_uses(graph, chain.concat.outputs[0]):
+            if node.op == "Result":
+                raise MissError(chain.concat, f"the cache is an output, {node.name}, too")
+
+
+def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:
+    readers = {
+        name: attention[block.node] for block in inventory.attention for name in (block.key, block.value) if name
+    }
+    for cache in inventory.of_kind("kv"):
+        reader = readers.get(cache.name)
+        if reader is not None and reader.verdict != "plain":
+            yield Finding("cache", cache.name, reader.verdict, cache.layer, reader.node, reader.reason, reader.source)
+    for cache in inventory.of_kind("linear"):
+        miss = _unknown_convolution(graph, cache)
+        if miss is None:
+            yield Finding("cache", cache.name, "fused", cache.layer)
+        else:
+            yield Finding.at(miss, "cache", cache.name, "refused", _CONVOLUTION, cache.layer)
+
+
+def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
+    """Return why a convolution over ``cache`` and new columns, if there is one, is not found."""
+    reads = [node.outputs[0] for node in graph.of_op("ReadValue") if node.name == cache.read]
+    for use in graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ()):
+        node = use.node
+        if node.op == "Concat" and any(user.op == "GroupConvolution" for user in data_uses(graph, node.outputs[0])):
+            axis = node.native.get_attributes()["axis"]
+            if axis != -1:
+                reason = f"it joins along axis {axis}, and only one that is counted from the end, -1, is found"
+                return Miss(node, reason)
+        if node.op == "Roll":
+            return Miss(node, "it rolls the window, and only one that a Concat joins new columns to is found")
+        if node.op == "GroupConvolution":
+            users = data_uses(graph, node.outputs[0])
+            if [user.op for user in users] == ["Add"]:
+                users = data_uses(graph, users[0].outputs[0])
+            if any(user.op != "Slice" for user in users):
+                reason = "its result is not cut by a Slice, as with a window of a column for each of the weights"
+                return Miss(node, reason)
+            return None
+    return None
+
+
+def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
+    """Yield what the operator computes otherwise: it sees no mask, and makes positions of its own."""
+    graph = model.graph
+    for node in graph.of_op("ScaledDotProductAttention"):
+        if node.name not in attention or attention[node.name].verdict != "fused":
+            continue
+        layer = attention[node.name].layer
+        mask = node.inputs[3] if len(node.inputs) > 3 else None
+        bias, window = added_bias(graph, mask), constant_window(graph, mask)
+        if bias is not None:
+            reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
+            yield Finding("attention", node.name, "wrong", layer, bias.name, reason, _MATCHER)
+        elif window is not None:
+            reason = "the window that it holds is lost with the mask: only windows computed from positions are found"
+            yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
+    moved = moved_positions(graph)
+    if moved is not None:
+        reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
+        yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)

@@ -1,0 +1,77 @@
+"""Try the transformation that openvino.genai's default backend starts with, and run a prompt with its result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.engine.findings import Observation
+from graphpass.targets.worker import run_worker
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+__all__ = ["observe"]
+
+#: Largest difference of logits, relative to the largest logit, in f32.
+_TOLERANCE = 1e-3
+
+_WORKER = """
+from openvino._offline_transformations import paged_attention_transformation
+tokens = numpy.array([5, 9, 17, 33, 21, 40, 3, 28, 11, 60, 52, 7, 19, 44, 36, 2, 31, 13, 25, 8])
+positions = numpy.arange(len(tokens))
+
+def logits(model, feeds):
+    request = core.compile_model(model, "CPU", exact).create_infer_request()
+    request.infer({port: feeds(port) for port in request.model_inputs})
+    return request.get_tensor("logits").data.astype(numpy.float64).reshape(len(tokens), -1)
+
+def whole(port):
+    known = {
+        "input_ids": tokens[None], "attention_mask": numpy.ones((1, len(tokens)), numpy.int64),
+        "position_ids": positions[None], "beam_idx": numpy.zeros(1, numpy.int32),
+        "token_type_ids": numpy.zeros((1, len(tokens)), numpy.int64),
+    }
+    return next(known[name] for name in port.get_names() if name in known)
+
+def paged(port):
+    one = numpy.array([0], numpy.int32)
+    known = {
+        "input_ids": tokens, "position_ids": positions, "max_context_len": numpy.array(len(tokens), numpy.int32),
+        "past_lens": one, "subsequence_begins": numpy.array([0, len(tokens)], numpy.int32), "block_indices": one,
+        "block_indices_begins": numpy.array([0, 1], numpy.int32), "la.past_lens": one, "la.cache_interval": one,
+        "la.block_indices": numpy.array([0, 1], numpy.int32),
+        "la.block_indices_begins": numpy.array([0, 2], numpy.int32),
+        "token_type_ids": numpy.zeros(len(tokens), numpy.int64),
+    }
+    names = port.get_names()
+    if any("_cache." in name or "_table." in name for name in names):
+        sizes = [2 if size.is_dynamic else size.get_length() for size in port.partial_shape]
+        return openvino.Tensor(numpy.zeros(sizes, port.get_element_type().to_dtype()))
+    return next(known[name] for name in names if name in known)
+
+def run():
+    model = core.read_model(path)
+    paged_attention_transformation(model)
+    found["left"] = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() == "ReadValue"]
+    try:
+        expected = logits(core.read_model(path), whole)
+        difference = numpy.abs(logits(model, paged) - expected).max() / numpy.abs(expected).max()
+        found["difference"] = float(difference) if numpy.isfinite(difference) else None
+    except (RuntimeError, StopIteration, ValueError) as error:
+        found["unfed"] = words(error) if str(error) else "an input is not known"
+"""
+
+
+def observe(model: Model) -> Observation:
+    """Run SDPAToPagedAttention, list the variables that it takes, and compare a prompt's logits with the original's."""
+    done = run_worker(_WORKER, model, "ran SDPAToPagedAttention on a copy")
+    if done.refusal is not None:
+        return done.refusal
+    reads = model.graph.of_op("ReadValue")
+    fused = frozenset(node.attributes["variable"] for node in reads if node.name not in done.found["left"])
+    if "unfed" in done.found:
+        return Observation(f"{done.tried}, without running it: {done.found['unfed']}", fused, "cache")
+    difference = done.found["difference"]
+    amount = "are NaN" if difference is None else f"differ by {difference:.1e} of the largest"
+    wrong = f"a prompt's logits {amount}" if difference is None or difference > _TOLERANCE else None
+    return Observation(f"{done.tried}, and a prompt's logits {amount}", fused, "cache", wrong=wrong, ran=True)

@@ -1,0 +1,87 @@
+"""Findings that the rules of several of OpenVINO's runtimes share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.engine.findings import Finding, Verdict
+from graphpass.ir.pattern import MissError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from graphpass.analysis.attention.types import Attention
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.graph import Graph
+    from graphpass.ir.model import Model
+
+__all__ = ["attention_findings", "failing_branches", "linear_finding", "require_fused"]
+
+
+def require_fused(attention: Attention) -> None:
+    """Refuse attention that is no ScaledDotProductAttention.
+
+    Raises:
+        MissError: It is another operator, or decomposed; then with a cure, or why none helps.
+    """
+    op = attention.node.op
+    if op == "Softmax":
+        cure = attention.miss or "run fuse-attention"
+        raise MissError(attention.node, f"it is decomposed around a Softmax: {cure}")
+    if op != "ScaledDotProductAttention":
+        raise MissError(attention.node, f"{op} is not looked for")
+
+
+def attention_findings(
+    model: Model,
+    inventory: Inventory,
+    check: Callable[[Graph, Attention], None],
+    source: str,
+    otherwise: Verdict = "not fused",
+) -> tuple[Finding, ...]:
+    """Return one finding for each place that computes attention.
+
+    Args:
+        model: The model.
+        inventory: Its inventory.
+        check: Raises `MissError` if the runtime does not fuse an attention over a growing cache.
+        source: The runtime's file that holds the rule.
+        otherwise: The verdict on attention that it does not fuse.
+    """
+    own = {attention.node.name: attention for attention in model.analysis(find_attention)}
+    kinds = {cache.name: cache.kind for cache in inventory.caches}
+    found = []
+    for block in inventory.attention:
+        read = {kinds[name] for name in (block.key, block.value) if name is not None}
+        attention = own.get(block.node)
+        if "kv" not in read:
+            reason = "it reads the encoder's keys and values" if "cross" in read else "it reads no growing cache"
+            found.append(Finding("attention", block.node, "plain", block.layer, reason=reason))
+        elif attention is None:
+            reason = "it is in the body of a loop or branch"
+            found.append(Finding("attention", block.node, otherwise, block.layer, block.node, reason, source))
+        else:
+            try:
+                check(model.graph, attention)
+            except MissError as error:
+                found.append(Finding.at(error.miss, "attention", block.node, otherwise, source, block.layer))
+            else:
+                found.append(Finding("attention", block.node, "fused", block.layer))
+    return tuple(found)
+
+
+def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:
+    """Return the finding on a state that steps replace; plugins fuse none."""
+    if is_variable:
+        return Finding("cache", cache.name, "taken", cache.layer)
+    reason = "the state is an input of the model, not a variable: run make-stateful"
+    return Finding("cache", cache.name, "not fused", cache.layer, cache.read, reason, source)
+
+
+def failing_branches(model: Model, source: str) -> Iterator[Finding]:
+    """Yield the Ifs with an output of dynamic rank, which plugins do not compile."""
+    for node in model.graph.of_op("If"):
+        if any(value.rank is None for value in node.outputs):
+            reason = "it is an If of dynamic rank"
+            yield Finding("model", str(model.path), "refused", node=node.name, reason=reason, source=source)

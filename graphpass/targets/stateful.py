@@ -1,0 +1,147 @@
+"""The pipelines that OpenVINO's runtimes share: caches become variables, attention becomes one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.packed import flat_caches
+from graphpass.analysis.caches.padding import absorbs_padding
+from graphpass.analysis.caches.parts import packed_caches
+from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.dialects.openvino.frontend import LOWERED
+from graphpass.engine.conditions import OPENVINO, STATEFUL
+from graphpass.engine.pipeline import parse
+from graphpass.engine.syntax import quote
+from graphpass.engine.target import Target
+from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.cache import Inventory
+    from graphpass.ir.model import Model
+
+__all__ = ["StatefulTarget"]
+
+
+@dataclass(frozen=True)
+class StatefulTarget(Target):
+    """A runtime of OpenVINO that keeps caches itself.
+
+    Caches become variables that a ``beam_idx`` Gather reads, attention becomes ``ScaledDotProductAttention``. Positions
+    and windows are exposed for paged attention, which sees neither the cache's length nor the mask.
+
+    Attributes:
+        cache: Whether beams reorder the slots of caches, or a caller moves and cuts them.
+        no_reorder: Why slots cannot be moved, and what to do instead; ``None`` if they can.
+        takes_begin_one: Whether it takes a model whose caches are cut as one version of one plugin wants it.
+        before_attention: Passes of its own, before all that work on attention.
+        after_stateful: Passes of its own on the stateful model.
+        drops_identities: Whether operators that give their input are dropped.
+        seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
+    """
+
+    dialect = "openvino"
+    output_file = "openvino_model.xml"
+    contract = (OPENVINO, STATEFUL)
+    no_reorder: ClassVar[tuple[str, str] | None] = None
+    takes_begin_one: ClassVar[bool] = False
+    before_attention: ClassVar[tuple[str, ...]] = ()
+    after_stateful: ClassVar[tuple[str, ...]] = ()
+    drops_identities: ClassVar[bool] = True
+    seq2seq: ClassVar[bool] = False
+
+    cache: Literal["beam", "reorder"] = "beam"
+
+    @property
+    def gives_up_fusion(self) -> bool:
+        """See `Target.gives_up_fusion`."""
+        return self.cache == "reorder"
+
+    @property
+    def insert_reorder(self) -> str:
+        """Return the pass that lets a caller move slots, as text."""
+        return "insert-reorder"
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UsageError: GP224, slots are to be movable, and the runtime takes no such model.
+            UnsupportedError: GP367, the model is made for one version of OpenVINO's GPU plugin alone.
+        """
+        return self._pipeline(model, None)
+
+    def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.encoder_pipeline`."""
+        if not self.seq2seq:
+            return super().encoder_pipeline(model)
+        simplify = ("share-dimensions", "drop-identities", "drop-needless-broadcasts")
+        return parse(",".join([*_to_openvino(model), "promote-to-f32", "fuse-attention", *simplify]))
+
+    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        """See `Target.decoder_pipeline`."""
+        return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
+
+    def _pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        from graphpass.dialects.openvino.model import check_trim
+
+        if self.cache == "reorder" and self.no_reorder is not None:
+            raise UsageError("GP224", *self.no_reorder)
+        if not self.takes_begin_one:
+            check_trim(model, f"target {self.name}")
+        inventory = analyze_caches(model)
+        names = [
+            *_to_openvino(model),
+            *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
+            "promote-to-f32",
+            *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
+            *self.before_attention,
+            *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
+            "fuse-attention",
+            *_if(find_stepping(model, inventory).masks_new_tokens, "cover-past"),
+            *_if(self._exposes_positions(model, inventory), "expose-position-ids"),
+            "expose-window",
+            "share-dimensions",
+            *_if(self.drops_identities, "drop-identities"),
+            "expose-alibi",
+            "drop-needless-broadcasts",
+            "standardize-layout",  # next to make-stateful, which asks for the same inventory
+            *_if(not inventory.stateful, "make-stateful"),
+            *_if(inventory.of_kind("linear"), "widen-conv-window"),
+            *_if(self.cache == "reorder", self.insert_reorder),
+            *_if(first is not None, "keep-cross-caches"),
+            "set-runtime-options",  # before passes that ask whether activations are scaled
+            *self.after_stateful,
+        ]
+        return parse(",".join(names))
+
+    def _exposes_positions(self, model: Model, inventory: Inventory) -> bool:
+        """Return whether positions become an input, if they are none.
+
+        If padding leaks into linear states, even the positions of padding are results, unless they are counted from the
+        mask or fed already; and the runtimes of encoder-decoder models feed no positions.
+        """
+        counted = model.dialect == "onnx" and any(True for _ in model.graph.of_op("GroupQueryAttention"))
+        if counted or any(port.name == "position_ids" for port in model.inputs):
+            return True
+        masks = "mask-padding" in self.before_attention
+        leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
+        return not (leaks or inventory.kind == "linear" or inventory.of_kind("cross"))
+
+
+def _to_openvino(model: Model) -> list[str]:
+    """Return the passes that turn ``model`` into IR."""
+    if model.dialect == "openvino":
+        return []
+    # Files that hold the decoder for the first step and the one for all others choose by this input.
+    has_branches = any(port.name == "use_cache_branch" for port in model.inputs)
+    lowered = any(True for _ in model.graph.of_op(*LOWERED))
+    return [*_if(has_branches, "select-branch"), *_if(lowered, "lower-operators"), "to-openvino"]
+
+
+def _if(condition: object, name: str) -> tuple[str, ...]:
+    return (name,) if condition else ()

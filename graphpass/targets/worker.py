@@ -1,0 +1,111 @@
+"""Try OpenVINO in a process of its own, which a runtime may bring down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.engine.findings import Observation
+from graphpass.io import write_model
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+__all__ = ["Finished", "run_worker"]
+
+#: Seconds after which a runtime counts as hanging.
+_LIMIT = 1800
+
+_BEFORE = """
+import json, sys, numpy, openvino
+path, where = sys.argv[1:]
+core = openvino.Core()
+exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+found = {"version": openvino.__version__.split("-")[0]}
+
+def words(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Lines of source places come before the message.
+    return next((line for line in lines if not line.startswith(("Exception from ", "Check '"))), lines[-1])
+"""
+
+_AFTER = """
+try:
+    run()
+except RuntimeError as error:
+    found["refused"] = words(error)
+with open(where, "w") as file:
+    json.dump(found, file)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Holds the answer of a worker.
+
+    Attributes:
+        tried: The trial, for people, with the version of OpenVINO if that is known.
+        found: Its answer; empty if it did not live to give one.
+        refused: The runtime's words or the end of the process, if it failed.
+    """
+
+    tried: str
+    found: dict[str, Any] = field(default_factory=dict)
+    refused: str | None = None
+
+    @property
+    def refusal(self) -> Observation | None:
+        """The observation of a runtime that failed; ``None`` if it did not."""
+        return None if self.refused is None else Observation(self.tried, refused=self.refused)
+
+
+def run_worker(code: str, model: Model, tried: str, environment: Path | None = None) -> Finished:
+    """Run ``code`` on a model.
+
+    Args:
+        code: Python that defines ``run()``, which fills the dict ``found`` that JSON can hold; RuntimeErrors of it are
+            refusals. It may use the model's ``path``, the OpenVINO ``core``, ``numpy``, the options ``exact`` that make
+            the CPU plugin compute in f32, and ``words(error)``.
+        model: The model; it is saved for the worker if it was edited or never had a file.
+        tried: The trial, for people.
+        environment: A folder with ``venv`` and ``env.sh`` to run it in; else this Python.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        file = model.path
+        if model.edited or file is None:
+            file = Path(scratch, "model.xml")
+            write_model(model, file)
+        answer = Path(scratch, "answer.json")
+        arguments = ["-c", _BEFORE + code + _AFTER, str(file.resolve()), str(answer)]
+        if environment is None:
+            command = [sys.executable, *arguments]
+        else:
+            # Its variables have to be set before the process starts.
+            script = '. "$0/env.sh" && exec "$0/venv/bin/python" "$@"'
+            command = ["/bin/sh", "-c", script, str(environment.resolve()), *arguments]
+        try:
+            done = subprocess.run(  # noqa: S603 - this Python, or the one that the user named
+                command, capture_output=True, text=True, check=False, timeout=_LIMIT, env=_environment(environment)
+            )
+        except subprocess.TimeoutExpired:
+            return Finished(tried, refused=f"it did not answer within {_LIMIT} seconds")
+        if not answer.exists():
+            words = done.stderr.strip().splitlines()
+            ended = f"the process ended with {done.returncode}"
+            return Finished(tried, refused=f"{ended}: {words[-1]}" if words else ended)
+        found = json.loads(answer.read_text())
+        return Finished(f"{tried}, openvino {found['version']}", found, found.get("refused"))
+
+
+def _environment(environment: Path | None) -> dict[str, str]:
+    given = dict(os.environ)
+    if environment is not None:
+        # Packages of this Python are not for another.
+        given.pop("PYTHONPATH", None)
+    return given

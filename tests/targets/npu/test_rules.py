@@ -1,0 +1,106 @@
+"""Models with one thing wrong: the rules of NPUW name it, and NPUW does as they predict."""
+
+from __future__ import annotations
+
+import pytest
+from support import state_mutants
+from support.loaded import openvino_model
+from support.piped import piped
+
+import graphpass
+from graphpass.engine.passes import Changed
+from graphpass.passes.masks.expose_window import ExposeWindow
+from graphpass.targets import check_model
+
+
+def reordered(model):
+    return graphpass.PassManager(graphpass.parse("insert-reorder")).run(model).model
+
+
+def checked(model):
+    report = check_model(model, "npu")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    return report
+
+
+def failing(model):
+    return [finding for finding in checked(model).findings if not finding.holds]
+
+
+@pytest.mark.parametrize(
+    "mutate", [state_mutants.without_gather, state_mutants.with_slice, state_mutants.with_convert, reordered]
+)
+def test_it_is_refused(mutate):
+    assert "refused" in {finding.verdict for finding in failing(mutate(openvino_model("llama")))}
+
+
+def test_the_type_that_is_wanted_is_named():
+    model = state_mutants.with_long_beam_index(openvino_model("llama"))
+    (found,) = [finding for finding in check_model(model, "npu", confirm=False).findings if not finding.holds]
+    assert (found.name, found.reason) == ("beam_idx", "it is i64, not i32")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "subject", "words"),
+    [
+        ("llama", "insert-trim", "cache", "Slice stands between"),
+        ("llama", "insert-reorder{form=compact}", "input", "taken for a cache"),
+        ("lfm2", "insert-snapshot", "input", "taken for a cache"),
+    ],
+)
+def test_a_model_that_edits_caches_is_refused_with_a_cure(name, text, subject, words):
+    found = failing(graphpass.PassManager(graphpass.parse(text)).run(openvino_model(name)).model)
+    reasons = [finding.reason for finding in found if finding.subject == subject]
+    assert reasons
+    instead = "to go back, start again" if name == "lfm2" else "to go back, feed position_ids"
+    assert all(words in reason and instead in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_length_of_the_past_may_not_be_read_of_a_value(name):
+    (found,) = failing(state_mutants.with_length_of_value(openvino_model(name)))
+    assert (found.verdict, found.name) == ("refused", "past_key_values.0.valuepresent.0.value")
+    assert "transposes values" in found.reason
+    assert "run read-length-from-keys" in found.reason
+
+
+def test_sizes_that_values_are_repeated_to_are_written_anew():
+    model = state_mutants.with_length_of_value_in_repeats(openvino_model("llama"))
+    assert sum(node.op == "Subtract" for node in model.graph.nodes) > 1
+    assert checked(model).holds
+
+
+def test_values_that_are_split_from_others_stay_as_they_are():
+    made = graphpass.PassManager(graphpass.parse("batch-experts,densify-experts")).run(openvino_model("deepseek_v3"))
+    assert checked(state_mutants.with_length_of_value(made.model)).holds
+
+
+@pytest.mark.parametrize(
+    ("mutate", "verdicts"),
+    [
+        (state_mutants.with_places_laid_out_at_once, {"wrong"}),
+        pytest.param(state_mutants.with_places_moved, set(), marks=pytest.mark.slow),
+    ],
+)
+def test_windows_over_known_places_are_mended(mutate, verdicts):
+    """The second is the form of another matcher, sliding_window_mask.cpp."""
+    model = mutate(openvino_model("gemma3_text"))
+    found = failing(model)
+    assert {finding.verdict for finding in found} == verdicts
+    assert all("sliding window over slots" in finding.reason for finding in found)
+    made, result = piped(model, ExposeWindow())
+    assert isinstance(result, Changed)
+    assert result.statistics["places counted"] == 2
+    assert checked(made).holds
+
+
+def test_padding_that_enters_a_state_makes_numbers_wrong():
+    found = failing(openvino_model("lfm2"))
+    assert {finding.verdict for finding in found} == {"wrong"}
+    assert [finding.name.split(".")[2] for finding in found] == ["conv", "conv"]
+    assert all("absorbs the padding" in finding.reason for finding in found)
+
+
+def test_experts_that_sort_tokens_are_refused():
+    found = failing(openvino_model("granitemoehybrid"))
+    assert any("no static shape" in finding.reason and "block_sparse_moe" in finding.node for finding in found)

@@ -1,0 +1,50 @@
+"""Models with one thing wrong: the rules of paged attention name it, and the transformation does as they predict."""
+
+from __future__ import annotations
+
+import pytest
+from support import state_mutants
+from support.loaded import openvino_model
+
+import graphpass
+from graphpass.targets import check_model
+
+
+def failing(model):
+    report = check_model(model, "paged")
+    assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
+    return [finding for finding in report.findings if not finding.holds]
+
+
+def reordered(model):
+    return graphpass.PassManager(graphpass.parse("insert-reorder")).run(model).model
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        state_mutants.without_gather,
+        state_mutants.with_slice,
+        state_mutants.with_convert,
+        state_mutants.with_present,
+        reordered,
+    ],
+)
+def test_it_is_refused(mutate):
+    assert "refused" in {finding.verdict for finding in failing(mutate(openvino_model("llama")))}
+
+
+def test_variables_without_initial_value_are_refused():
+    found = failing(state_mutants.without_initializer(openvino_model("llama", "ov-stateless")))
+    assert "refused" in {finding.verdict for finding in found}
+
+
+def test_a_window_that_is_rolled_is_not_found():
+    found = failing(openvino_model("zamba2"))
+    assert {finding.verdict for finding in found} == {"refused"}
+    assert all("Roll" in str(finding.node) or "roll" in str(finding.reason) for finding in found)
+
+
+def test_all_tokens_get_one_position():
+    (found,) = failing(openvino_model("granitemoehybrid"))
+    assert (found.verdict, found.name, found.node) == ("wrong", "position_ids", "__module.model/aten::add/Add")

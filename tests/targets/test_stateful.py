@@ -1,0 +1,165 @@
+import pytest
+from support.models import export
+
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import format_passes, format_target, parse, parse_target
+from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError, UsageError
+from graphpass.io import load
+from graphpass.targets.cpu.target import CPU
+from graphpass.targets.gpu.target import GPU
+from graphpass.targets.npu.target import NPU
+from graphpass.targets.ort.target import ORT
+from graphpass.targets.paged.target import Paged
+
+
+def pipeline(model, variant, **options):
+    return format_passes(CPU(**options).pipeline(load(export(model, variant)))).split(",")
+
+
+def test_from_onnx_everything_is_done():
+    names = pipeline("llama", "onnx")
+    assert names[:3] == ["to-openvino", "promote-to-f32", "fuse-attention"]
+    assert names[-2:] == ["make-stateful", "set-runtime-options"]
+
+
+def test_from_a_stateless_ir_nothing_is_converted():
+    assert pipeline("llama", "ov-stateless") == pipeline("llama", "onnx")[1:]
+
+
+def test_a_stateful_model_is_not_made_stateful_again():
+    assert pipeline("llama", "ov-stateful") == [
+        name for name in pipeline("llama", "ov-stateless") if name != "make-stateful"
+    ]
+
+
+def test_reorder_comes_behind_the_variables_and_only_when_asked_for():
+    names = pipeline("llama", "onnx")
+    assert pipeline("llama", "onnx", cache="reorder") == [*names[:-1], "insert-reorder", names[-1]]
+
+
+@pytest.mark.parametrize("variant", ["onnx-nocache", "ov-nocache"])
+def test_a_model_without_caches_is_refused_by_make_stateful(variant):
+    model = load(export("llama", variant))
+    passes = CPU().pipeline(model)
+    with pytest.raises(PreconditionError, match="GP302: pass make-stateful"):
+        PassManager(passes).run(model)
+
+
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
+def test_the_result_keeps_the_contract(variant):
+    model = load(export("llama", variant))
+    CPU().require_contract(PassManager(CPU().pipeline(model)).run(model).model)
+
+
+@pytest.mark.parametrize(("variant", "word"), [("onnx", "OpenVINO IR"), ("ov-stateless", "stateful")])
+def test_a_broken_contract_is_told(variant, word):
+    with pytest.raises(PassFailedError, match=f"GP405: target cpu needs {word!r}"):
+        CPU().require_contract(load(export("llama", variant)))
+
+
+@pytest.mark.parametrize(
+    ("target", "more"), [(Paged(), []), (GPU(), ["lower-variadic-split", "lower-boolean-gathers"])]
+)
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
+def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
+    model = load(export("llama", variant))
+    assert format_passes(target.pipeline(model)).split(",") == [*pipeline("llama", variant), *more]
+    target.require_contract(PassManager(target.pipeline(model)).run(model).model)
+
+
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
+def test_an_npu_takes_less_and_wants_more(variant):
+    model = load(export("llama", variant))
+    names = format_passes(NPU().pipeline(model)).split(",")
+    own = {"mask-padding", "densify-experts", "read-length-from-keys", "lower-boolean-masks", "insert-position-ids"}
+    own |= {"rename-variables"}
+    others = [name for name in pipeline("llama", variant) if name != "drop-identities"]
+    assert [name for name in names if name not in own] == others
+    assert own <= set(names)
+    assert names.index("mask-padding") < names.index("expose-position-ids")
+    NPU().require_contract(PassManager(NPU().pipeline(model)).run(model).model)
+
+
+def test_positions_are_exposed_where_padding_is_masked():
+    assert "expose-position-ids" in format_passes(NPU().pipeline(load(export("lfm2", "ov-stateless"))))
+
+
+def test_a_gpu_can_reorder_slots():
+    model = load(export("llama", "onnx"))
+    made = PassManager(GPU(cache="reorder").pipeline(model)).run(model).model
+    names = {port.name for port in made.inputs}
+    assert {"src_idx", "dst_idx"} <= names
+    assert "beam_idx" not in names
+
+
+@pytest.mark.parametrize(("target", "instead"), [(NPU, "position_ids"), (Paged, "scheduler")])
+def test_some_reorder_nothing(target, instead):
+    with pytest.raises(UsageError, match="GP224") as caught:
+        target(cache="reorder").pipeline(load(export("llama", "onnx")))
+    assert instead in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "positions"),
+    [
+        ("granitemoehybrid", "ov-stateless", True),
+        ("granitemoehybrid", "ov-stateful", True),
+        ("lfm2", "ov-stateless", False),
+        ("qwen3_next", "ov-stateful", False),
+        ("mamba", "ov-stateful", False),
+    ],
+)
+def test_positions_are_exposed_where_padding_does_not_reach_linear_states(name, variant, positions):
+    assert ("expose-position-ids" in pipeline(name, variant)) == positions
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "added"),
+    [
+        ("llama", "insert-reorder", "dst_idx"),
+        ("llama", "insert-reorder{form=compact}", "dst_idx"),
+        ("llama", "add-tree-mask", "tree_mask"),
+        ("lfm2", "insert-snapshot", "steps_back"),
+    ],
+)
+def test_an_npu_takes_no_inputs_that_edit_caches(name, step, added):
+    model = PassManager(parse(step)).run(load(export(name, "ov-stateful"))).model
+    with pytest.raises(UnsupportedError, match=f"GP369: NPUW takes {added} for a cache") as caught:
+        NPU().pipeline(model)
+    assert ("start again" if added == "steps_back" else "0 in attention_mask") in caught.value.hint
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("text", "made"),
+        [
+            ("gpu", GPU()),
+            ("gpu{cache=reorder}", GPU(cache="reorder")),
+            ("gpu{cache=reorder,trim=begin-one}", GPU(cache="reorder", trim="begin-one")),
+            ("cpu{cache=beam}", CPU()),
+            ("ort{cache=reorder}", ORT(cache="reorder")),
+        ],
+    )
+    def test_as_of_a_pass(self, text, made):
+        assert parse_target(text) == made
+        assert parse_target(format_target(made)) == made
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [
+            ("gpux", "GP215: unknown target 'gpux' .column 1"),
+            ("gpu{form=reorder}", "GP212: gpu has no option 'form' .column 5"),
+            ("gpu{cache=paged}", "GP213"),
+            ("gpu{trim=begin-one}", "GP213.*trim is how cache=reorder cuts"),
+            ("cpu,gpu", "GP210: one target is wanted, not 2"),
+            ("", "GP210: one target is wanted, not 0"),
+        ],
+    )
+    def test_what_is_wrong_is_told(self, text, error):
+        with pytest.raises(UsageError, match=error):
+            parse_target(text)
+
+    def test_the_trim_of_a_gpu(self):
+        model = load(export("llama", "ov-stateful"))
+        passes = format_passes(GPU(cache="reorder", trim="begin-one").pipeline(model))
+        assert ",insert-reorder{trim=begin-one},set-runtime-options,lower-variadic-split" in passes
