@@ -100,8 +100,8 @@ class _StatefulIR(Target):
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         if from_mask or fed or not (leaks or inventory.kind == "linear" or inventory.of_kind("cross")):
             names.append("expose-position-ids")
-        names += ["expose-window", "share-dimensions", *(["drop-identities"] if self.drops_identities else [])]
-        names += ["expose-alibi", "drop-needless-broadcasts"]
+        names += ["expose-window", "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}"]
+        names.append("expose-alibi")
         # Beside make-stateful, which asks for the same inventory.
         names.append("standardize-layout")
         if not inventory.stateful:
@@ -125,7 +125,7 @@ class _StatefulIR(Target):
         if not self.seq2seq:
             return super().encoder_pipeline(model)
         names = [*_to_openvino(model), "compute-in-f32", "fuse-attention"]
-        names += ["share-dimensions", "drop-identities", "drop-needless-broadcasts"]
+        names.append("simplify-shapes")
         return tuple(get_pass(name)() for name in names)
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:

@@ -28,7 +28,7 @@ class MeasureKeys(Pass[OpenVINOModel]):
     shape (``optimize_value_tensors.cpp`` of openvino): who asks a value for the past's length gets the size of a head,
     and no mask fits. Exporters ask whichever cache was traced first.
 
-    Dimensions count as equal where `share-dimensions` takes them to be.
+    Dimensions count as equal where `find_lengths` proves them to be.
 
     Shapes:
         key and value ``[batch, heads, sequence, head_dim]``; what is asked of them is equal, or stays as it is.
@@ -61,16 +61,16 @@ class MeasureKeys(Pass[OpenVINOModel]):
         sizes = find_lengths(model)
         moved = 0
         for value, uses in asked.items():
-            key = output_of(graph, past_of(graph, reads[keys[value.layer].read]))
+            key = past_of(graph, reads[keys[value.layer].read])
             made: dict[str, openvino.Output] = {}
             for use in uses:
-                shape = use.node.native.input_value(use.port)
-                known, other = sizes.shape(shape.get_node().input_value(0)), sizes.shape(key)
+                shape = use.node.source(use.port)
+                known, other = sizes.shape(graph.producer(shape).inputs[0]), sizes.shape(key)
                 is_equal = known and other and all(known[axis] == other[axis] for axis in asked_axes(graph, use))
                 if is_equal and use.node.op != "Result":
-                    kind = shape.get_element_type().to_string()
+                    kind = shape.element_type
                     if kind not in made:
-                        made[kind] = _shape_of(key, kind)
+                        made[kind] = _shape_of(output_of(graph, key), kind)
                     use.node.native.input(use.port).replace_source_output(made[kind])
                     moved += 1
         if not moved:

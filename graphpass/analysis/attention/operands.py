@@ -6,9 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import before
+from graphpass.analysis.attention.axis_trace import Labels, before, copies_merged
 from graphpass.analysis.attention.find import Attention, find_attention, is_computed, is_scalar
-from graphpass.analysis.attention.regroup import Labels, copies_merged
 from graphpass.analysis.attention.sinks import COLUMN_DROPS
 from graphpass.analysis.attention.softmax import broadcast_to_itself
 from graphpass.ir.graph import Graph, Node, Value

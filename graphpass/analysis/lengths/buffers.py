@@ -13,7 +13,7 @@ from graphpass.ir.values import one_number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphpass.analysis.lengths.proven import Lengths
+    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.graph import Graph, Node, Value
 
@@ -92,7 +92,7 @@ def _sliced_axis(graph: Graph, node: Node) -> int | None:
     return int(axis) % node.outputs[0].rank - node.outputs[0].rank if step == 1 and axis is not None else None
 
 
-def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Lengths) -> bool:
+def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Sizes) -> bool:
     """Whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
-    stops = [sizes.value(slice_.native.input_value(2)) for slice_ in (rows, columns)]
+    stops = [sizes.content(slice_.inputs[2]) for slice_ in (rows, columns)]
     return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]
