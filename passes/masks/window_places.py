@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import openvino
 
-    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.analysis.masks.window import WindowMask
+    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.graph import Graph, Value
 

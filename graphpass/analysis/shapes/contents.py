@@ -151,18 +151,14 @@ def _strided_slice(node: Node, value: Value, inputs: list[Content]) -> Content |
 
 
 def _split(node: Node, value: Value, inputs: list[Content]) -> Content | None:
-    axis = node.attributes.get("axis")
-    if axis is None:
-        return None
-    lengths = [output.shape[axis] if output.shape else None for output in node.outputs]
+    """Return a part of a vector."""
+    lengths = [output.shape[0] for output in node.outputs if output.shape and len(output.shape) == 1]
     known = [length for length in lengths if isinstance(length, int)]
-    if len(known) < len(lengths):
-        return None
     start = sum(known[: value.port])
-    return inputs[0].take(range(start, start + known[value.port]), axis)
+    return inputs[0][start : start + known[value.port]] if len(known) == len(node.outputs) else None
 
 
-def _broadcast(node: Node, value: Value, inputs: list[Content]) -> Content | None:  # noqa: ARG001
+def _broadcast(node: Node, value: Value, inputs: list[Content]) -> Content | None:
     shape = [size for size in value.shape or () if isinstance(size, int)]
     if len(shape) < len(value.shape or ()) or node.attributes.get("mode") == "explicit":
         return None

@@ -125,7 +125,9 @@ class Sizes:
         return tuple(
             Size.of(self._given[node.index, axis])
             if (node.index, axis) in self._given
-            else Size.of(name) if isinstance(name, str) else None
+            else Size.of(name)
+            if isinstance(name, str)
+            else None
             for axis, name in enumerate(names)
         )
 
@@ -179,12 +181,15 @@ class Sizes:
             for other in sizes[1:]:
                 self._classes.join(first, other)
             return self._classes.resolve(first)
-        below = [self._below(size) for size in sizes]
-        for size, parts in zip(sizes, below, strict=True):
-            if size.as_int is not None or all(other == size or other in parts for other in sizes):
-                return size
-        self._parts[unknown.as_dimension] = set(sizes).union(*below)
-        return unknown
+        self._parts[unknown.as_dimension] = set(sizes).union(*(self._below(size) for size in sizes))
+        return next((size for size in sizes if size.as_int is not None), unknown)
+
+    def _is_kept(self, old: Size, new: Size) -> bool:
+        """Whether a tensor of size ``old`` has it after a Broadcast to ``new``, too.
+
+        Exporters copy no axis to a sum of lengths: it has that size already.
+        """
+        return len(new.dimensions) > 1 or new in self._below(old)
 
     def _below(self, size: Size) -> set[Size]:
         """Return the sizes that were broadcast to ``size``: each is that or 1."""
@@ -221,10 +226,9 @@ class Sizes:
         if not self._proves:
             # A tensor is as long as the slice asks for.
             return stop - start
-        if (stop - whole).is_natural:
-            stop = whole
-        in_order = start.is_natural and (stop - start).is_natural and (whole - stop).is_natural
-        return stop - start if in_order else None
+        if not stop.is_natural or any(size[place] != Size() for size in bounds[:1] if size is not None):
+            return None
+        return whole if (stop - whole).is_natural else stop if (whole - stop).is_natural else None
 
     def top(self, node: Node, value: Value, effect: AxisEffect, axis: int) -> Size | None:  # noqa: ARG002
         """TopK."""
@@ -265,17 +269,17 @@ class Sizes:
         if self._proves and node.attributes.get("mode") == "numpy":
             return target
         if self._proves and shape is not None and target is not None and len(shape) == len(target):
-            # Exporters copy no axis to a sum of lengths: it has that size already.
             pairs = zip(shape, target, strict=True)
-            target = tuple(old if old != _ONE and len(new.dimensions) > 1 else new for old, new in pairs)
+            target = tuple(old if old != _ONE and self._is_kept(old, new) else new for old, new in pairs)
         return self._broadcast([shape, target], value)
 
-    def tiled(self, node: Node, value: Value) -> tuple[Size | None, ...] | None:
-        """Tile: as many copies as the repeats say."""
+    def tiled(self, node: Node, value: Value, effect: AxisEffect, axis: int) -> Size | None:
+        """Tile: the same size if there is one copy."""
         shape, repeats = self.shape(node.inputs[0]), self.content(node.inputs[1])
-        if shape is None or repeats is None or len(shape) != len(repeats):
+        origin = effect.origins[axis]
+        if shape is None or repeats is None or origin is None or len(repeats) != value.rank:
             return None
-        return tuple(multiply(*pair) for pair in zip(shape, repeats, strict=True))
+        return shape[origin] if repeats[axis] == _ONE else None
 
     def reshape(self, node: Node, value: Value) -> tuple[Size | None, ...] | None:  # noqa: ARG002
         """Reshape: what its target says; 0 copies, -1 is what remains."""
@@ -349,7 +353,7 @@ class Sizes:
             sizes.append(before if before == after else before + grown if rises else grown)
         return tuple(sizes)
 
-    def iterated(self, node: Node, value: Value, effect: AxisEffect, axis: int) -> Size:  # noqa: ARG002
+    def iterated(self, node: Node, value: Value, effect: AxisEffect, axis: int) -> Size:
         """A slice that an iteration takes, or all that iterations give, as many as the loop takes slices."""
         if node.op == "Sliced":
             return _ONE
@@ -414,7 +418,6 @@ _RULES: dict[str, Callable[[Sizes, Node, Value], tuple[Size | None, ...] | None]
     "Concat": Sizes.concat,
     "Reshape": Sizes.reshape,
     "Broadcast": Sizes.copied,
-    "Tile": Sizes.tiled,
     "MatMul": Sizes.matmul,
     "ScaledDotProductAttention": Sizes.attended,
     "Range": Sizes.range,
@@ -431,6 +434,7 @@ _CHANGES: dict[str, Callable[[Sizes, Node, Value, AxisEffect, int], Size | None]
     "part": Sizes.part,
     "take": Sizes.taken,
     "rows": Sizes.taken,
+    "copy": Sizes.tiled,
     "reduce": Sizes.reduced,
     "pad": Sizes.padded,
     "product": Sizes.unknown,

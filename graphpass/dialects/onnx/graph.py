@@ -27,7 +27,9 @@ __all__ = ["build"]
 
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
 _AXES_INPUTS = {
-    **{"Unsqueeze": 1, "Squeeze": 1, "Slice": 3},
+    "Unsqueeze": 1,
+    "Squeeze": 1,
+    "Slice": 3,
     **{f"Reduce{kind}": 1 for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2")},
 }
 
