@@ -130,13 +130,14 @@ def _reduce(node: Node, rank: int) -> AxisEffect | None:
 
 def _gather(node: Node, rank: int) -> AxisEffect | None:
     axis, indices = node.attributes.get("axis"), node.inputs[1]
-    if axis is None or indices is None or indices.rank is None or node.attributes.get("batch_dims"):
+    if axis is None or indices is None or indices.rank is None:
         return None
-    if indices.rank == 0:
+    count = indices.rank - node.attributes.get("batch_dims", 0)
+    if count == 0:
         return _without("take", (axis,), rank)
-    if indices.rank == 1:
+    if count == 1:
         return AxisEffect("take", tuple(range(rank)), (axis,))
-    return _with("rows", axis, indices.rank, rank)
+    return _with("rows", axis, count, rank)
 
 
 def _broadcast(node: Node, rank: int) -> AxisEffect | None:

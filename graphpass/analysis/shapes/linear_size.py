@@ -69,6 +69,8 @@ class Size:
         return Size(self.number + other.number, tuple(left))
 
     def __mul__(self, factor: int) -> Size:
+        if factor == 1:
+            return self
         if not factor:
             return Size()
         return Size(self.number * factor, tuple((one, count * factor) for one, count in self.dimensions))
@@ -113,6 +115,8 @@ class Classes:
 
     def resolve(self, size: Size) -> Size:
         """Return ``size`` in terms of dimensions that equal nothing else."""
+        if not size.dimensions:
+            return size
         while any(dimension in self._known for dimension, _ in size.dimensions):
             resolved = Size.constant(size.number)
             for dimension, factor in size.dimensions:
