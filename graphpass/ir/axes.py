@@ -28,7 +28,6 @@ EffectKind = Literal[
     "take",
     "rows",
     "write",
-    "top",
     "reduce",
     "product",
     "window",
@@ -44,7 +43,7 @@ class AxisEffect:
         kind: ``elementwise`` broadcasts all inputs, aligned to the right; ``same`` keeps all sizes; ``move`` permutes,
             inserts or removes axes of size 1; ``copy`` is Broadcast and Tile; ``join`` is Concat, of all inputs;
             ``cut`` keeps a range; ``part`` is Split; ``take`` gathers entries by a scalar or a vector, ``rows`` by a
-            tensor; ``write`` is a scatter operator; ``top`` is TopK; ``product`` replaces the last axis; ``window`` is
+            tensor; ``write`` is a scatter operator; ``product`` replaces the last axis; ``window`` is
             a convolution; ``iteration`` is where a loop takes slices or stacks them.
         origins: For each axis of the output the input's axis; ``None`` for a new one.
         along: Axes of the output whose entries are not those of the input.
@@ -242,7 +241,6 @@ _RULES: dict[str, _Rule] = {
     "Concat": _along("join"),
     "Slice": _along("cut"),
     "StridedSlice": _strided_slice,
-    "TopK": _along("top"),
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import output_of
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
 from graphpass.passes.shapes.needless import drop_broadcasts, drop_identities
 from graphpass.passes.shapes.rewiring import Rewiring
@@ -60,19 +59,17 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
     identities: bool = True
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
-        sizes, edits = find_lengths(model), Rewiring(model.graph)
+        sizes, edits, rewriter = find_lengths(model), Rewiring(model.graph), model.rewriter()
         counts = {"reads shared": _share(model.graph, sizes, edits)}
         if self.identities:
             counts |= drop_identities(sizes, edits)
         counts["broadcasts dropped"] = drop_broadcasts(sizes, edits)
-        if not any(counts.values()):
-            return Unchanged()
         for node, port, value in edits.changed():
-            node.native.input(port).replace_source_output(output_of(model.graph, value))
-        model.ov_model.validate_nodes_and_infer_types()
-        return Changed(model, {words: count for words, count in counts.items() if count})
+            rewriter.redirect(node, port, value)
+        rewriter.finish()
+        return Done({words: count for words, count in counts.items() if count})
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:

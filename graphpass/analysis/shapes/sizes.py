@@ -140,7 +140,7 @@ class Sizes:
         return tuple(sizes)
 
     def _inferred(self, node: Node, value: Value) -> _Inferred:
-        rule = _RULES.get(node.op) if value.port == 0 else None
+        rule = _RULES.get(node.op)
         sizes = rule(self, node) if rule is not None else self._by_table(node, value)
         return sizes if sizes is not None and len(sizes) == value.rank else None
 
@@ -314,6 +314,13 @@ class Sizes:
         """GatherElements: the indices' sizes."""
         return self.shape(node.inputs[1])
 
+    def top(self, node: Node) -> _Inferred:
+        """TopK of a known number, which the declared shape has."""
+        shape, count, declared = self.shape(node.inputs[0]), self.content(node.inputs[1]), node.outputs[0].shape
+        if shape is None or not count or count[0].as_int is None or declared is None:
+            return None
+        return tuple(None if isinstance(size, int) else shape[axis] for axis, size in enumerate(declared))
+
     def choice(self, node: Node) -> _Inferred:
         """If, in the view of `graphpass.ir.bodies`: the sizes that all branches give alike."""
         shapes = [shape for source in node.inputs[1:] if (shape := self.shape(source)) is not None]
@@ -358,11 +365,6 @@ class Sizes:
         if first != Size() or not stop.is_natural:
             return None
         return whole if (stop - whole).is_natural else stop if (whole - stop).is_natural else None
-
-    def top(self, change: _Change, shape: Vector) -> Size | None:  # noqa: ARG002 - all changes are called alike
-        """TopK."""
-        count = self.content(change.node.inputs[1])
-        return count[0] if count is not None and len(count) == 1 else None
 
     def part(self, change: _Change, shape: Vector) -> Size | None:
         """Split, into equal parts or into parts of given lengths."""
@@ -444,6 +446,7 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
     "ScaledDotProductAttention": Sizes.attention,
     "Range": Sizes.range,
     "GatherElements": Sizes.gather_elements,
+    "TopK": Sizes.top,
     "If": Sizes.choice,
     "Final": Sizes.final,
     "Sliced": Sizes.sliced,
@@ -451,7 +454,6 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
 
 _CHANGES: dict[str, Callable[[Sizes, _Change, Vector], Size | None]] = {
     "cut": Sizes.cut,
-    "top": Sizes.top,
     "part": Sizes.part,
     "take": Sizes.taken,
     "rows": Sizes.taken,

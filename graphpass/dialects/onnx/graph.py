@@ -37,7 +37,6 @@ _DEFAULT_AXIS = {
     "Gather": 0,
     "Softmax": -1,
     "LogSoftmax": -1,
-    "TopK": -1,
     "VariadicSplit": 0,
     "ScatterElementsUpdate": 0,
     "TensorScatter": -2,
