@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["build"]
 
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
-_AXES_INPUTS = {
-    "Unsqueeze": 1,
-    "Squeeze": 1,
-    "Slice": 3,
-    **{f"Reduce{kind}": 1 for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2")},
-}
+_AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
 
 _DEFAULT_AXIS = {
     "Gather": 0,
@@ -135,7 +130,7 @@ class _Builder:
             found["axis"] = positive_axis(axis, rank)
         if op == "Transpose" and ("perm" in given or rank is not None):
             found["order"] = tuple(given["perm"].ints) if "perm" in given else tuple(reversed(range(rank or 0)))
-        axes = given["axes"].ints if "axes" in given else self.held(_AXES_INPUTS.get(op), inputs)
+        axes = given["axes"].ints if "axes" in given else self.axes_input(op, inputs)
         if axes is not None:
             found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op == "ShapeOf":
@@ -148,13 +143,15 @@ class _Builder:
             found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
         return found
 
-    def held(self, port: int | None, inputs: tuple[Value | None, ...]) -> list[int] | None:
-        """Return the integers that input ``port`` holds, if it is a constant."""
-        value = inputs[port] if port is not None and port < len(inputs) else None
+    def axes_input(self, op: str, inputs: tuple[Value | None, ...]) -> list[int] | None:
+        port = _AXES_INPUTS.get(op)
+        if port is None or port >= len(inputs):
+            return None
+        value = inputs[port]
         if value is None or self.nodes[value.node].op != "Constant":
             return None
         held = _read_constant(self.nodes[value.node], self.model_file)
-        return None if held is None else [int(number) for number in held.reshape(-1)]
+        return None if held is None else [int(axis) for axis in held.reshape(-1)]
 
 
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
