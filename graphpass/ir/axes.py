@@ -18,6 +18,7 @@ __all__ = ["AxisEffect", "AxisGroup", "EffectKind", "axis_effect", "axis_groups"
 
 EffectKind = Literal[
     "elementwise",
+    "norm",
     "same",
     "move",
     "copy",
@@ -40,11 +41,12 @@ class AxisEffect:
     """The effect of an operator on the axes of its first input.
 
     Attributes:
-        kind: ``elementwise`` broadcasts all inputs, aligned to the right; ``same`` keeps all sizes; ``move`` permutes,
-            inserts or removes axes of size 1; ``copy`` is Broadcast and Tile; ``join`` is Concat, of all inputs;
-            ``cut`` keeps a range; ``part`` is Split; ``take`` gathers entries by a scalar or a vector, ``rows`` by a
-            tensor; ``write`` is a scatter operator; ``product`` replaces the last axis; ``window`` is
-            a convolution; ``iteration`` is where a loop takes slices or stacks them.
+        kind: ``elementwise`` broadcasts all inputs, aligned to the right, and so does ``norm``, which works along the
+            last axis; ``same`` keeps all sizes; ``move`` permutes, inserts or removes axes of size 1; ``copy`` is
+            Broadcast and Tile; ``join`` is Concat, of all inputs; ``cut`` keeps a range; ``part`` is Split; ``take``
+            gathers entries by a scalar or a vector, ``rows`` by a tensor; ``write`` is a scatter operator; ``product``
+            replaces the last axis; ``window`` is a convolution; ``iteration`` is where a loop takes slices or stacks
+            them.
         origins: For each axis of the output the input's axis; ``None`` for a new one.
         along: Axes of the output whose entries are not those of the input.
         removed: Axes of the input that the output lacks.
@@ -222,12 +224,18 @@ def _stacked(node: Node, rank: int) -> AxisEffect | None:
     return AxisEffect("iteration", (*range(axis), None, *range(axis, rank - 1)), (axis,))
 
 
+_NORMS = frozenset(
+    {"RMS", "RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization"}
+    | {"SkipSimplifiedLayerNormalization", "SkipLayerNormalization"}
+)
+
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(ELEMENTWISE - {"MVN"}, _keeping("elementwise")),
+    **dict.fromkeys(ELEMENTWISE, _keeping("elementwise")),
     **dict.fromkeys(
         ("BitwiseNot", "BitwiseOr", "BitwiseXor", "LogicalXor", "FloorMod", "IsNaN", "SquaredDifference"),
         _keeping("elementwise"),
     ),
+    **dict.fromkeys(_NORMS, _keeping("norm")),
     **dict.fromkeys(
         (
             *("Softmax", "LogSoftmax", "CumSum", "Roll", "MVN", "Trilu", "ReverseSequence", "Carried", "Final"),

@@ -149,7 +149,7 @@ class Sizes:
         effect = axis_effect(node, rank) or self._along_computed(node, rank)
         if effect is None:
             return None
-        if effect.kind == "elementwise":
+        if effect.kind in {"elementwise", "norm"}:
             return self._broadcast([self.shape(source) for source in node.inputs], value)
         shape = self.shape(node.inputs[0])
         if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
