@@ -79,8 +79,7 @@ class StatefulTarget(Target):
         """See `Target.encoder_pipeline`."""
         if not self.seq2seq:
             return super().encoder_pipeline(model)
-        simplify = ("share-dimensions", "drop-identities", "drop-needless-broadcasts")
-        return parse(",".join([*_to_openvino(model), "promote-to-f32", "fuse-attention", *simplify]))
+        return parse(",".join([*_to_openvino(model), "promote-to-f32", "fuse-attention", "simplify-shapes"]))
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.decoder_pipeline`."""
@@ -105,10 +104,8 @@ class StatefulTarget(Target):
             *_if(find_stepping(model, inventory).masks_new_tokens, "cover-past"),
             *_if(self._exposes_positions(model, inventory), "expose-position-ids"),
             "expose-window",
-            "share-dimensions",
-            *_if(self.drops_identities, "drop-identities"),
+            "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
             "expose-alibi",
-            "drop-needless-broadcasts",
             "standardize-layout",  # next to make-stateful, which asks for the same inventory
             *_if(not inventory.stateful, "make-stateful"),
             *_if(inventory.of_kind("linear"), "widen-conv-window"),

@@ -7,7 +7,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from graphpass.analysis.lengths.proven import Lengths, find_lengths
+from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.facts import (
     added_terms,
     alibi_operands,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy
     import openvino
 
+    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.ir.graph import Graph, Node, Value
 
 __all__ = ["ExposeAlibi"]
@@ -193,7 +194,7 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
     return None
 
 
-def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Lengths | None, *, has_mask: bool) -> str | None:
+def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Sizes | None, *, has_mask: bool) -> str | None:
     heads, positions = bias.slopes.size, bias.positions
     is_constant = counts_up(graph, positions)
     if not _is_by_head(bias.term, heads, attention.inputs[0]):
@@ -226,16 +227,16 @@ def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
     return shape[2] == 1 and query is not None and query.shape is not None and query.shape[-3] == heads
 
 
-def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Lengths) -> bool:
+def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Sizes) -> bool:
     """Whether ``part`` leaves a position for each key, of which a mask has a column each.
 
     Where it starts shifts all scores of a head alike.
     """
     end = _end(graph, part)
-    ends = sizes.value(part.native.input_value(2)) if end is None else (Size(end),)
-    starts = sizes.value(part.native.input_value(1))
+    ends = sizes.content(part.inputs[2]) if end is None else (Size(end),)
+    starts = sizes.content(part.inputs[1])
     masks = [*bias.masks, *(condition for condition, cut in bias.conditions if cut is None)]
-    shapes = [sizes.shape(output_of(graph, mask)) for mask in masks]
+    shapes = [sizes.shape(mask) for mask in masks]
     columns = {shape[-1] for shape in shapes if shape}
     return starts is not None and ends is not None and columns == {ends[0] - starts[0]}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, SLICES, SPLITS, UNARY
+from graphpass.ir.axes import axis_effect
 from graphpass.ir.values import is_scalar
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ __all__ = ["Order", "inverse", "move_axes"]
 
 Order = tuple[int, ...]
 """New axis ``i`` is old axis ``order[i]``."""
+
+#: Effects on axes that work along axes in any order.
+_ALONG = frozenset({"join", "cut", "part", "take"})
 
 
 def inverse(order: Order) -> Order:
@@ -63,14 +66,9 @@ class _Relayout:
         self._replaced: dict[Value, Handle] = {}
         self._transposed: dict[tuple[Value, Order], Handle] = {}
         self._rules: dict[str, Callable[[Node], _Moved | None]] = {
-            "Concat": self._concat,
-            "Gather": self._gather,
-            **dict.fromkeys(SLICES | SPLITS, self._cut),
             "Unsqueeze": self._unsqueeze,
             "Broadcast": self._broadcast,
             "Reshape": self._reshape,
-            **dict.fromkeys(CASTS | UNARY, self._unary),
-            **dict.fromkeys(ARITHMETIC | EXTREMA | {"Select"}, self._elementwise),
         }
 
     def run(self, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
@@ -104,8 +102,7 @@ class _Relayout:
         elif node.op == "Transpose" and "order" in node.attributes:
             self._transpose(node)
         else:
-            rule = self._rules.get(node.op)
-            moved = rule(node) if rule is not None else None
+            moved = self._kept(node)
             if moved is None:
                 for port, value in enumerate(node.inputs):
                     if value in self._moved:
@@ -179,17 +176,37 @@ class _Relayout:
         for use in others:
             self._rewriter.redirect(use.node, use.port, self._replaced[node.outputs[0]])
 
-    def _unary(self, node: Node) -> _Moved | None:
-        others = (value is None or is_scalar(value) for value in node.inputs[1:])
-        return self._order(node) if all(others) else None
+    def _kept(self, node: Node) -> _Moved | None:
+        """Let ``node`` work on axes in another order, if it can."""
+        if node.op in self._rules:
+            return self._rules[node.op](node)
+        effect = axis_effect(node, node.outputs[0].rank or 0) if node.outputs else None
+        if effect is None or effect.removed:
+            return None
+        if effect.kind == "elementwise":
+            return self._elementwise(node)
+        has_axes = node.attributes.keys() & {"axis", "axes"} and not node.attributes.get("batch_dims")
+        return self._along(node, effect.along) if effect.kind in _ALONG and has_axes else None
 
     def _elementwise(self, node: Node) -> _Moved | None:
-        values = [value for value in node.inputs if value is not None]
-        moved = next(self._moved[value] for value in values if value in self._moved)
+        moved = self._any_order(node)
         rank = len(moved.order)
-        if any(not is_scalar(value) and value.rank != rank for value in values):
+        if any(value is not None and not is_scalar(value) and value.rank != rank for value in node.inputs):
             return None
         self._align(node, moved.order)
+        return moved
+
+    def _any_order(self, node: Node) -> _Moved:
+        """Return how the first input moved that did."""
+        return next(self._moved[value] for value in node.inputs if value is not None and value in self._moved)
+
+    def _along(self, node: Node, axes: tuple[int, ...]) -> _Moved | None:
+        """Move the axes along which a Concat, cut or choice works: all inputs of a Concat, else the first."""
+        moved = self._any_order(node) if node.op == "Concat" else self._order(node)
+        if moved is not None:
+            if node.op == "Concat":
+                self._align(node, moved.order)
+            self._rewriter.set_axes(node, tuple(moved.order.index(axis) for axis in axes))
         return moved
 
     def _align(self, node: Node, order: Order) -> None:
@@ -198,28 +215,6 @@ class _Relayout:
             moved = self._moved.get(value) if value is not None else None
             if value is not None and value.rank == len(order) and (moved is None or moved.order != order):
                 self._rewriter.redirect(node, port, self._viewed(value, order))
-
-    def _concat(self, node: Node) -> _Moved | None:
-        values = [value for value in node.inputs if value is not None]
-        moved = next(self._moved[value] for value in values if value in self._moved)
-        self._align(node, moved.order)
-        self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
-        return moved
-
-    def _gather(self, node: Node) -> _Moved | None:
-        moved, indices = self._order(node), node.inputs[1]
-        if moved is None or indices is None or indices.rank != 1 or "axis" not in node.attributes:
-            return None
-        self._rewriter.set_axes(node, (moved.order.index(node.attributes["axis"]),))
-        return moved
-
-    def _cut(self, node: Node) -> _Moved | None:
-        moved, given = self._order(node), node.attributes
-        axes = given.get("axes", (given["axis"],) if "axis" in given else None)
-        if moved is None or axes is None:
-            return None
-        self._rewriter.set_axes(node, tuple(moved.order.index(axis) for axis in axes))
-        return moved
 
     def _unsqueeze(self, node: Node) -> _Moved | None:
         """Keep an axis for copies right after the heads that are copied."""

@@ -14,7 +14,7 @@ from graphpass.ir.types import Dialect
 from graphpass.targets.npu.values import asked_axes, length_reads, past_of
 
 if TYPE_CHECKING:
-    from graphpass.analysis.lengths.proven import Lengths
+    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.ir.graph import Graph, Use, Value
     from graphpass.ir.rewriter import Handle
 
@@ -75,10 +75,10 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
         return Done({"lengths asked of keys": moved})
 
 
-def _is_equal(graph: Graph, sizes: Lengths, use: Use, key: Value) -> bool:
+def _is_equal(graph: Graph, sizes: Sizes, use: Use, key: Value) -> bool:
     """Return whether the sizes that ``use`` takes of a shape are those of ``key``."""
     shape = graph.producer(use.node.source(use.port)).source()
-    known, other = (sizes.shape(graph.producer(one).native.output(one.port)) for one in (shape, key))
+    known, other = sizes.shape(shape), sizes.shape(key)
     if known is None or other is None:
         return False
     return all(known[axis] == other[axis] for axis in asked_axes(graph, use))

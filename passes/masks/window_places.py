@@ -8,7 +8,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.comparisons import compared_positions
 from graphpass.analysis.shapes.linear_size import Size
-from graphpass.dialects.openvino.rewrite import find_input, integers, named, output_of, redirect, token_input
+from graphpass.dialects.openvino.rewrite import integers, named, output_of, redirect, token_input
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.targets.npu.values import past_of
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import openvino
 
-    from graphpass.analysis.lengths.proven import Lengths
     from graphpass.analysis.masks.window import WindowMask
+    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.graph import Graph, Value
 
@@ -39,10 +39,11 @@ def write_places(model: OpenVINOModel) -> tuple[openvino.Node, openvino.Node] | 
     if measured is None:
         return None
     cache, sequence_axis, ids = measured
+    graph = model.graph
     zero, one = integers(0, "window/0"), integers(1, "window/1")
     axis = integers(sequence_axis, "window/sequence_axis")
-    past = named(opset13.gather(opset13.shape_of(cache, "i64"), axis, zero), "window/past")
-    shape = opset13.shape_of(ids, "i64")
+    past = named(opset13.gather(opset13.shape_of(output_of(graph, cache), "i64"), axis, zero), "window/past")
+    shape = opset13.shape_of(output_of(graph, ids), "i64")
     whole = named(opset13.add(past, opset13.gather(shape, one, zero)), "window/whole")
     keys = opset13.range(zero, whole, one, "i64")
     queries = opset13.range(past, whole, one, "i64")
@@ -68,7 +69,7 @@ def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
         return 0
     sizes = find_lengths(model)
     cache, sequence_axis, ids = measured
-    shapes = sizes.shape(cache), sizes.shape(ids.output(0))
+    shapes = sizes.shape(cache), sizes.shape(ids)
     if shapes[0] is None or shapes[1] is None:
         return 0
     past = shapes[0][sequence_axis]
@@ -87,15 +88,15 @@ def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
     return len(old)
 
 
-def _measured(model: OpenVINOModel) -> tuple[openvino.Output, int, openvino.Node] | None:
+def _measured(model: OpenVINOModel) -> tuple[Value, int, Value] | None:
     """The past of a cache, its axis of positions, and the input of tokens: what tells how many places there are."""
     caches = analyze_caches(model).of_kind("kv")
     ids = token_input(model.ov_model)
     if not caches or ids is None:
         return None
     read = next(node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == caches[0].read)
-    past = output_of(model.graph, past_of(model.graph, read))
-    return past, int(caches[0].axes.sequence or 0), find_input(model.ov_model, ids)
+    tokens = next(node for node in model.graph.of_op("Parameter") if node.name == ids)
+    return past_of(model.graph, read), int(caches[0].axes.sequence or 0), tokens.outputs[0]
 
 
 def _compared(graph: Graph, mask: WindowMask) -> Iterable[tuple[Value, Value]]:
@@ -107,7 +108,7 @@ def _compared(graph: Graph, mask: WindowMask) -> Iterable[tuple[Value, Value]]:
             yield found.keys, found.queries
 
 
-def _is_counted(graph: Graph, sizes: Lengths, places: Value, start: Size, stop: Size) -> bool:
+def _is_counted(graph: Graph, sizes: Sizes, places: Value, start: Size, stop: Size) -> bool:
     """Whether ``places`` of rank 4 are the numbers from ``start`` to ``stop``, in order."""
     if places.rank != 4 or places.element_type != "i64":
         return False
@@ -116,11 +117,11 @@ def _is_counted(graph: Graph, sizes: Lengths, places: Value, start: Size, stop: 
     while value is not None:
         node = graph.producer(value)
         if node.op == "Range":
-            bounds = [sizes.value(node.native.input_value(port)) for port in (0, 1)]
+            bounds = [sizes.content(node.inputs[port]) for port in (0, 1)]
             ends = [bound[0] + moved for bound in bounds if bound is not None and len(bound) == 1]
             return ends == [start, stop] and fold_scalar(graph, node.inputs[2]) == 1
         if node.op == "Add":
-            added = [sizes.value(node.native.input_value(port)) for port in (0, 1)]
+            added = [sizes.content(node.inputs[port]) for port in (0, 1)]
             numbers = [
                 (port, number[0]) for port, number in enumerate(added) if number is not None and len(number) == 1
             ]

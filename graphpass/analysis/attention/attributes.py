@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from graphpass.analysis.attention.axis_trace import Step, before
+from graphpass.analysis.attention.axis_trace import Labels, Step, before
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.match import Scores, read_scores
 from graphpass.analysis.attention.operands import scores_product, weighted_value
@@ -17,7 +17,6 @@ from graphpass.analysis.attention.operators import (
     operator_scaling,
     operator_sinks,
 )
-from graphpass.analysis.attention.regroup import Labels
 from graphpass.analysis.attention.scales import Scaling, scores_scaling
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.masks.facts import MASK_PARTS, MaskFacts, mask_facts

@@ -1,21 +1,24 @@
-"""Follows a tensor backwards, operator by operator, and which of its axes means what on the way.
+"""Trace a tensor upstream, operator by operator, with a label for the meaning of each of its axes.
 
-A label says what an axis means: a word (``"sequence"``) where a reader gave it, a number where the axes of a cache are
-to be recognised, a tuple where several axes are merged into one, ``None`` where nothing is said of it.
+A label is a word (``"sequence"``) that a user of the tensor gave, a number for the axes of a cache that are to be
+recognised, a tuple for several axes that are merged into one, or ``None``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from graphpass.analysis.attention.regroup import Label, Labels, regroup
+from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import SLICES
+from graphpass.ir.types import Dimension
 from graphpass.ir.values import is_activation, is_scalar
 
-__all__ = ["PART", "Step", "Via", "before"]
+__all__ = ["PART", "Label", "Labels", "Step", "Via", "before", "copies_merged"]
+
+Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
+
+Labels: TypeAlias = tuple[Label, ...]
 
 #: The label of an axis of which one entry was taken.
 PART = "part"
@@ -33,6 +36,9 @@ _INTEGERS = frozenset({"i8", "u8", "i4", "u4"})
 ViaKind = Literal[
     "join", "write", "slice", "part", "weights", "dequantized", "scale", "zero_point", "arithmetic", "loop"
 ]
+
+#: Effects on axes that the trace passes, and how it notes them.
+_PASSED: dict[str, ViaKind | None] = {"move": None, "take": None, "cut": "slice", "part": "part", "write": "write"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,57 +87,102 @@ def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
         return []
     if node.op in {"MatMul", "MatMulNBits"}:
         return _product(graph, node, source, labels)
-    inside, via = _layout(node, source, labels)
+    inside, via = _through(node, source, labels)
     steps = [Step(source, inside, via)] if inside is not None and _fits(source, inside) else []
     return steps + _overwriting(node, labels)
 
 
-def _layout(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, Via | None]:
-    """Operators that move, drop, copy or overwrite: what the axes of their first input mean."""
-    given = node.attributes
-    if node.op in _SAME:
-        return labels, None
+def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, Via | None]:
+    """Return the labels before an operator that moves, drops, copies, cuts or overwrites its first input."""
+    if node.op == "Reshape":
+        return _regrouped(source, node.outputs[0], labels), None
     if node.op == "Broadcast":
         return _beside_copies(source, node.outputs[0], _aligned(source, labels)), None
-    if node.op in SLICES:
-        return labels, Via("slice", node, tuple(_at(labels, axis) for axis in given.get("axes", ())))
-    if node.op in {"Split", "VariadicSplit"} and "axis" in given:
-        return labels, Via("part", node, (_at(labels, given["axis"]),))
-    if node.op == "Gather" and "axis" in given:
-        return _gathered(node, labels)
-    if node.op == "Transpose" and "order" in given and len(given["order"]) == len(labels):
-        inside: list[Label] = [None] * len(labels)
-        for position, axis in enumerate(given["order"]):
-            inside[axis] = labels[position]
-        return tuple(inside), None
-    if node.op == "Unsqueeze" and "axes" in given:
-        return tuple(label for axis, label in enumerate(labels) if axis not in given["axes"]), None
-    if node.op == "Squeeze" and "axes" in given:
-        return _inserted(labels, given["axes"], None), None
-    if node.op == "Reshape":
-        return regroup(source, node.outputs[0], labels), None
-    if node.op in {"ScatterElementsUpdate", "ScatterUpdate", "TensorScatter"} and "axis" in given:
-        return labels, Via("write", node, (_at(labels, given["axis"]),))
-    if node.op == "ScatterNDUpdate":
-        return labels, Via("write", node, _written(node, labels))
-    return None, None
+    effect = axis_effect(node, len(labels))
+    if effect is None or (effect.kind not in _PASSED and node.op not in _SAME):
+        return None, None
+    kind = _PASSED.get(effect.kind)
+    via = Via(kind, node, tuple(labels[axis] for axis in effect.along)) if kind is not None else None
+    if effect.kind == "take":
+        via = Via("part", node, effect.removed) if effect.removed else None
+    return _inside(effect, labels), via
+
+
+def _inside(effect: AxisEffect, labels: Labels) -> Labels:
+    """Return the labels of an operator's first input; an axis of which one entry is taken is a part."""
+    taken = PART if effect.kind in {"cut", "take", "iteration"} else None
+    found: dict[int, Label] = dict.fromkeys(effect.removed, taken)
+    found |= {origin: labels[axis] for axis, origin in enumerate(effect.origins) if origin is not None}
+    return tuple(found[axis] for axis in range(len(found)))
+
+
+def _regrouped(source: Value, result: Value, labels: Labels) -> Labels | None:
+    """Return the labels before a Reshape, a tuple for an axis that it takes apart; ``None`` if they are unknown."""
+    if source.shape is None or result.shape is None or len(result.shape) != len(labels):
+        return None
+    groups = axis_groups(source.shape, result.shape)
+    if groups is None:
+        return copies_merged(len(source.shape), labels)
+    inside: list[Label] = []
+    for olds, news in groups:
+        given = [labels[axis] for axis in news]
+        if len(olds) == 1 and news:
+            real = [label for axis, label in zip(news, given, strict=True) if result.shape[axis] != 1]
+            inside.append(_merged(real if len(news) > 1 else given))
+        elif len(news) == 1:
+            inside.extend(_taken_apart(source.shape, olds, given[0]))
+        elif not news:
+            inside.extend([None] * len(olds))
+        else:
+            return None
+    return tuple(inside)
+
+
+def copies_merged(rank: int, labels: Labels) -> Labels | None:
+    """Return the labels before a Reshape that merges the copies of each head, if sizes are unknown."""
+    if "heads" not in labels or rank != len(labels) + 1:
+        return None
+    heads = labels.index("heads")
+    return (*labels[: heads + 1], None, *labels[heads + 1 :])
+
+
+def _merged(labels: list[Label]) -> Label:
+    if len(labels) == 1:
+        return labels[0]
+    flat: list[str | int | None] = []
+    for label in labels:
+        flat.extend(label if isinstance(label, tuple) else [label])
+    return tuple(flat) or None
+
+
+def _taken_apart(shape: tuple[Dimension, ...], axes: list[int], label: Label) -> list[Label]:
+    """Return the labels of axes that a Reshape merges into one with ``label``."""
+    if isinstance(label, tuple) and len(label) == len(axes):
+        return list(label)
+    if label == "rows" and len(axes) == 2:
+        return ["batch", "heads"]
+    real = [axis for axis in axes if shape[axis] != 1]
+    if len(real) == 1:
+        return [label if axis == real[0] else None for axis in axes]
+    # Copies of heads come after the head that they copy.
+    return [label if place == 0 and label == "heads" else None for place in range(len(axes))]
 
 
 def _around_loop(node: Node, labels: Labels) -> list[Step]:
     """What a loop is given, of what an iteration finds; or what an iteration leaves, of what the loop gives."""
-    source, via = node.inputs[0], Via("loop", node)
-    inside: Labels | None = labels
-    if "axis" in node.attributes:
-        axis, keeps_axis = node.attributes["axis"], node.attributes["keeps_axis"]
-        if node.op == "Stacked":
-            inside = labels if keeps_axis else (*labels[:axis], *labels[axis + 1 :])
-        elif keeps_axis and isinstance(_at(labels, axis), str):
+    source, via, effect = node.inputs[0], Via("loop", node), axis_effect(node, len(labels))
+    if source is None or effect is None:
+        return []
+    inside = _inside(effect, labels)
+    if node.op == "Sliced":
+        kept = labels[effect.along[0]] if effect.along else None
+        if isinstance(kept, str):
             # The body knows it as the batch, the heads or the positions.
-            via = Via("slice", node, (labels[axis],))
+            via = Via("slice", node, (kept,))
         else:
-            inside = (*labels[:axis], PART, *labels[axis + 1 :]) if keeps_axis else _inserted(labels, [axis], PART)
+            inside = tuple(PART if axis in effect.along else label for axis, label in enumerate(inside))
             via = Via("part", node, (PART,))
-    return [Step(source, inside, via)] if source is not None and inside is not None and _fits(source, inside) else []
+    return [Step(source, inside, via)] if _fits(source, inside) else []
 
 
 def _at(labels: Labels, axis: int) -> Label:
@@ -140,39 +191,6 @@ def _at(labels: Labels, axis: int) -> Label:
 
 def _fits(source: Value, labels: Labels) -> bool:
     return source.rank is None or source.rank == len(labels)
-
-
-def _inserted(labels: Labels, axes: Iterable[int], label: Label) -> Labels | None:
-    inside = list(labels)
-    for axis in sorted(axes):
-        if not 0 <= axis <= len(inside):
-            return None
-        inside.insert(axis, label)
-    return tuple(inside)
-
-
-def _gathered(node: Node, labels: Labels) -> tuple[Labels | None, Via | None]:
-    indices = node.inputs[1]
-    if indices is None or indices.rank not in {0, 1}:
-        return None, None
-    axis = node.attributes["axis"]
-    if indices.rank == 1:
-        return labels, None
-    return _inserted(labels, [axis], PART), Via("part", node, (axis,))
-
-
-def _written(node: Node, labels: Labels) -> Labels:
-    """What the axes mean along which a ScatterND writes: those that it indexes and that its updates do not fill."""
-    data, indices = node.inputs[0], node.inputs[1]
-    depth = indices.shape[-1] if indices is not None and indices.shape else None
-    if data is None or indices is None or indices.shape is None or not isinstance(depth, int):
-        return ()
-    spread = indices.shape[:-1]
-    if data.shape is None or len(spread) != depth:
-        return labels[:depth]
-    # One dimension of the indices for each axis: those of equal size run over the whole axis.
-    partial = [axis for axis in range(depth) if spread[axis] is None or spread[axis] != data.shape[axis]]
-    return tuple(labels[axis] for axis in (partial or range(depth)))
 
 
 def _overwriting(node: Node, labels: Labels) -> list[Step]:

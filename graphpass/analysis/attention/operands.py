@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import before
+from graphpass.analysis.attention.axis_trace import Labels, before, copies_merged
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.regroup import Labels, copies_merged
 from graphpass.analysis.attention.softmax import score_products, weighing_product
 from graphpass.analysis.attention.types import Attention
 from graphpass.ir.graph import Graph, Node, Value

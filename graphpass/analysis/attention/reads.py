@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import Via, before
+from graphpass.analysis.attention.axis_trace import Labels, Via, before
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
-from graphpass.analysis.attention.regroup import Labels
 from graphpass.analysis.attention.softmax import score_products
 from graphpass.analysis.attention.types import Attention
 from graphpass.ir.graph import Graph, Node, Value

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
-from graphpass.analysis.attention.regroup import Labels
 from graphpass.analysis.caches.adapters import adapter, counter
 from graphpass.analysis.caches.conv_windows import shifted_in
 from graphpass.analysis.caches.evidence import names, notes, read_by, update_text

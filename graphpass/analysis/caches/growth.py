@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphpass.analysis.shapes.estimated import infer_sizes
 from graphpass.analysis.shapes.linear_size import Size
+from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 
@@ -32,20 +32,20 @@ def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth,
 
 
 def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
-    if after.plain is None and after in steps:
+    if after.as_int is None and after in steps:
         return "unknown"
     if before == after:
-        return "kept" if before.plain is None else "fixed"
+        return "kept" if before.as_int is None else "fixed"
     added = after - before
-    if (before.plain is not None or before.dimension is not None) and _rises(added, before):
+    if (before.as_int is not None or before.as_dimension is not None) and _rises(added, before):
         return "grows"
     # A fixed size stays: the next step takes what this one makes.
-    return "fixed" if before.plain is not None or after.plain is not None else "unknown"
+    return "fixed" if before.as_int is not None or after.as_int is not None else "unknown"
 
 
 def _rises(added: Size, before: Size) -> bool:
     """Return whether more than nothing is added to ``before``, and is known to be added."""
-    is_sum = before.plain is None or added.plain is not None
+    is_sum = before.as_int is None or added.as_int is not None
     return is_sum and added.is_natural
 
 
@@ -54,7 +54,7 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
-    found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.plain is None}
+    found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.as_int is None}
     return found.pop() if len(found) == 1 else 0
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.axis_trace import PART, Via, before
-from graphpass.analysis.attention.regroup import Labels
+from graphpass.analysis.attention.axis_trace import PART, Labels, Via, before
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state

@@ -12,7 +12,7 @@ from graphpass.ir.constants import fold_cuts, starts_at_first
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphpass.analysis.lengths.proven import Lengths
+    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.graph import Graph, Node, Value
 
@@ -84,7 +84,7 @@ def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
                 pending.append(_Cut(use.node.outputs[0], cut.rows, use.node))
 
 
-def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Lengths) -> bool:
+def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Sizes) -> bool:
     """Return whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
-    stops = [sizes.value(slice_.native.input_value(2)) for slice_ in (rows, columns)]
+    stops = [sizes.content(slice_.inputs[2]) for slice_ in (rows, columns)]
     return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

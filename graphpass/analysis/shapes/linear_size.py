@@ -1,23 +1,24 @@
-"""`Size`: how many entries a tensor has along an axis, where that is not a plain number."""
+"""`Size`: the number of entries along an axis as a linear expression, and classes of equal dimensions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 __all__ = ["Classes", "Dimension", "Size", "Vector", "divide", "multiply"]
 
 Dimension: TypeAlias = Any
-"""What stands for a dimension of unknown size: anything that can be hashed."""
+"""A dimension of unknown size: any hashable object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A sum of a number and of dimensions that nothing more is known of: ``batch``, ``past + 3``, ``-2 * heads``.
+    """A number plus multiples of unknown dimensions: ``batch``, ``past + 3``, ``-2 * heads``.
 
     Attributes:
-        number: The plain part.
-        dimensions: By dimension how many times it is counted, never 0; sorted.
+        number: The constant part.
+        dimensions: Each dimension with its factor, never 0; sorted.
     """
 
     number: int = 0
@@ -25,39 +26,51 @@ class Size:
 
     @classmethod
     def of(cls, dimension: Dimension) -> Size:
-        """The size that is ``dimension``."""
+        """Return the size that equals ``dimension``."""
         return cls(0, ((dimension, 1),))
 
+    @staticmethod
+    @cache
+    def constant(number: int) -> Size:
+        """Return the size that equals ``number``, one object for each."""
+        return Size(number)
+
     @property
-    def plain(self) -> int | None:
-        """The number that it is; ``None`` where it is not only a number."""
+    def as_int(self) -> int | None:
+        """Return its value if it has no dimensions."""
         return None if self.dimensions else self.number
 
     @property
-    def dimension(self) -> Dimension | None:
-        """The dimension that it is; ``None`` where it is anything else."""
+    def as_dimension(self) -> Dimension | None:
+        """Return its dimension if it is nothing but one."""
         if self.number == 0 and len(self.dimensions) == 1 and self.dimensions[0][1] == 1:
             return self.dimensions[0][0]
         return None
 
     @property
     def is_negative(self) -> bool:
-        """Whether it is below 0, whatever its dimensions."""
-        return self != Size() and self.number <= 0 and all(count < 0 for _, count in self.dimensions)
+        """Whether it is below 0 for all values of its dimensions."""
+        return self != Size() and self.number <= 0 and all(factor < 0 for _, factor in self.dimensions)
 
     @property
     def is_natural(self) -> bool:
-        """Whether it is at least 0, whatever its dimensions."""
-        return self.number >= 0 and all(count > 0 for _, count in self.dimensions)
+        """Whether it is at least 0 for all values of its dimensions."""
+        return self.number >= 0 and all(factor > 0 for _, factor in self.dimensions)
 
     def __add__(self, other: Size) -> Size:
-        counts = dict(self.dimensions)
-        for dimension, count in other.dimensions:
-            counts[dimension] = counts.get(dimension, 0) + count
-        left = tuple(sorted(((one, count) for one, count in counts.items() if count), key=repr))
-        return Size(self.number + other.number, left)
+        if not other.dimensions:
+            return Size(self.number + other.number, self.dimensions)
+        factors = dict(self.dimensions)
+        for dimension, factor in other.dimensions:
+            factors[dimension] = factors.get(dimension, 0) + factor
+        left = [(dimension, factor) for dimension, factor in factors.items() if factor]
+        if len(left) > 1:
+            left.sort(key=repr)
+        return Size(self.number + other.number, tuple(left))
 
     def __mul__(self, factor: int) -> Size:
+        if factor == 1:
+            return self
         if not factor:
             return Size()
         return Size(self.number * factor, tuple((one, count * factor) for one, count in self.dimensions))
@@ -69,55 +82,73 @@ class Size:
         return self + -other
 
 
-#: The sizes of a tensor's dimensions, or the integers that a small tensor holds, flat.
+#: The sizes of a tensor's axes, or the integers that a small tensor holds, flat.
 Vector: TypeAlias = tuple[Size, ...]
 
 
 def multiply(one: Size, other: Size) -> Size | None:
-    """The product, where one of the factors is a number."""
-    if one.plain is not None:
-        return other * one.plain
-    return one * other.plain if other.plain is not None else None
+    """Return the product if a factor is a number."""
+    if one.as_int is not None:
+        return other * one.as_int
+    return one * other.as_int if other.as_int is not None else None
 
 
 def divide(one: Size, other: Size) -> Size | None:
-    """The quotient by a number where nothing is lost: truncation and flooring differ only where it is."""
-    by = other.plain
-    if not by or one.number % by or any(count % by for _, count in one.dimensions):
+    """Return the quotient by a number if it is exact: truncation and flooring differ elsewhere."""
+    by = other.as_int
+    if not by or one.number % by or any(factor % by for _, factor in one.dimensions):
         return None
-    return Size(one.number // by, tuple((dimension, count // by) for dimension, count in one.dimensions))
+    return Size(one.number // by, tuple((dimension, factor // by) for dimension, factor in one.dimensions))
 
 
 class Classes:
-    """Which dimensions are the same, or one of them is 1: those of operands that are combined element by element."""
+    """Dimensions that are equal to others, to numbers or to sums."""
 
     def __init__(self) -> None:
-        """Create classes of one dimension each."""
-        self._parents: dict[Dimension, Dimension] = {}
-        self._numbers: dict[Dimension, int] = {}
+        """Create a record of nothing."""
+        self._known: dict[Dimension, Size] = {}
+
+    @property
+    def joins(self) -> int:
+        """Return the number of dimensions that equal something else."""
+        return len(self._known)
 
     def resolve(self, size: Size) -> Size:
-        """``size`` in terms of each class's first dimension, or of its number where one is known."""
-        resolved = Size(size.number)
-        for dimension, count in size.dimensions:
-            first = self._first(dimension)
-            number = self._numbers.get(first)
-            resolved += (Size.of(first) if number is None else Size(number)) * count
-        return resolved
+        """Return ``size`` in terms of dimensions that equal nothing else."""
+        if not size.dimensions:
+            return size
+        while any(dimension in self._known for dimension, _ in size.dimensions):
+            resolved = Size.constant(size.number)
+            for dimension, factor in size.dimensions:
+                found = self._value(dimension)
+                resolved += Size(0, ((dimension, factor),)) if found is None else found * factor
+            size = resolved
+        return size
 
     def join(self, one: Size, other: Size) -> None:
-        """Take two sizes for the same, where each is a dimension or a number."""
+        """Note that two sizes are equal, if that tells what a dimension equals."""
         one, other = self.resolve(one), self.resolve(other)
-        if one.dimension is None:
-            one, other = other, one
-        if one.dimension is None or one == other:
-            return
-        if other.dimension is not None:
-            self._parents[one.dimension] = other.dimension
-        elif other.plain is not None:
-            self._numbers[one.dimension] = other.plain
+        difference = one - other
+        number, factors = difference.number, [factor for _, factor in difference.dimensions]
+        if len(factors) == 1 and number % factors[0] == 0 and -number // factors[0] >= 0:
+            self._known[difference.dimensions[0][0]] = Size.constant(-number // factors[0])
+        elif number == 0 and sorted(factors) == [-1, 1]:
+            (first, factor), (second, _) = difference.dimensions
+            # The first operand follows the second.
+            self._known[first if factor == 1 else second] = Size.of(second if factor == 1 else first)
+        elif len(factors) > 2:
+            for dimension, equal in ((one.as_dimension, other), (other.as_dimension, one)):
+                if dimension is not None and equal.is_natural and dimension not in dict(equal.dimensions):
+                    self._known[dimension] = equal
+                    return
 
-    def _first(self, dimension: Dimension) -> Dimension:
-        while dimension in self._parents:
-            dimension = self._parents[dimension]
-        return dimension
+    def _value(self, dimension: Dimension) -> Size | None:
+        """Return what ``dimension`` equals, past all that are equal to one other."""
+        path, found = [], self._known.get(dimension)
+        while found is not None and found.as_dimension in self._known:
+            path.append(dimension)
+            dimension = found.as_dimension
+            found = self._known[dimension]
+        for passed in path:
+            self._known[passed] = found  # type: ignore[assignment]
+        return found

@@ -133,6 +133,10 @@ class _Builder:
         axes = given["axes"].ints if "axes" in given else self.axes_input(op, inputs)
         if axes is not None:
             found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
+        if op == "ShapeOf":
+            found |= {name: given[name].i for name in ("start", "end") if name in given}
+        if op == "Reshape" and "allowzero" in given:
+            found["special_zero"] = not given["allowzero"].i
         if op == "MatMul":
             found |= {"transpose_a": False, "transpose_b": False}
         if op == "Trilu":

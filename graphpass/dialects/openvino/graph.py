@@ -33,13 +33,16 @@ _AXIS_INPUTS = {
 }
 
 _PLAIN_ATTRIBUTES = {
+    "Broadcast": ("mode",),
     "Concat": ("axis",),
+    "Gather": ("batch_dims",),
+    "Reshape": ("special_zero",),
+    "StridedSlice": ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),
     "Softmax": ("axis",),
     "GroupConvolution": ("strides", "dilations", "pads_begin", "pads_end"),
     "LogSoftmax": ("axis",),
     "MatMul": ("transpose_a", "transpose_b"),
     "ScaledDotProductAttention": ("causal",),
-    "StridedSlice": ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),
 }
 
 
@@ -217,26 +220,38 @@ def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: 
         return {"names": tuple(sorted(op.output(0).get_names()))}
     if kind in {"ReadValue", "Assign"}:
         return {"variable": op.get_attributes()["variable_id"]}
-    rank = inputs[0].rank if inputs else None
+    found: dict[str, Any] = {}
     if kind in _PLAIN_ATTRIBUTES:
         native = op.get_attributes()
         found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
         if "axis" in found:
-            found["axis"] = positive_axis(int(found["axis"]), rank)
-        return found
-    if kind not in _AXIS_INPUTS:
-        return {}
+            found["axis"] = positive_axis(int(found["axis"]), inputs[0].rank)
+    if kind == "StridedSlice" and (steps := _constant_input(3, inputs, nodes)) is not None:
+        found["steps"] = tuple(steps)
+    if kind in _AXIS_INPUTS:
+        found |= _axes(op, kind, inputs, nodes)
+    return found
+
+
+def _axes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: list[Node]) -> dict[str, Any]:
     port, name, single = _AXIS_INPUTS[kind]
+    held = _constant_input(port, inputs, nodes)
     found = {"steps_port": 3} if kind == "Slice" else {}
-    if port >= len(inputs) or nodes[inputs[port].node].op != "Constant":
+    if held is None:
         return found
     rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
-    axes = tuple(positive_axis(int(axis), rank) for axis in nodes[inputs[port].node].native.data.reshape(-1))
+    axes = tuple(positive_axis(axis, rank) for axis in held)
     if kind == "Transpose" and not axes and rank is not None:
         axes = tuple(reversed(range(rank)))
     if single and len(axes) != 1:
         return found
     return found | {name: axes[0] if single else axes}
+
+
+def _constant_input(port: int, inputs: tuple[Value, ...], nodes: list[Node]) -> list[int] | None:
+    """Return the integers that input ``port`` holds, if it is a constant."""
+    node = nodes[inputs[port].node] if port < len(inputs) else None
+    return node.native.data.reshape(-1).tolist() if node is not None and node.op == "Constant" else None
 
 
 def _read_constant(node: Node) -> numpy.ndarray | None:

@@ -23,7 +23,7 @@ from graphpass.verify import compare
 #: Bloom adds it to the scores; Falcon to the scores and, in a Select, to the mask.
 MODELS = ("bloom", "falcon_alibi")
 
-BEFORE = "to-openvino,fuse-attention,expose-window,share-dimensions,drop-identities"
+BEFORE = "to-openvino,fuse-attention,expose-window,simplify-shapes"
 
 
 @functools.cache

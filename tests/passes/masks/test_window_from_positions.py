@@ -27,7 +27,7 @@ WINDOWED = {
         "to-openvino,fuse-attention,expose-position-ids,expose-window,make-stateful",
     ),
     "gemma3_text unexposed": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
-    "mistral_sw8": ("onnx", "to-openvino,fuse-attention,share-dimensions,drop-identities,make-stateful"),
+    "mistral_sw8": ("onnx", "to-openvino,fuse-attention,simplify-shapes,make-stateful"),
     "gpt_oss": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
 }
 

@@ -1,0 +1,466 @@
+"""Infer the sizes of tensors, and the integers that shape arithmetic computes, as linear expressions of dimensions.
+
+One engine walks a `Graph` of either dialect, in one of two modes:
+
+assume
+    Sizes of operands that are combined are equal if neither is 1: a model that runs at more than one length has no
+    others. Enough to tell caches apart, whatever the ports declare.
+prove
+    Sizes are equal only if they are in every inference that succeeds. Passes edit by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from graphpass.analysis.shapes.contents import Contents
+from graphpass.analysis.shapes.linear_size import Classes, Dimension, Size, Vector, divide, multiply
+from graphpass.ir.axes import AxisEffect, axis_effect
+from graphpass.ir.operators import CASTS
+from graphpass.ir.slices import NO_END
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dialect
+
+__all__ = ["Sizes", "infer_sizes"]
+
+#: Equalities that are found late may prove others; two rounds find all in the fixtures.
+_ROUNDS = 4
+
+#: More sizes that were broadcast to one are not remembered.
+_MOST_PARTS = 16
+
+_ONE = Size.constant(1)
+
+_Inferred: TypeAlias = "tuple[Size | None, ...] | None"
+
+
+def infer_sizes(model: Model) -> Sizes:
+    """Return the assumed sizes of all tensors of ``model``, for `Model.analysis`."""
+    return Sizes(model.graph, model.dialect)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """An axis along which an operator changes the size of its first input."""
+
+    node: Node
+    value: Value
+    effect: AxisEffect
+    axis: int
+
+    @property
+    def place(self) -> int:
+        return self.effect.along.index(self.axis)
+
+
+class Sizes:
+    """Sizes of a graph's tensors, and the integers that its shape arithmetic computes."""
+
+    def __init__(
+        self, graph: Graph, dialect: Dialect, given: Mapping[tuple[int, int], Dimension] | None = None
+    ) -> None:
+        """Infer them.
+
+        Args:
+            graph: The model.
+            dialect: The order of a Slice's inputs: ONNX has steps after axes, OpenVINO before.
+            given: Dimensions of Parameters and ReadValues, by node index and axis. If not ``None``, sizes are proven
+                from them; else they are assumed.
+        """
+        self._graph = graph
+        self._given = given or {}
+        self._proves = given is not None
+        self._step_port = 4 if dialect == "onnx" else 3
+        self._classes = Classes()
+        self._contents = Contents(graph, self._classes, self._step_port)
+        self._shapes: dict[tuple[int, int], Vector] = {}
+        #: Values with sizes that no rule could tell.
+        self._unknown: list[Value] = []
+        #: The sizes that were broadcast to a dimension.
+        self._parts: dict[Dimension, set[Size]] = {}
+        #: The number of iterations of each loop.
+        self._turns: dict[str, Size] = {}
+        self._walk()
+        if self._proves:
+            self._settle()
+
+    def shape(self, value: Value | None) -> Vector | None:
+        """Return the size along each axis; ``None`` if not even the rank is known."""
+        found = None if value is None else self._shapes.get((value.node, value.port))
+        return None if found is None else tuple([self._classes.resolve(size) for size in found])
+
+    def content(self, value: Value | None) -> Vector | None:
+        """Return the integers that ``value`` holds, flat; ``None`` if they are more than 16, or one is unknown."""
+        found = self._contents.read(value)
+        return None if found is None or None in found.flat else tuple(found.flat)
+
+    def _walk(self) -> None:
+        self._unknown = []
+        for node in self._graph.nodes:
+            for value in node.outputs:
+                if value.shape is not None:
+                    self._shapes[value.node, value.port] = self._shape(node, value)
+                self._contents.note(node, value, self.shape(node.inputs[0]) if node.op == "ShapeOf" else None)
+
+    def _settle(self) -> None:
+        """Ask again for sizes that were unknown, until nothing more is equal."""
+        for _ in range(_ROUNDS):
+            joins = self._classes.joins
+            for value in self._unknown:
+                for axis, size in enumerate(self._inferred(self._graph.producer(value), value) or ()):
+                    if size is not None:
+                        self._classes.join(_fresh(value, axis), size)
+            if self._contents.know_more():
+                self._walk()
+            elif self._classes.joins == joins:
+                break
+
+    def _shape(self, node: Node, value: Value) -> Vector:
+        declared = value.shape or ()
+        if node.op == "Constant":
+            return tuple([Size.constant(size) for size in declared if isinstance(size, int)])
+        inferred, sizes = self._inferred(node, value) or (None,) * len(declared), []
+        for axis, (size, number) in enumerate(zip(inferred, declared, strict=True)):
+            if isinstance(number, int):
+                known = Size.constant(number)
+                if size is not None and size.dimensions:
+                    self._classes.join(size, known)
+                sizes.append(known)
+            else:
+                sizes.append(_fresh(value, axis) if size is None else size)
+        if self._proves and None in inferred:
+            self._unknown.append(value)
+        return tuple(sizes)
+
+    def _inferred(self, node: Node, value: Value) -> _Inferred:
+        rule = _RULES.get(node.op)
+        sizes = rule(self, node) if rule is not None else self._by_table(node, value)
+        return sizes if sizes is not None and len(sizes) == value.rank else None
+
+    def _by_table(self, node: Node, value: Value) -> _Inferred:
+        rank = value.rank or 0
+        effect = axis_effect(node, rank) or self._along_computed(node, rank)
+        if effect is None:
+            return None
+        if effect.kind in {"elementwise", "norm"}:
+            return self._broadcast([self.shape(source) for source in node.inputs], value)
+        shape = self.shape(node.inputs[0])
+        if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
+            return None
+        sizes: list[Size | None] = [_ONE if origin is None else shape[origin] for origin in effect.origins]
+        change = _CHANGES.get(effect.kind)
+        if change is not None:
+            for axis in effect.along:
+                sizes[axis] = change(self, _Change(node, value, effect, axis), shape)
+        return tuple(sizes)
+
+    def _along_computed(self, node: Node, rank: int) -> AxisEffect | None:
+        """Return the effect of ``node`` along the axes that its second input is computed to hold."""
+        if len(node.inputs) != 2 or "axes" in node.attributes:
+            return None
+        source, axes = node.inputs[0], self.content(node.inputs[1])
+        if axes is None or source is None or source.rank is None or any(axis.as_int is None for axis in axes):
+            return None
+        known = tuple((axis.as_int or 0) % max(source.rank, rank, 1) for axis in axes)
+        return axis_effect(replace(node, attributes={**node.attributes, "axes": known}), rank)
+
+    def _broadcast(self, shapes: list[Vector | None], value: Value, last: int = 0) -> _Inferred:
+        """Return the sizes of operands that are combined to ``value``, but for its ``last`` axes."""
+        rank = (value.rank or 0) - last
+        known = [shape for shape in shapes if shape is not None and len(shape) <= rank]
+        if self._proves and len(known) < len(shapes):
+            return None
+        result: list[Size | None] = []
+        for axis in range(rank):
+            sizes = [shape[axis - rank] for shape in known if rank - axis <= len(shape)]
+            sizes = [size for size in sizes if size != _ONE]
+            if not sizes and len(known) < len(shapes):
+                return None
+            result.append(self._combined(sizes, _fresh(value, axis)) if sizes else _ONE)
+        return tuple(result)
+
+    def _combined(self, sizes: list[Size], result: Size) -> Size | None:
+        """Return the size along an axis that all operands have, unless they have 1 there."""
+        first = sizes[0]
+        if all(size == first for size in sizes):
+            return first
+        if not self._proves:
+            for other in sizes[1:]:
+                self._classes.join(first, other)
+            return self._classes.resolve(first)
+        parts = set(sizes).union(*(self._below(size) for size in sizes))
+        self._parts[result.as_dimension] = parts if len(parts) <= _MOST_PARTS else set(sizes)
+        return next((size for size in sizes if size.as_int is not None), None)
+
+    def _below(self, size: Size) -> set[Size]:
+        """Return the sizes that were broadcast to ``size``: each is that or 1."""
+        return {self._classes.resolve(part) for part in self._parts.get(size.as_dimension, ())}
+
+    def source(self, node: Node) -> _Inferred:
+        """Parameter, ReadValue: sizes that are given.
+
+        Names are an input's word for its sizes, which is no proof. Those inside are often one word for all unknown.
+        """
+        declared = node.outputs[0].shape or ()
+        names = declared if node.op == "Parameter" and not self._proves else (None,) * len(declared)
+        given = [self._given.get((node.index, axis), name) for axis, name in enumerate(names)]
+        return tuple(None if one is None or isinstance(one, int) else Size.of(one) for one in given)
+
+    def concat(self, node: Node) -> _Inferred:
+        """Concat: a sum along its axis, the same along the others."""
+        shapes = [shape for source in node.inputs if (shape := self.shape(source)) is not None]
+        rank = node.outputs[0].rank or 0
+        if len(shapes) != len(node.inputs) or any(len(shape) != rank for shape in shapes):
+            return None
+        result = []
+        for axis in range(rank):
+            sizes = [shape[axis] for shape in shapes]
+            if axis == node.attributes["axis"]:
+                result.append(reduce(Size.__add__, sizes))
+                continue
+            for other in sizes[1:]:
+                self._classes.join(sizes[0], other)
+            result.append(sizes[0])
+        return tuple(result)
+
+    def broadcast(self, node: Node) -> _Inferred:
+        """Broadcast to a shape, which may say 1 where the tensor is larger, but for OpenVINO's mode ``numpy``."""
+        shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
+        if self._proves and node.attributes.get("mode") == "numpy":
+            return target
+        if self._proves and shape is not None and target is not None and len(shape) == len(target):
+            pairs = zip(shape, target, strict=True)
+            target = tuple(old if old != _ONE and self._is_kept(old, new) else new for old, new in pairs)
+        return self._broadcast([shape, target], node.outputs[0])
+
+    def _is_kept(self, old: Size, new: Size) -> bool:
+        """Whether a tensor of size ``old`` has it after a Broadcast to ``new``, too.
+
+        Exporters copy no axis to a sum of lengths: it has that size already.
+        """
+        return len(new.dimensions) > 1 or new in self._below(old)
+
+    def reshape(self, node: Node) -> _Inferred:
+        """Reshape: what its target says; 0 copies, -1 is what remains."""
+        source, target = self.shape(node.inputs[0]) or (), self.content(node.inputs[1])
+        if target is None:
+            return None
+        sizes: list[Size | None] = []
+        for axis, size in enumerate(target):
+            if size.as_int == 0 and node.attributes.get("special_zero", True):
+                sizes.append(source[axis] if axis < len(source) else None)
+            else:
+                sizes.append(size if size.is_natural or (size.as_int != -1 and not self._proves) else None)
+        if [size.as_int for size in target].count(-1) == 1 and sizes.count(None) == 1 and source:
+            sizes[sizes.index(None)] = _remaining(source, [size for size in sizes if size is not None])
+        return tuple(sizes)
+
+    def matmul(self, node: Node) -> _Inferred:
+        """MatMul of at least two axes each."""
+        first, second = (self.shape(source) for source in node.inputs[:2])
+        if first is None or second is None or min(len(first), len(second)) < 2:
+            return None
+        rows, inner = first[:-3:-1] if node.attributes["transpose_a"] else first[-2:]
+        other, columns = second[:-3:-1] if node.attributes["transpose_b"] else second[-2:]
+        self._classes.join(inner, other)
+        batch = self._broadcast([first[:-2], second[:-2]], node.outputs[0], last=2)
+        return None if batch is None else (*batch, rows, columns)
+
+    def attention(self, node: Node) -> _Inferred:
+        """ScaledDotProductAttention: the query's sizes, unless the mask may have others."""
+        query, key, content = (self.shape(source) for source in node.inputs[:3])
+        mask = self.shape(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else ()
+        if query is None or mask is None or len(mask) > len(query):
+            return None
+        if key and content:
+            self._classes.join(key[-2], content[-2])
+        padded = (_ONE,) * (len(query) - len(mask)) + mask
+        sizes = [size if padded[axis] in {_ONE, size} else None for axis, size in enumerate(query[:-1])]
+        return (*sizes, content[-1] if content else None)
+
+    def add(self, node: Node) -> _Inferred:
+        """Add: embeddings of tokens and of positions are added one to one."""
+        if self._proves and all(self._is_embedding(source) for source in node.inputs):
+            first, second = (self.shape(source) for source in node.inputs)
+            if first and second:
+                self._classes.join(first[-2], second[-2])
+        return self._by_table(node, node.outputs[0])
+
+    def _is_embedding(self, value: Value | None) -> bool:
+        """Whether ``value`` is rows of a table, chosen by an input."""
+        if value is None:
+            return False
+        node = self._graph.producer(self._graph.look_through(value, CASTS))
+        if node.op != "Gather" or node.source().rank != 2:
+            return False
+        rows = node.source(1).shape
+        return rows is not None and len(rows) == 2 and not all(isinstance(size, int) for size in rows)
+
+    def range(self, node: Node) -> _Inferred:
+        """Range of step 1."""
+        start, stop, step = (self.content(source) for source in node.inputs)
+        if not start or not stop or not step or step[0] != _ONE:
+            return None
+        return (stop[0] - start[0] if (stop[0] - start[0]).is_natural else None,)
+
+    def gather_elements(self, node: Node) -> _Inferred:
+        """GatherElements: the indices' sizes."""
+        return self.shape(node.inputs[1])
+
+    def top(self, node: Node) -> _Inferred:
+        """TopK of a known number, which the declared shape has."""
+        shape, count, declared = self.shape(node.inputs[0]), self.content(node.inputs[1]), node.outputs[0].shape
+        if shape is None or not count or count[0].as_int is None or declared is None:
+            return None
+        return tuple(None if isinstance(size, int) else shape[axis] for axis, size in enumerate(declared))
+
+    def choice(self, node: Node) -> _Inferred:
+        """If, in the view of `graphpass.ir.bodies`: the sizes that all branches give alike."""
+        shapes = [shape for source in node.inputs[1:] if (shape := self.shape(source)) is not None]
+        rank = node.outputs[0].rank
+        if self._proves or len(shapes) != len(node.inputs) - 1 or any(len(shape) != rank for shape in shapes):
+            return None
+        return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
+
+    def final(self, node: Node) -> _Inferred:
+        """What a loop leaves: of the sizes that no iteration changes; others grow by an unknown number."""
+        result, *start = (self.shape(source) for source in node.inputs)
+        if result is None or not start or start[0] is None or len(start[0]) != len(result):
+            return None
+        sizes = []
+        for axis, (before, after) in enumerate(zip(start[0], result, strict=True)):
+            change, grown = after - before, _fresh(node.outputs[0], axis)
+            rises = before.as_int is None and change.is_natural
+            sizes.append(before if before == after else before + grown if rises else grown)
+        return tuple(sizes)
+
+    def sliced(self, node: Node) -> _Inferred:
+        """What a loop takes apart: it has as many iterations as there are slices."""
+        shape = self.shape(node.inputs[0])
+        if shape is not None:
+            self._turns.setdefault(node.called, shape[node.attributes["axis"]])
+        return self._by_table(node, node.outputs[0])
+
+    def cut(self, change: _Change, shape: Vector) -> Size | None:
+        """Slice of step 1."""
+        inputs, whole = change.node.inputs, shape[change.axis]
+        bounds = [self.content(source) for source in inputs[1:3]]
+        steps = self.content(inputs[self._step_port]) if len(inputs) > self._step_port else (_ONE,)
+        if change.node.op != "Slice" or not steps or any(step != _ONE for step in steps):
+            return None
+        if any(bound is None or len(bound) != len(change.effect.along) for bound in bounds):
+            return None
+        first, last = (bound[change.place] for bound in bounds if bound is not None)
+        stop = _position(whole, last)
+        if not self._proves:
+            # A tensor is as long as the slice asks for.
+            return stop - _position(whole, first)
+        if first != Size() or not stop.is_natural:
+            return None
+        return whole if (stop - whole).is_natural else stop if (whole - stop).is_natural else None
+
+    def part(self, change: _Change, shape: Vector) -> Size | None:
+        """Split, into equal parts or into parts of given lengths."""
+        node = change.node
+        if node.op == "Split":
+            return divide(shape[change.axis], Size.constant(len(node.outputs)))
+        lengths = self.content(node.inputs[-1]) if len(node.inputs) > 1 else None
+        size = lengths[change.value.port] if lengths is not None and len(lengths) == len(node.outputs) else None
+        return size if size is not None and size.is_natural else None
+
+    def taken(self, change: _Change, shape: Vector) -> Size | None:  # noqa: ARG002
+        """Gather: the indices' sizes."""
+        indices = self.shape(change.node.inputs[1])
+        return None if indices is None else indices[change.place - len(change.effect.along)]
+
+    def reduced(self, change: _Change, shape: Vector) -> Size:  # noqa: ARG002
+        """Reductions that keep their axes."""
+        return _ONE
+
+    def padded(self, change: _Change, shape: Vector) -> Size | None:
+        """Pad: entries before and after; OpenVINO has an input for each, ONNX one for both."""
+        contents = [self._contents.read(source) for source in change.node.inputs[1:3]]
+        pads = [size for content in contents if content is not None for size in content.flat]
+        added = pads[change.axis :: len(shape)][:2]
+        return shape[change.axis] + added[0] + added[1] if len(added) == 2 and None not in added else None
+
+    def copied(self, change: _Change, shape: Vector) -> Size | None:
+        """Tile: the same size if there is one copy."""
+        repeats, origin = self.content(change.node.inputs[1]), change.effect.origins[change.axis]
+        if repeats is None or origin is None or len(repeats) != len(shape):
+            return None
+        return shape[origin] if repeats[origin] == _ONE else None
+
+    def unknown(self, change: _Change, shape: Vector) -> None:
+        """Any size."""
+
+    def iterated(self, change: _Change, shape: Vector) -> Size | None:
+        """A slice that an iteration takes, or all that iterations give, as many as the loop takes slices."""
+        if change.node.op == "Sliced":
+            return _ONE
+        turns = self._turns.setdefault(change.node.called, Size.of((change.node.called, "turns")))
+        return turns if change.effect.origins[change.axis] is None or shape[change.axis] == _ONE else None
+
+
+def _fresh(value: Value, axis: int) -> Size:
+    return Size.of((value.node, value.port, axis))
+
+
+def _position(size: Size, position: Size) -> Size:
+    """Return the place that a bound of a Slice names."""
+    if position.as_int is not None and position.as_int >= NO_END:
+        return size
+    return size + position if position.is_negative else position
+
+
+def _remaining(source: Vector, others: list[Size]) -> Size | None:
+    """Return the size that ``others`` lack to hold as many elements as ``source``."""
+    kept = list(source)
+    for size in list(others):
+        if size in kept:
+            kept.remove(size)
+            others.remove(size)
+    if any(size.as_int is None for size in others):
+        return None
+    product: Size | None = _ONE
+    for size in kept:
+        product = multiply(product, size) if product is not None else None
+    return None if product is None else divide(product, Size.constant(prod(size.as_int or 0 for size in others)))
+
+
+_RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
+    "Parameter": Sizes.source,
+    "ReadValue": Sizes.source,
+    "Add": Sizes.add,
+    "Concat": Sizes.concat,
+    "Reshape": Sizes.reshape,
+    "Broadcast": Sizes.broadcast,
+    "MatMul": Sizes.matmul,
+    "ScaledDotProductAttention": Sizes.attention,
+    "Range": Sizes.range,
+    "GatherElements": Sizes.gather_elements,
+    "TopK": Sizes.top,
+    "If": Sizes.choice,
+    "Final": Sizes.final,
+    "Sliced": Sizes.sliced,
+}
+
+_CHANGES: dict[str, Callable[[Sizes, _Change, Vector], Size | None]] = {
+    "cut": Sizes.cut,
+    "part": Sizes.part,
+    "take": Sizes.taken,
+    "rows": Sizes.taken,
+    "reduce": Sizes.reduced,
+    "pad": Sizes.padded,
+    "copy": Sizes.copied,
+    "product": Sizes.unknown,
+    "window": Sizes.unknown,
+    "iteration": Sizes.iterated,
+}

@@ -1,0 +1,342 @@
+"""The effect of each operator on the axes of the tensors it reads: one table for sizes, labels and layouts.
+
+Sources: the operator specifications of ONNX and of OpenVINO's opset13. Sizes that depend on the values of inputs are
+left to the users of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from graphpass.ir.graph import Node
+from graphpass.ir.operators import ELEMENTWISE, NORMS, SPLITS
+from graphpass.ir.types import Dimension
+
+__all__ = ["AxisEffect", "AxisGroup", "EffectKind", "axis_effect", "axis_groups"]
+
+EffectKind = Literal[
+    "elementwise",
+    "norm",
+    "same",
+    "move",
+    "copy",
+    "pad",
+    "join",
+    "cut",
+    "part",
+    "take",
+    "rows",
+    "write",
+    "reduce",
+    "product",
+    "window",
+    "iteration",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AxisEffect:
+    """The effect of an operator on the axes of its first input.
+
+    Attributes:
+        kind: ``elementwise`` broadcasts all inputs, aligned to the right, and so does ``norm``, which works along the
+            last axis; ``same`` keeps all sizes; ``move`` permutes, inserts or removes axes of size 1; ``copy`` is
+            Broadcast and Tile; ``join`` is Concat, of all inputs; ``cut`` keeps a range; ``part`` is Split; ``take``
+            gathers entries by a scalar or a vector, ``rows`` by a tensor; ``write`` is a scatter operator; ``product``
+            replaces the last axis; ``window`` is a convolution; ``iteration`` is where a loop takes slices or stacks
+            them.
+        origins: For each axis of the output the input's axis; ``None`` for a new one.
+        along: Axes of the output whose entries are not those of the input.
+        removed: Axes of the input that the output lacks.
+    """
+
+    kind: EffectKind
+    origins: tuple[int | None, ...]
+    along: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+
+
+def axis_effect(node: Node, rank: int) -> AxisEffect | None:
+    """Return the effect of ``node`` on axes, for an output of ``rank``; ``None`` if it is unknown.
+
+    Reshape has none: its axes follow from sizes, see `axis_groups`.
+    """
+    rule = _RULES.get(node.op)
+    return rule(node, rank) if rule is not None else None
+
+
+_Rule: TypeAlias = Callable[[Node, int], AxisEffect | None]
+
+
+def _keeping(kind: EffectKind) -> _Rule:
+    """Return the rule of operators that keep all axes."""
+    return lambda _, rank: AxisEffect(kind, tuple(range(rank)))
+
+
+def _along(kind: EffectKind) -> _Rule:
+    """Return the rule of operators that work along ``axis`` or ``axes``, which they keep."""
+
+    def rule(node: Node, rank: int) -> AxisEffect | None:
+        axes = node.attributes.get("axes", ())
+        if "axis" in node.attributes:
+            axes = (node.attributes["axis"],)
+        known = axes and all(-rank <= axis < rank for axis in axes)
+        return AxisEffect(kind, tuple(range(rank)), tuple(axis % rank for axis in axes)) if known else None
+
+    return rule
+
+
+def _without(kind: EffectKind, axes: Iterable[int], rank: int) -> AxisEffect | None:
+    """Return the effect of removing ``axes`` of the input, which leaves ``rank`` of them."""
+    removed = tuple(sorted(axes))
+    kept = tuple(axis for axis in range(rank + len(removed)) if axis not in removed)
+    return AxisEffect(kind, kept, removed=removed) if len(kept) == rank else None
+
+
+def _with(kind: EffectKind, start: int, count: int, rank: int) -> AxisEffect:
+    """Return the effect of replacing axis ``start`` by ``count`` others."""
+    after = range(start + 1, rank + 1 - count)
+    new = tuple(range(start, start + count))
+    return AxisEffect(kind, (*range(start), *(None,) * count, *after), new, (start,))
+
+
+def _transpose(node: Node, rank: int) -> AxisEffect | None:
+    order = node.attributes.get("order", ())
+    return AxisEffect("move", tuple(order)) if sorted(order) == list(range(rank)) else None
+
+
+def _unsqueeze(node: Node, rank: int) -> AxisEffect | None:
+    new = node.attributes.get("axes")
+    if new is None:
+        return None
+    kept = iter(range(rank))
+    return AxisEffect("move", tuple(None if axis in new else next(kept) for axis in range(rank)))
+
+
+def _squeeze(node: Node, rank: int) -> AxisEffect | None:
+    axes = node.attributes.get("axes")
+    return None if axes is None else _without("move", axes, rank)
+
+
+def _reduce(node: Node, rank: int) -> AxisEffect | None:
+    axes, source = node.attributes.get("axes"), node.inputs[0]
+    if axes is None or source is None or source.rank is None:
+        return None
+    if source.rank == rank:
+        return AxisEffect("reduce", tuple(range(rank)), tuple(axes))
+    return _without("reduce", axes, rank)
+
+
+def _gather(node: Node, rank: int) -> AxisEffect | None:
+    axis, indices = node.attributes.get("axis"), node.inputs[1]
+    if axis is None or indices is None or indices.rank is None:
+        return None
+    count = indices.rank - node.attributes.get("batch_dims", 0)
+    if count == 0:
+        return _without("take", (axis,), rank)
+    if count == 1:
+        return AxisEffect("take", tuple(range(rank)), (axis,))
+    return _with("rows", axis, count, rank)
+
+
+def _broadcast(node: Node, rank: int) -> AxisEffect | None:
+    source = node.inputs[0]
+    if source is None or source.rank is None or source.rank > rank or node.attributes.get("mode") == "explicit":
+        return None
+    new = rank - source.rank
+    return AxisEffect("copy", (*(None,) * new, *range(source.rank)), tuple(range(rank)))
+
+
+def _tile(node: Node, rank: int) -> AxisEffect | None:
+    source = node.inputs[0]
+    if source is None or source.rank != rank:
+        return None
+    return AxisEffect("copy", tuple(range(rank)), tuple(range(rank)))
+
+
+def _everywhere(kind: EffectKind) -> _Rule:
+    """Return the rule of operators that may change the size of each axis."""
+    return lambda _, rank: AxisEffect(kind, tuple(range(rank)), tuple(range(rank)))
+
+
+def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
+    given, starts = node.attributes, node.inputs[1]
+    count = starts.shape[0] if starts is not None and starts.shape else None
+    if not isinstance(count, int) or any(given["ellipsis_mask"]):
+        return None
+
+    def masked(name: str, place: int) -> bool:
+        return place < len(given[name]) and bool(given[name][place])
+
+    steps = given.get("steps", ())
+    origins: list[int | None] = []
+    along, removed, axis = [], [], 0
+    for place in range(count):
+        if masked("new_axis_mask", place):
+            origins.append(None)
+            continue
+        if masked("shrink_axis_mask", place):
+            removed.append(axis)
+        else:
+            is_whole = masked("begin_mask", place) and masked("end_mask", place) and steps[place : place + 1] == (1,)
+            along += [] if is_whole else [len(origins)]
+            origins.append(axis)
+        axis += 1
+    origins += range(axis, axis + rank - len(origins))
+    return AxisEffect("cut", tuple(origins), tuple(along), tuple(removed)) if len(origins) == rank else None
+
+
+def _scatter_nd(node: Node, rank: int) -> AxisEffect | None:
+    """Return the axes that the indices name and that the updates do not fill."""
+    data, indices = node.inputs[0], node.inputs[1]
+    depth = indices.shape[-1] if indices is not None and indices.shape else None
+    if data is None or indices is None or indices.shape is None or not isinstance(depth, int):
+        return AxisEffect("write", tuple(range(rank)))
+    axes, spread = range(min(depth, rank)), indices.shape[:-1]
+    if data.shape is not None and len(spread) == depth:
+        # One dimension of the indices for each axis: those of equal size run over the whole axis.
+        partial = [axis for axis in axes if spread[axis] is None or spread[axis] != data.shape[axis]]
+        return AxisEffect("write", tuple(range(rank)), tuple(partial or axes))
+    return AxisEffect("write", tuple(range(rank)), tuple(axes))
+
+
+def _product(node: Node, rank: int) -> AxisEffect | None:  # noqa: ARG001 - all rules are called alike
+    return AxisEffect("product", (*range(rank - 1), None), (rank - 1,))
+
+
+def _convolution(node: Node, rank: int) -> AxisEffect | None:  # noqa: ARG001
+    return AxisEffect("window", (0, *(None,) * (rank - 1)), tuple(range(1, rank)))
+
+
+def _sliced(node: Node, rank: int) -> AxisEffect | None:
+    axis = node.attributes["axis"]
+    if not node.attributes["keeps_axis"]:
+        return _without("iteration", (axis,), rank)
+    return AxisEffect("iteration", tuple(range(rank)), (axis,))
+
+
+def _stacked(node: Node, rank: int) -> AxisEffect | None:
+    axis = node.attributes["axis"]
+    if node.attributes["keeps_axis"]:
+        return AxisEffect("iteration", tuple(range(rank)), (axis,))
+    return AxisEffect("iteration", (*range(axis), None, *range(axis, rank - 1)), (axis,))
+
+
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(ELEMENTWISE | {"SquaredDifference"}, _keeping("elementwise")),
+    **dict.fromkeys(NORMS, _keeping("norm")),
+    **dict.fromkeys(
+        (
+            *("Softmax", "LogSoftmax", "CumSum", "Roll", "MVN", "Trilu", "ReverseSequence", "Carried", "Final"),
+            *("QuantizeLinear", "DequantizeLinear", "FakeQuantize", "NormalizeL2", "Result", "Assign"),
+        ),
+        _keeping("same"),
+    ),
+    **dict.fromkeys(("ScatterElementsUpdate", "ScatterUpdate", "TensorScatter"), _along("write")),
+    "ScatterNDUpdate": _scatter_nd,
+    **dict.fromkeys(SPLITS, _along("part")),
+    "Concat": _along("join"),
+    "Slice": _along("cut"),
+    "StridedSlice": _strided_slice,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Gather": _gather,
+    "Broadcast": _broadcast,
+    "Tile": _tile,
+    "Pad": _everywhere("pad"),
+    **dict.fromkeys(
+        (f"Reduce{kind}" for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "LogicalAnd", "LogicalOr")),
+        _reduce,
+    ),
+    "MatMulNBits": _product,
+    **dict.fromkeys(("Convolution", "GroupConvolution", "Conv"), _convolution),
+    "Sliced": _sliced,
+    "Stacked": _stacked,
+}
+
+
+AxisGroup: TypeAlias = tuple[list[int], list[int]]
+"""Axes before and after a Reshape."""
+
+
+def axis_groups(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> list[AxisGroup] | None:
+    """Return the axes before and after a Reshape that hold the same elements; ``None`` if they cannot be told.
+
+    ``[2, 3, 8]`` and ``[6, 8]`` are ``[2, 3] | [8]`` and ``[6] | [8]``. Axes pair up from the left up to the first
+    difference, then from the right; if a size is unknown, the rest of both sides is one group.
+    """
+    left = _equal_run(old, new)
+    rest = min(len(old), len(new)) - left
+    right = min(_equal_run(old[::-1], new[::-1]), rest)
+    groups: list[AxisGroup] = [([axis], [axis]) for axis in range(left)]
+    middle = list(range(left, len(old) - right)), list(range(left, len(new) - right))
+    split = _middle(old, new, *middle)
+    if split is None:
+        return None
+    tail: list[AxisGroup] = [([len(old) - right + step], [len(new) - right + step]) for step in range(right)]
+    return groups + split + tail
+
+
+def _equal_run(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> int:
+    count = 0
+    for first, second in zip(old, new, strict=False):
+        if first != second:
+            break
+        count += 1
+    return count
+
+
+def _middle(
+    old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
+) -> list[AxisGroup] | None:
+    groups: list[AxisGroup] = []
+    while len(olds) > 1 and len(news) > 1 and (group := _last_product(old, new, olds, news)) is not None:
+        groups.insert(0, group)
+        olds, news = olds[: len(olds) - len(group[0])], news[: len(news) - len(group[1])]
+    rest = _remainder(old, new, olds, news)
+    return None if rest is None else rest + groups
+
+
+def _last_product(
+    old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
+) -> AxisGroup | None:
+    """Return the last axes that hold equally many elements, one axis on one of the sides."""
+    for one, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
+        size = one[ones[-1]]
+        product = 1
+        for count in range(1, len(others) + 1):
+            last = many[others[-count]]
+            if not isinstance(size, int) or size <= 1 or not isinstance(last, int):
+                break
+            product *= last
+            if product == size:
+                single, several = ones[-1:], others[-count:]
+                return (single, several) if one is old and ones is olds else (several, single)
+    return None
+
+
+def _remainder(
+    old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
+) -> list[AxisGroup] | None:
+    if not olds or not news:
+        # Nothing but axes of one element may stand alone.
+        alone = [old[axis] for axis in olds] + [new[axis] for axis in news]
+        if any(size != 1 for size in alone):
+            return None
+        return [(olds, [])] if olds else []
+    if len(olds) == 1 or len(news) == 1:
+        return [(olds, news)]
+    real_olds, real_news = [axis for axis in olds if old[axis] != 1], [axis for axis in news if new[axis] != 1]
+    if len(real_olds) != len(real_news):
+        return None
+    # Axes of one element come and go; the others keep their order.
+    groups = [([axis], [] if old[axis] == 1 else [real_news.pop(0)]) for axis in olds]
+    return groups if all(_may_be_equal(old, new, group) for group in groups) else None
+
+
+def _may_be_equal(old: tuple[Dimension, ...], new: tuple[Dimension, ...], group: AxisGroup) -> bool:
+    sizes = {old[axis] for axis in group[0]} | {new[axis] for axis in group[1]}
+    return len({size for size in sizes if isinstance(size, int)}) <= 1

@@ -1,0 +1,66 @@
+"""New inputs for the nodes of a graph, which itself stays as it is until they are applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.ir.graph import Use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphpass.ir.graph import Graph, Node, Value
+
+__all__ = ["Rewiring"]
+
+
+class Rewiring:
+    """The edges of a graph as a pass wants them."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Start with the edges of ``graph``."""
+        self.graph = graph
+        self._sources: dict[tuple[int, int], Value] = {}
+        self._uses: dict[tuple[int, int], list[Use]] = {}
+
+    def source(self, node: Node, port: int = 0) -> Value:
+        """Return input ``port`` of ``node``, which is not omitted."""
+        return self._sources.get((node.index, port)) or node.source(port)
+
+    def uses(self, value: Value) -> list[Use]:
+        """Return the uses of ``value``."""
+        return self._uses.setdefault((value.node, value.port), list(self.graph.uses(value)))
+
+    def move(self, use: Use, new: Value) -> None:
+        """Let ``use`` read ``new``."""
+        self.uses(self.source(use.node, use.port)).remove(use)
+        self.uses(new).append(use)
+        self._sources[use.node.index, use.port] = new
+
+    def redirect(self, old: Value, new: Value) -> int:
+        """Let the users of ``old`` read ``new``, but for outputs of the model, which are named after it.
+
+        Returns:
+            The number of users.
+        """
+        uses = [use for use in self.uses(old) if use.node.op != "Result"]
+        for use in uses:
+            self.move(use, new)
+        return len(uses)
+
+    def living(self) -> list[Node]:
+        """Return the nodes that results depend on, in order."""
+        found = [node.op in {"Assign", "Result"} for node in self.graph.nodes]
+        for node in reversed(self.graph.nodes):
+            if found[node.index]:
+                for port, value in enumerate(node.inputs):
+                    if value is not None:
+                        found[self.source(node, port).node] = True
+        return [node for node in self.graph.nodes if found[node.index]]
+
+    def changed(self) -> Iterator[tuple[Node, int, Value]]:
+        """Yield each input that is new: node, port and source."""
+        for node in self.living():
+            for port in range(len(node.inputs)):
+                if (node.index, port) in self._sources:
+                    yield node, port, self._sources[node.index, port]
