@@ -11,6 +11,7 @@ import openvino
 import openvino_genai
 import pytest
 from support.decode import EXACT, fused_attention, greedy
+from support.loaded import converted, exported
 from support.models import export, reference
 
 import graphpass
@@ -25,15 +26,13 @@ CASES = [
 ]
 
 
-@functools.cache
-def converted(model: str, variant: str) -> graphpass.Model:
-    source = graphpass.load(export(model, variant))
-    return graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+def for_cpu(model: str, variant: str) -> graphpass.Model:
+    return converted(exported(f"{model}/{variant}")).model
 
 
 @functools.cache
 def compiled(model: str, variant: str) -> openvino.CompiledModel:
-    return openvino.Core().compile_model(converted(model, variant).ov_model, "CPU", EXACT)
+    return openvino.Core().compile_model(for_cpu(model, variant).ov_model, "CPU", EXACT)
 
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
@@ -79,7 +78,7 @@ def genai_folder(tmp_path_factory):
     @functools.cache
     def build(model: str, variant: str) -> Path:
         folder = tmp_path_factory.mktemp(f"{model}-{variant}")
-        graphpass.save(converted(model, variant), folder / "openvino_model.xml")
+        graphpass.save(for_cpu(model, variant), folder / "openvino_model.xml")
         for file in export(model, "ov-stateful").iterdir():
             if not file.name.startswith("openvino_model"):
                 shutil.copy(file, folder)
