@@ -5,7 +5,6 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.decode import EXACT
 from support.models import fixtures
 
 # How fast a machine is, and how busy, is no property of what is tested; and CI tells of a change, not of luck.
@@ -34,12 +33,8 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compile_each_model_once(tmp_path_factory):
-    """Let OpenVINO keep what it compiled: importing it takes a quarter of the time and gives the same kernels.
+def _nobody_edits_what_all_share():
+    yield
+    from support.loaded import edited_all_the_same
 
-    Checks of a target and tests of what is fused by default compile anew.
-    """
-    from graphpass.runtime.backends.openvino_request import _core
-
-    EXACT["CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
-    _core().set_property({"CACHE_DIR": EXACT["CACHE_DIR"]})
+    assert not edited_all_the_same()

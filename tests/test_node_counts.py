@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 from collections import Counter
 
-import openvino
 import pytest
-from support.decode import EXACT, compiled, executed
+from support.decode import compiled, executed
 from support.loaded import converted, exported
-from support.models import export
 
 PAIRS = [
     *((name, "onnx") for name in ("llama", "gpt2", "qwen3", "gemma3_text", "deepseek_v3", "llama_12l")),
@@ -38,7 +36,7 @@ def nodes(name: str, variant: str) -> Counter[str]:
 
 @functools.cache
 def optimum(name: str) -> Counter[str]:
-    return executed(openvino.Core().compile_model(export(name, "ov-stateful") / "openvino_model.xml", "CPU", EXACT))
+    return executed(compiled(exported(f"{name}/ov-stateful").ov_model))
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)

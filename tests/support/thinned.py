@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import pytest
+
+
+def crossed(*axes: Sequence[Any]) -> list[Any]:
+    """Return the product of several parameters' values; quick are as many cases as show each value once."""
+    cases = list(itertools.product(*axes))
+    return thinned(cases, *(lambda *case, place=place: repr(case[place]) for place in range(len(axes))))
 
 
 def thinned(cases: Sequence[Any], *aspects: Callable[..., Hashable]) -> list[Any]:
@@ -20,10 +27,8 @@ def thinned(cases: Sequence[Any], *aspects: Callable[..., Hashable]) -> list[Any
     shown = [{(number, aspect(*case)) for number, aspect in enumerate(aspects)} for case in wide]
     missing, quick = set().union(*shown), set()
     while missing:
-        best = max(range(len(cases)), key=lambda place: len(shown[place] & missing))
+        best = max(range(len(wide)), key=lambda place: len(shown[place] & missing))
         quick.add(best)
         missing -= shown[best]
-    return [
-        case if place in quick else pytest.param(*wide[place], marks=pytest.mark.slow)
-        for place, case in enumerate(cases)
-    ]
+    slow = pytest.mark.slow
+    return [case if place in quick else pytest.param(*wide[place], marks=slow) for place, case in enumerate(cases)]

@@ -11,7 +11,7 @@ import openvino_genai
 import pytest
 from openvino import opset13
 from support.decode import EXACT, compiled, greedy
-from support.loaded import exported, made, openvino_model
+from support.loaded import exported, made
 from support.models import export, reference
 
 import graphpass
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def source() -> OpenVINOModel:
-    return openvino_model("zamba2")
+    return exported("zamba2/ov-stateful")
 
 
 def covered() -> OpenVINOModel:
