@@ -23,8 +23,9 @@ from graphpass.verify import compare
 #: The plugin rounds activations to 8 bits by default where weights are compressed.
 UNROUNDED = EXACT | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
-QUICK = ["nbits-4", "nbits-4-zeros", "nbits-8-zeros", "linear-uint4-blocks", "linear-int8", "ir-u8", "ir-i4", "optimum"]
-SLOW = ["nbits-8", "nbits-f16", "linear-int4", "linear-int4-blocks", "linear-uint8", "linear-f16", "ir-i8", "ir-u4"]
+QUICK = ["nbits-4-zeros", "linear-uint4-blocks", "ir-u8", "optimum"]
+SLOW = ["nbits-4", "nbits-8", "nbits-8-zeros", "nbits-f16", "linear-int4", "linear-int4-blocks", "linear-int8"]
+SLOW += ["linear-uint8", "linear-f16", "ir-i8", "ir-u4", "ir-i4"]
 
 
 def made(case: str, folder: Path) -> Path:
@@ -59,7 +60,14 @@ def test_for_the_cpu(tmp_path, case):
     assert compare(source, written, steps=6).passed
 
 
-@pytest.mark.parametrize(("case", "target"), [("nbits-4-zeros", "gpu"), ("ir-u4", "npu"), ("linear-uint4", "paged")])
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        pytest.param("nbits-4-zeros", "gpu", marks=pytest.mark.slow),
+        ("ir-u4", "npu"),
+        pytest.param("linear-uint4", "paged", marks=pytest.mark.slow),
+    ],
+)
 def test_for_other_targets(tmp_path, case, target):
     source = graphpass.load(made(case, tmp_path / "in"))
     before = stored(source)
@@ -88,7 +96,7 @@ def test_npuw_refuses_what_was_predicted(tmp_path, case, words):
     assert all(words in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("where", ["in the model", "by default"])
+@pytest.mark.parametrize("where", ["in the model", pytest.param("by default", marks=pytest.mark.slow)])
 def test_verification_does_not_mistake_rounded_activations_for_a_wrong_result(capfd, tmp_path, where):
     """Both let ONNX Runtime round activations to 8 bits, which moves this model's logits by 0.1."""
     llama = export("llama", "onnx") / "model.onnx"

@@ -10,7 +10,8 @@ import numpy
 import openvino
 import openvino_genai
 import pytest
-from support.decode import EXACT, fused_attention, greedy
+from support.decode import EXACT, compiled, fused_attention, greedy
+from support.loaded import converted, exported
 from support.models import export, reference
 
 import graphpass
@@ -25,51 +26,48 @@ CASES = [
 ]
 
 
-@functools.cache
-def converted(model: str, variant: str) -> graphpass.Model:
-    source = graphpass.load(export(model, variant))
-    return graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+def for_cpu(model: str, variant: str) -> graphpass.Model:
+    return converted(exported(f"{model}/{variant}")).model
 
 
-@functools.cache
-def compiled(model: str, variant: str) -> openvino.CompiledModel:
-    return openvino.Core().compile_model(converted(model, variant).ov_model, "CPU", EXACT)
+def on_the_cpu_plugin(model: str, variant: str) -> openvino.CompiledModel:
+    return compiled(for_cpu(model, variant).ov_model)
 
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
 class TestOnTheCpuPlugin:
     def test_generates_what_pytorch_generates(self, model, variant):
         expected = reference(model)
-        request = compiled(model, variant).create_infer_request()
+        request = on_the_cpu_plugin(model, variant).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
     def test_generates_the_same_after_a_reset(self, model, variant):
         expected = reference(model)
-        request = compiled(model, variant).create_infer_request()
+        request = on_the_cpu_plugin(model, variant).create_infer_request()
         greedy(request, [[7, 3, 11]], 4)
         assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
     def test_generates_the_same_in_a_batch(self, model, variant):
         expected = reference(model)
-        request = compiled(model, variant).create_infer_request()
+        request = on_the_cpu_plugin(model, variant).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
     def test_generates_the_same_behind_left_padding(self, model, variant):
         expected = reference(model)
-        request = compiled(model, variant).create_infer_request()
+        request = on_the_cpu_plugin(model, variant).create_infer_request()
         prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
         assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
 
     def test_first_logits_equal_pytorch(self, model, variant):
         expected = reference(model)
-        request = compiled(model, variant).create_infer_request()
+        request = on_the_cpu_plugin(model, variant).create_infer_request()
         greedy(request, [expected["prompt_ids"]], 1)
         logits = request.get_tensor("logits").data[0, -1, :8]
         numpy.testing.assert_allclose(logits, expected["logits_last_prompt_pos_first8"], atol=1e-4)
 
     def test_fuses_as_many_attention_layers_as_optimum(self, model, variant):
-        theirs = openvino.Core().compile_model(export(model, "ov-stateful") / "openvino_model.xml", "CPU", EXACT)
-        assert fused_attention(compiled(model, variant)) == fused_attention(theirs) > 0
+        theirs = compiled(exported(f"{model}/ov-stateful").ov_model)
+        assert fused_attention(on_the_cpu_plugin(model, variant)) == fused_attention(theirs) > 0
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +77,7 @@ def genai_folder(tmp_path_factory):
     @functools.cache
     def build(model: str, variant: str) -> Path:
         folder = tmp_path_factory.mktemp(f"{model}-{variant}")
-        graphpass.save(converted(model, variant), folder / "openvino_model.xml")
+        graphpass.save(for_cpu(model, variant), folder / "openvino_model.xml")
         for file in export(model, "ov-stateful").iterdir():
             if not file.name.startswith("openvino_model"):
                 shutil.copy(file, folder)

@@ -11,6 +11,7 @@ import openvino
 import openvino_genai
 import pytest
 from support.decode import EXACT, compiled, fused_attention, greedy
+from support.loaded import converted, exported
 from support.models import export, reference
 
 import graphpass
@@ -50,20 +51,13 @@ def paged(model: str, variant: str) -> object:
     return pytest.param(model, variant, marks=pytest.mark.xfail(raises=raises, reason=reason, strict=True))
 
 
-@functools.cache
-def source(model: str, variant: str) -> graphpass.Model:
-    return graphpass.load(export(model, variant))
-
-
-@functools.cache
-def converted(model: str, variant: str) -> graphpass.PipelineResult:
-    original = source(model, variant)
-    return graphpass.PassManager(graphpass.get_target("cpu").pipeline(original)).run(original)
+def for_cpu(model: str, variant: str) -> graphpass.PipelineResult:
+    return converted(exported(f"{model}/{variant}"))
 
 
 @functools.cache
 def on_the_cpu_plugin(model: str, variant: str) -> openvino.CompiledModel:
-    result = converted(model, variant).model.ov_model.clone()
+    result = for_cpu(model, variant).model.ov_model.clone()
     # The plugin drops a Convert that does nothing and gives its name to the input, which `greedy` then does not know.
     for port in result.inputs:
         for reader in port.get_target_inputs():
@@ -101,12 +95,12 @@ class TestOnTheCpuPlugin:
         assert fused_attention(on_the_cpu_plugin(model, variant)) == FUSED[model, variant]
 
     def test_passes_verification(self, model, variant):
-        comparison = compare(source(model, variant), converted(model, variant).model)
+        comparison = compare(exported(f"{model}/{variant}"), for_cpu(model, variant).model)
         assert comparison.passed, comparison.summary()
 
 
 def test_what_is_not_fused_is_said():
-    records = converted("gemma2", "onnx").records
+    records = for_cpu("gemma2", "onnx").records
     notes = [note for record in records for note in getattr(record.result, "notes", ())]
     assert sum("soft-capped" in note for note in notes) == 4
 
@@ -118,7 +112,7 @@ def genai_folder(tmp_path_factory):
     @functools.cache
     def build(model: str, variant: str) -> Path:
         folder = tmp_path_factory.mktemp(f"{model}-{variant}")
-        graphpass.save(converted(model, variant).model, folder / "openvino_model.xml")
+        graphpass.save(for_cpu(model, variant).model, folder / "openvino_model.xml")
         for file in [*export(model, variant).glob("*.json"), *export("llama", "ov-stateful").glob("openvino_*token*")]:
             shutil.copy(file, folder)
         return folder

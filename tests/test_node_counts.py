@@ -5,12 +5,9 @@ from __future__ import annotations
 import functools
 from collections import Counter
 
-import openvino
 import pytest
-from support.decode import EXACT, compiled, executed
-from support.models import export
-
-import graphpass
+from support.decode import compiled, executed
+from support.loaded import converted, exported
 
 PAIRS = [
     *((name, "onnx") for name in ("llama", "gpt2", "qwen3", "gemma3_text", "deepseek_v3", "llama_12l")),
@@ -33,34 +30,31 @@ OWN = {
 
 
 @functools.cache
-def converted(name: str, variant: str) -> Counter[str]:
-    source = graphpass.load(export(name, variant))
-    return executed(
-        compiled(graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model.ov_model)
-    )
+def nodes(name: str, variant: str) -> Counter[str]:
+    return executed(compiled(converted(exported(f"{name}/{variant}")).model.ov_model))
 
 
 @functools.cache
 def optimum(name: str) -> Counter[str]:
-    return executed(openvino.Core().compile_model(export(name, "ov-stateful") / "openvino_model.xml", "CPU", EXACT))
+    return executed(compiled(exported(f"{name}/ov-stateful").ov_model))
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 def test_no_more_nodes_than_in_optimums_export(name, variant):
-    assert converted(name, variant).total() <= 1.05 * optimum(name).total()
+    assert nodes(name, variant).total() <= 1.05 * optimum(name).total()
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 @pytest.mark.parametrize("kind", ["Eltwise", "Gather", "Transpose"])
 def test_no_more_of_one_class(name, variant, kind):
-    assert converted(name, variant)[kind] <= optimum(name)[kind] + OWN.get((name, variant), {}).get(kind, 0)
+    assert nodes(name, variant)[kind] <= optimum(name)[kind] + OWN.get((name, variant), {}).get(kind, 0)
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 @pytest.mark.parametrize("kind", ["ScaledDotProductAttention", "RoPE", "RMS", "GatedDeltaNet", "MVN"])
 def test_as_much_is_fused(name, variant, kind):
-    assert converted(name, variant)[kind] == optimum(name)[kind]
+    assert nodes(name, variant)[kind] == optimum(name)[kind]
 
 
 def test_no_more_nodes_with_separate_experts():
-    assert converted("qwen3_moe", "onnx").total() <= 1.05 * optimum("qwen3_moe").total()
+    assert nodes("qwen3_moe", "onnx").total() <= 1.05 * optimum("qwen3_moe").total()

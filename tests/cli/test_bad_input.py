@@ -7,6 +7,7 @@ import pytest
 from support.commands import in_process, in_subprocess
 from support.folders import contents
 from support.models import export
+from support.thinned import crossed
 
 
 def text_file(folder):
@@ -120,7 +121,9 @@ def test_an_unreadable_model(capfd, tmp_path, older, command, make, error_id):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(("make", "error_id"), UNREADABLE[:7])
+@pytest.mark.parametrize(
+    ("make", "error_id"), [*UNREADABLE[:2], *(pytest.param(*case, marks=pytest.mark.slow) for case in UNREADABLE[2:7])]
+)
 def test_an_unreadable_model_in_a_process_of_its_own(tmp_path, older, make, error_id):
     """What libraries print past Python shows here."""
     (tmp_path / "in").mkdir()
@@ -143,8 +146,10 @@ def test_an_unknown_pass_or_option(tmp_path, older, pipeline, error_id):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("below", ["file", "file/deeper"])
-@pytest.mark.parametrize("command", ["convert", "run", "run to file"])
+@pytest.mark.parametrize(
+    ("below", "command"),
+    crossed(["file", "file/deeper"], ["convert", "run", "run to file"]),
+)
 def test_an_output_that_cannot_be_written(tmp_path, below, command):
     (tmp_path / "file").write_text("a regular file")
     out = tmp_path / below

@@ -58,10 +58,10 @@ def test_convert_twice_gives_the_same_bytes(capfd, tmp_path):
 
 
 def test_quiet_prints_the_file_alone(capfd, tmp_path):
-    arguments = ["-q", "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"]
-    assert in_process(capfd, *arguments) == (0, f"{tmp_path}/out/openvino_model.xml\n", "")
-    done = in_process(capfd, *arguments[1:], "--quiet", "--no-verify")
-    assert done == (0, f"{tmp_path}/out/openvino_model.xml\n", "")
+    arguments = ["convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "ort"]
+    assert in_process(capfd, "-q", *arguments) == (0, f"{tmp_path}/out/model.onnx\n", "")
+    done = in_process(capfd, *arguments, "--quiet", "--no-verify")
+    assert done == (0, f"{tmp_path}/out/model.onnx\n", "")
 
 
 def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
@@ -83,6 +83,19 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
 
 
 def test_instruments(capfd, tmp_path):
+    done = in_process(
+        capfd,
+        *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,compute-in-f32,fuse-attention"),
+        *("--print-changed", "--verify-each", "--dump-dir", tmp_path / "dump"),
+    )
+    assert done.code == 0
+    assert re.search(r"^fuse-attention: .*ScaledDotProductAttention \+2, .*nodes\)$", done.err, re.MULTILINE)
+    assert (tmp_path / "dump" / "01-to-openvino.xml").is_file()
+    assert load(tmp_path / "dump" / "03-fuse-attention.xml").dialect == "openvino"
+
+
+@pytest.mark.slow
+def test_instruments_of_a_target(capfd, tmp_path):
     done = in_process(
         capfd,
         *("convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"),
@@ -207,6 +220,7 @@ def test_weights_that_cannot_be_shared(capfd, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_paged_attention_would_refuse_is_not_written(capfd, tmp_path):
     out = tmp_path / "out"
     done = in_process(capfd, "convert", export("gemma2", "onnx"), "-o", out, "--target", "paged", "--no-verify")
@@ -216,9 +230,10 @@ def test_what_paged_attention_would_refuse_is_not_written(capfd, tmp_path):
     assert not out.exists()
 
 
-def test_for_paged_attention(capfd, tmp_path):
+@pytest.mark.parametrize("name", ["lfm2", pytest.param("granitemoehybrid", marks=pytest.mark.slow)])
+def test_for_paged_attention(capfd, tmp_path, name):
     out = tmp_path / "out"
-    done = in_process(capfd, "convert", export("granitemoehybrid", "ov-stateful"), "-o", out, "--target", "paged")
+    done = in_process(capfd, "convert", export(name, "ov-stateful"), "-o", out, "--target", "paged")
     assert (done.code, done.err) == (0, "")
     assert "contract  holds; confirmed: ran SDPAToPagedAttention on a copy" in done.out
 
@@ -229,6 +244,7 @@ def test_for_a_gpu(capfd, tmp_path):
     assert "contract  holds; " in done.out
 
 
+@pytest.mark.slow
 def test_for_an_npu(capfd, tmp_path):
     """With a sliding window, which NPUW mends for padded prompts in one form only."""
     done = in_process(capfd, "convert", export("gemma3_text", "onnx"), "-o", tmp_path / "out", "--target", "npu")

@@ -9,8 +9,9 @@ from importlib import resources
 import jsonschema
 import pytest
 from support.commands import in_process
-from support.files import model_files
-from support.models import export, fixtures
+from support.files import each_of, model_files
+from support.loaded import exported
+from support.models import export
 
 import graphpass
 from graphpass.cli.inventory_json import as_json
@@ -189,9 +190,9 @@ def validator():
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.mark.parametrize("path", model_files())
+@pytest.mark.parametrize("path", each_of(model_files()))
 def test_json_is_as_the_schema_says(path):
-    model = graphpass.load(fixtures() / path)
+    model = exported(path)
     inventory = graphpass.analyze_caches(model)
     printed = json.loads(json.dumps(as_json(model, inventory, view_caches(model, inventory))))
     validator().validate(printed)

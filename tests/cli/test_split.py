@@ -76,7 +76,9 @@ def test_onnx_over_one_data_file(capfd: Any, tmp_path: Path) -> None:
     assert greedy(tmp_path, ".onnx") == reference("llama")["greedy_ids"]
 
 
-@pytest.mark.parametrize(("more", "suffix"), [([], ".onnx"), (["--to", "openvino"], ".xml")])
+@pytest.mark.parametrize(
+    ("more", "suffix"), [([], ".onnx"), pytest.param(["--to", "openvino"], ".xml", marks=pytest.mark.slow)]
+)
 def test_weights_in_constants_and_presents_behind_casts(
     capfd: Any, tmp_path: Path, more: list[str], suffix: str
 ) -> None:
@@ -105,7 +107,7 @@ def test_a_hybrid_masks_its_padding(capfd: Any, tmp_path: Path, name: str) -> No
     ("name", "variant", "step"),
     [
         ("qwen3_moe", "onnx", "batch-experts"),
-        ("deepseek_v3", "onnx", "batch-experts"),
+        pytest.param("deepseek_v3", "onnx", "batch-experts", marks=pytest.mark.slow),
         pytest.param("granitemoehybrid", "ov-stateful", "batch-experts", marks=pytest.mark.slow),
     ],
 )

@@ -11,14 +11,16 @@ as it is. Targets also keep how many parts of each kind the contract's rules fin
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import itertools
 import json
 import multiprocessing
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +103,18 @@ def main() -> int:
 
 
 def run(names: list[str], jobs: int) -> dict[str, Result]:
-    """The results of these cases; a process lives for a few only, since OpenVINO never forgets."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, maxtasksperchild=50) as pool:
-        return dict(zip(names, pool.imap(result, names, chunksize=4), strict=True))
+    """Return the results of these cases, those of one file together, since they share work.
+
+    A process lives for a few files only, since OpenVINO never forgets.
+    """
+    files = [list(group) for _, group in itertools.groupby(names, lambda name: name.partition(":")[0])]
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=2) as pool:
+        found = [each for part in pool.imap(_results, files) for each in part]
+    return dict(zip(names, found, strict=True))
+
+
+def _results(names: list[str]) -> list[Result]:
+    return [result(name) for name in names]
 
 
 def compare(found: dict[str, Result], recorded: dict[str, Result]) -> Iterator[str]:
@@ -164,22 +174,56 @@ def _job(kind: str) -> Callable[[Path], Result]:
     return partial(_target, text=kind) if kind in TARGETS else partial(_pipeline, kind=kind)
 
 
-def _target(path: Path, text: str) -> Result:
+@lru_cache(1)
+def _load(path: Path) -> Any:
     import graphpass
+
+    return graphpass.load(path)
+
+
+@lru_cache(16)
+def _after(path: Path, passes: tuple[Any, ...]) -> Any:
+    """Run passes; those with which pipelines of other targets begin as well are run once for all of them."""
+    import graphpass
+
+    start = max((common for common in _common(path, passes) if len(common) < len(passes)), key=len, default=())
+    model = _after(path, start) if start else _load(path)
+    return graphpass.PassManager(passes[len(start) :]).run(model).model
+
+
+def _common(path: Path, passes: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    for other in _pipelines(path):
+        pairs = zip(passes, other, strict=False)
+        yield tuple(one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+@lru_cache(1)
+def _pipelines(path: Path) -> list[tuple[Any, ...]]:
+    from graphpass.engine.pipeline import parse_target
+    from graphpass.errors import GraphpassError
+
+    found = []
+    for text in TARGETS:
+        with contextlib.suppress(GraphpassError):
+            found.append(tuple(parse_target(text).pipeline(_load(path))))
+    return found
+
+
+def _target(path: Path, text: str) -> Result:
     from graphpass.engine.pipeline import parse_target
     from graphpass.targets import check_model
 
-    model, target = graphpass.load(path), parse_target(text)
-    result = graphpass.PassManager(target.pipeline(model)).run(model)
-    report = check_model(result.model, target.name, confirm=False)
+    target = parse_target(text)
+    made = _after(path, tuple(target.pipeline(_load(path))))
+    report = check_model(made, target.name, confirm=False)
     findings = Counter(f"{finding.subject} {finding.verdict}" for finding in report.findings)
-    return {**_hashes(result.model), "findings": dict(sorted(findings.items()))}
+    return {**_hashes(made), "findings": dict(sorted(findings.items()))}
 
 
 def _pipeline(path: Path, kind: str) -> Result:
     import graphpass
 
-    model = graphpass.load(path)
+    model = _load(path)
     return _hashes(graphpass.PassManager(graphpass.parse(PIPELINES[model.dialect][kind])).run(model).model)
 
 

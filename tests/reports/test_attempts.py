@@ -5,8 +5,8 @@ from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 from support import layout_forms, operator_forms
 from support.cache_graphs import TinyDecoder
-from support.files import model_files
-from support.models import fixtures
+from support.files import each_of, model_files
+from support.loaded import exported
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -17,9 +17,9 @@ RULES = {"kv": ("kv:", "held inside"), "linear": ("linear:", "held inside", "the
 RULES["other"] = ("no cache:", *RULES["linear"])
 
 
-@pytest.mark.parametrize("path", model_files())
+@pytest.mark.parametrize("path", each_of(model_files()))
 def test_the_rule_that_holds_is_that_of_the_inventory(path):
-    model = graphpass.load(fixtures() / path)
+    model = exported(path)
     inventory = graphpass.analyze_caches(model)
     for cache in inventory.caches:
         reasoning = reason_about(model, inventory, cache)

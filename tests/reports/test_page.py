@@ -6,6 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from support.files import each_of, model_files
+from support.loaded import exported
 from support.models import export, fixtures
 
 import graphpass
@@ -13,24 +15,17 @@ from graphpass.reports import render
 from graphpass.reports.flow import flow_of
 from graphpass.reports.layers import group_layers, ranges
 
-MODELS = sorted(
-    file
-    for folder in sorted(fixtures().glob("*/*"))
-    for file in [*folder.glob("*.onnx"), *folder.glob("*.xml")]
-    if "tokenizer" not in file.name
-)
-
 
 def page(model, title="a model"):
     return render(model, graphpass.analyze_caches(model), title)
 
 
-@pytest.mark.parametrize("file", MODELS, ids=lambda file: f"{file.parent.parent.name}-{file.parent.name}-{file.stem}")
+@pytest.mark.parametrize("file", each_of(model_files()))
 def test_tells_everything_of_every_export(file):
-    model = graphpass.load(file)
+    model = exported(file)
     inventory = graphpass.analyze_caches(model)
     made = page(model)
-    assert made == page(graphpass.load(file))
+    assert made == page(graphpass.load(fixtures() / file))
     for cache in inventory.caches:
         assert cache.name in made
     shown = {int(number) for number in re.findall(r'data-cache="(\d+)"', made)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.loaded import exported
 from support.models import export, reference
 
 from graphpass.io import load
@@ -48,7 +49,7 @@ def greedy(session: DecodeSession, prompt: list[int], batch: int, count: int) ->
 @pytest.mark.parametrize(("name", "variant"), ONNX + STATELESS + STATEFUL)
 def test_generates_the_reference_tokens(name: str, variant: str) -> None:
     wanted = reference(name)
-    session = open_session(load(export(name, variant)))
+    session = open_session(exported(f"{name}/{variant}"))
     ids, count = wanted["prompt_ids"], len(wanted["greedy_ids"])
 
     first = session.prefill(ids)
@@ -71,7 +72,7 @@ def test_openvino_runs_onnx_models_too(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("gpt2", "ov-stateless"), ("qwen3", "ov-stateful")])
 def test_padding_on_the_left_changes_nothing(name: str, variant: str) -> None:
-    session = open_session(load(export(name, variant)))
+    session = open_session(exported(f"{name}/{variant}"))
     alone = [session.prefill([3, 1, 4, 1, 5]), session.step([9])]
     ids = [[2, 7, 1, 8, 2, 8, 1], [0, 0, 3, 1, 4, 1, 5]]
     mask = [[1] * 7, [0, 0, 1, 1, 1, 1, 1]]
@@ -85,7 +86,7 @@ def test_padding_on_the_left_changes_nothing(name: str, variant: str) -> None:
     [("llama", "onnx"), ("llama", "onnx-nocache"), ("llama", "ov-stateful"), ("mamba", "onnx-raw")],
 )
 def test_the_same_tokens_in_one_pass_or_in_several(name: str, variant: str) -> None:
-    session = open_session(load(export(name, variant)))
+    session = open_session(exported(f"{name}/{variant}"))
     tokens = [3, 1, 4, 1]
     whole = session.prefill(tokens)
     pieces = [session.prefill(tokens[:1]), session.step([tokens[1:]])]

@@ -20,26 +20,42 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts what Lin
 
 
 VARIANTS = ["ov-stateful", "onnx-genai"]
-VARIANTS_STEP_BY_STEP = ["ov-stateful", pytest.param("onnx-genai", marks=pytest.mark.slow)]
+
+#: With the number of steps from one attempt to the next.
+STEP_BY_STEP = pytest.mark.parametrize(
+    ("variant", "policy", "stride"),
+    [
+        ("ov-stateful", "copy", 4),
+        ("ov-stateful", "share", 4),
+        *(
+            pytest.param(variant, policy, 1, marks=pytest.mark.slow)
+            for variant in VARIANTS
+            for policy in ("copy", "share")
+        ),
+    ],
+)
 
 
-def attempts(tmp_path: Path, variant: str, policy: str, error: int = 0, links: str = "links") -> list[list[str]]:
+def attempts(
+    tmp_path: Path, variant: str, policy: str, stride: int, error: int = 0, links: str = "links"
+) -> list[list[str]]:
     shutil.copytree(export("llama", variant), tmp_path / "in")
     (tmp_path / "work").mkdir()
     program = [sys.executable, killed_writers.__file__, load(tmp_path / "in").path, tmp_path / "work"]
     before = contents(tmp_path / "in")
-    done = subprocess.run([*program, policy, str(error), links], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*program, policy, str(stride), str(error), links], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "in") == before
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("policy", ["copy", "share"])
-@pytest.mark.parametrize("variant", VARIANTS_STEP_BY_STEP)
-def test_killed_at_every_step(tmp_path, variant, policy):
+@STEP_BY_STEP
+def test_killed_at_every_step(tmp_path, variant, policy, stride):
     """A reader finds the old graph with the old weights, or the new ones; never another mixture, never none."""
-    rows = attempts(tmp_path, variant, policy)
-    assert len(rows) > 45
+    rows = attempts(tmp_path, variant, policy, stride)
+    assert len(rows) > 45 // stride
     readers = [row[2] for row in rows]
     assert readers == sorted(readers, key=["old", "new"].index)
     for _, status, reader, later, stray, left in rows:
@@ -47,9 +63,10 @@ def test_killed_at_every_step(tmp_path, variant, policy):
         assert status == "9" or (reader, stray) == ("new", "clean")
 
 
-def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path):
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path, stride):
     """Then files are replaced one by one, and for an instant there is no graph."""
-    rows = attempts(tmp_path, "ov-stateful", "copy", 0, "no-links")
+    rows = attempts(tmp_path, "ov-stateful", "copy", stride, 0, "no-links")
     readers = [row[2] for row in rows]
     assert readers == sorted(readers, key=["old", "no graph", "new"].index)
     assert 0 < readers.count("no graph") <= 4
@@ -59,10 +76,9 @@ def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path):
         assert status == "9" or (reader, stray) == ("new", "clean")
 
 
-@pytest.mark.parametrize("policy", ["copy", "share"])
-@pytest.mark.parametrize("variant", VARIANTS_STEP_BY_STEP)
-def test_no_room_at_every_step(tmp_path, variant, policy):
-    rows = attempts(tmp_path, variant, policy, 28)
+@STEP_BY_STEP
+def test_no_room_at_every_step(tmp_path, variant, policy, stride):
+    rows = attempts(tmp_path, variant, policy, stride, 28)
     codes = {int(status) >> 8 for _, status, *_ in rows}
     assert codes == {0, 1, 3}
     for _, status, reader, later, stray, left in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -272,10 +273,15 @@ _CORE = openvino.Core()
 
 def infer(model: openvino.Model, given: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
     """The outputs by name, computed in f32 on CPU."""
+    return infer_each(model, [given])[0]
+
+
+def infer_each(model: openvino.Model, given: Iterable[dict[str, numpy.ndarray]]) -> list[dict[str, numpy.ndarray]]:
+    """The outputs by name for each of several inputs."""
     exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "INFERENCE_NUM_THREADS": 1}
     compiled = _CORE.compile_model(model, "CPU", exact)
-    results = compiled(given)
-    return {(output.get_any_name()): results[output] for output in compiled.outputs}
+    found = [compiled(each) for each in given]
+    return [{(output.get_any_name()): results[output] for output in compiled.outputs} for results in found]
 
 
 def is_expressible(form: Form) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +17,13 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 _MAMBA_WINDOW = 4
 
 
+@functools.lru_cache(48)
 def compiled(model: openvino.Model) -> openvino.CompiledModel:
-    """``model`` on the CPU plugin, in f32."""
+    """``model`` on the CPU plugin, in f32; it must not be edited afterwards.
+
+    OpenVINO's own cache of compiled models is no way to share them: what version 2026.4.1 reads back of a model with
+    attention sinks (gpt_oss) computes something else.
+    """
     return openvino.Core().compile_model(model, "CPU", EXACT)
 
 

@@ -12,7 +12,8 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.verify.rows import misreads_left_padding
 from support.edit_machine import Subject
-from support.models import export, fixtures
+from support.loaded import converted, exported, ran
+from support.models import fixtures
 from support.oracle import Recomputation
 
 #: Forms as exported, and stateful IR that graphpass makes of ONNX.
@@ -41,15 +42,11 @@ def forms() -> list[tuple[str, str]]:
     ]
 
 
-@functools.cache
 def model(name: str, variant: str, passes: str = "") -> graphpass.Model:
-    """One form of a model, behind some passes; ``converted`` is what graphpass makes of ONNX for the CPU."""
+    """One form of a model, after some passes; ``converted`` is what graphpass makes of ONNX for the CPU."""
     if passes:
-        return graphpass.PassManager(graphpass.parse(passes)).run(model(name, variant)).model
-    if variant != "converted":
-        return graphpass.load(export(name, variant))
-    source = graphpass.load(export(name, "onnx"))
-    return graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+        return ran(model(name, variant), passes).model
+    return converted(exported(f"{name}/onnx")).model if variant == "converted" else exported(f"{name}/{variant}")
 
 
 @functools.cache
@@ -90,7 +87,7 @@ def recomputation(name: str) -> Recomputation:
     variant = next(
         variant for variant in ("onnx-raw", "onnx", "ov-stateless", "ov-stateful") if (name, variant) in known
     )
-    return Recomputation(open_session(graphpass.load(export(name, variant))))
+    return Recomputation(open_session(exported(f"{name}/{variant}")))
 
 
 def _folder(name: str, variant: str) -> Path:

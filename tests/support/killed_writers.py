@@ -1,9 +1,9 @@
-"""Writes a model over an older result, again and again, each time killed one step later.
+"""Write a model over an older result, again and again, each time killed some steps later.
 
-Run as a program: ``killed_writers.py MODEL FOLDER POLICY [ERROR [links|no-links]]``. A step is whatever reaches for
-the file system. With ERROR the step fails with that number instead (28: no room). Each attempt prints a line: the step,
-the exit status, what a reader finds, what it finds after the next writer came by, and whether files are left over
-before and after that.
+Run as a program: ``killed_writers.py MODEL FOLDER POLICY STRIDE ERROR links|no-links``. A step is whatever reaches for
+the file system; attempts lie STRIDE steps apart. With an ERROR other than 0 the step fails with that number instead
+(28: no room). Each attempt prints a line: the step, the exit status, what a reader finds, what it finds after the next
+writer came by, and whether files are left over before and after that.
 Exit codes: 0 no step was left, 1 an error of graphpass, 2 another one, 3 it went on without the step.
 """
 
@@ -40,7 +40,7 @@ _OLD = {
 }
 
 
-def main(model_file: Path, folder: Path, policy: str, error: int = 0, links: str = "links") -> None:
+def main(model_file: Path, folder: Path, policy: str, stride: int, error: int, links: str) -> None:
     if links == "no-links":
         os.symlink = _no_links
     model, older = load(model_file), _OLD[model_file.suffix]
@@ -74,7 +74,7 @@ def main(model_file: Path, folder: Path, policy: str, error: int = 0, links: str
         sys.stdout.write("\t".join(told) + "\n")
         sys.stdout.flush()
         shutil.rmtree(destination)
-        step += 1
+        step += stride
 
 
 def _no_links(*_: object, **__: object) -> None:
@@ -125,4 +125,4 @@ def _attempt(model, target: Path, policy: str, step: int, error: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:5]), *sys.argv[5:6])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6])

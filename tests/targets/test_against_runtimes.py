@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 from support.files import model_files
-from support.models import fixtures
+from support.loaded import converted, exported
+from support.thinned import thinned
 
 import graphpass
 from graphpass.errors import UnsupportedError
@@ -19,20 +18,19 @@ IRS = [file for file in FILES if file.endswith(".xml")]
 #: Models whose conversion is checked as well.
 CONVERTED = [file for file in FILES if "encoder_model" not in file and "nocache" not in file]
 
-#: Takes long and has no form that a shallow one does not have.
-_DEEP = [pytest.mark.slow]
+TARGETS = ("cpu", "paged")
 
 
-@functools.cache
-def source(file: str) -> graphpass.Model:
-    return graphpass.load(fixtures() / file)
+def crossed(files: list[str]) -> list[object]:
+    """All files with both targets; quick are each model and each variant with each of the two."""
+    cases = [(file, target) for file in files for target in TARGETS]
+    model, variant = (lambda file, target, part=part: (file.split("/")[part], target) for part in (0, 1))
+    return thinned(cases, model, variant)
 
 
-@functools.cache
-def converted(file: str, target: str) -> graphpass.Model:
-    model = source(file)
+def converted_model(file: str, target: str) -> graphpass.Model:
     try:
-        return graphpass.PassManager(graphpass.get_target(target).pipeline(model)).run(model).model
+        return converted(exported(file), target).model
     except UnsupportedError as error:
         pytest.skip(f"cannot be converted: {error.id}")
 
@@ -43,37 +41,35 @@ def assert_not_contradicted(model: graphpass.Model, target: str) -> None:
     assert report.confirmation.outcome != "contradicted", report.confirmation.contradictions
 
 
-@pytest.mark.parametrize("target", ["cpu", "paged"])
-@pytest.mark.parametrize("file", IRS)
+@pytest.mark.parametrize(("file", "target"), crossed(IRS))
 def test_predictions_come_true(file, target):
-    assert_not_contradicted(source(file), target)
+    assert_not_contradicted(exported(file), target)
 
 
-@pytest.mark.parametrize("target", ["cpu", "paged"])
-@pytest.mark.parametrize("file", [pytest.param(file, marks=_DEEP * ("llama_12l" in file)) for file in CONVERTED])
+@pytest.mark.parametrize(("file", "target"), crossed(CONVERTED))
 def test_predictions_of_converted_models_come_true(file, target):
-    assert_not_contradicted(converted(file, target), target)
+    assert_not_contradicted(converted_model(file, target), target)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.endswith(".onnx")])
 def test_predictions_of_onnx_runtime_come_true(file):
-    assert_not_contradicted(source(file), "ort")
+    assert_not_contradicted(exported(file), "ort")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", IRS)
 def test_predictions_of_npuw_come_true(file):
-    assert_not_contradicted(source(file), "npu")
+    assert_not_contradicted(exported(file), "npu")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", CONVERTED)
 def test_predictions_of_npuw_of_converted_models_come_true(file):
-    assert_not_contradicted(converted(file, "npu"), "npu")
+    assert_not_contradicted(converted_model(file, "npu"), "npu")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("file", IRS)
 def test_predictions_of_the_gpu_plugin_come_true(file):
-    assert_not_contradicted(source(file), "gpu")
+    assert_not_contradicted(exported(file), "gpu")

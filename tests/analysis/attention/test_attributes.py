@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from openvino import opset13 as ops
 from support import layout_forms
 from support.attending import F32, Attending, number
 from support.cache_graphs import Renaming, TinyDecoder, renamed, shuffled
-from support.files import model_files
+from support.files import each_of, model_files
 from support.layout_forms import WINDOW
-from support.models import export, fixtures
+from support.loaded import converted, exported
+from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.attention.attributes import Details, attention_details
@@ -31,9 +31,8 @@ def row(block: AttentionBlock) -> list[object]:
     return [list(value) if isinstance(value, tuple) else value for value in values]
 
 
-@functools.cache
 def blocks(path: str) -> tuple[AttentionBlock, ...]:
-    return graphpass.analyze_caches(graphpass.load(fixtures() / path)).attention
+    return graphpass.analyze_caches(exported(path)).attention
 
 
 def rows(found: tuple[AttentionBlock, ...]) -> list[list[object]]:
@@ -109,9 +108,9 @@ def test_config_says_the_same(path):
         assert block.window_in == ("mask" if block.window else None)
 
 
-@pytest.mark.parametrize("path", [path for path, found in GOLDEN["models"].items() if found])
+@pytest.mark.parametrize("path", each_of(path for path, found in GOLDEN["models"].items() if found))
 def test_under_random_names_in_random_order(path):
-    changed = shuffled(renamed(graphpass.load(fixtures() / path), Renaming(seed=len(path))), seed=3)
+    changed = shuffled(renamed(exported(path), Renaming(seed=len(path))), seed=3)
     found = graphpass.analyze_caches(changed).attention
     assert sorted(map(repr, rows(found))) == sorted(map(repr, GOLDEN["models"][path]))
 
@@ -119,9 +118,7 @@ def test_under_random_names_in_random_order(path):
 @pytest.mark.parametrize("model", ["bloom", "falcon", "gemma3_text", "gpt_neo", "gpt_oss", "llama", "phi3", "opt"])
 def test_a_converted_model_is_like_its_source(model):
     path = f"{model}/onnx/model.onnx"
-    source = graphpass.load(fixtures() / path)
-    converted = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
-    after = graphpass.analyze_caches(converted).attention
+    after = graphpass.analyze_caches(converted(exported(path)).model).attention
     assert {block.form for block in after} == {"ScaledDotProductAttention"}
     for new, old in zip(after, blocks(path), strict=True):
         kept = {name: getattr(old, name) for name in ("node", "form", "key", "value", "factors")}
@@ -130,7 +127,7 @@ def test_a_converted_model_is_like_its_source(model):
 
 class TestWindowsOfCaches:
     def test_in_the_mask_only(self):
-        inventory = graphpass.analyze_caches(graphpass.load(export("gemma3_text", "ov-stateful")))
+        inventory = graphpass.analyze_caches(exported("gemma3_text/ov-stateful"))
         line = "a window of 8 in the mask only; the cache keeps all positions"
         assert [cache.layer for cache in inventory.caches if line in cache.evidence] == [0, 0, 1, 1, 2, 2]
 

@@ -9,7 +9,7 @@ import onnxruntime
 import openvino
 import pytest
 from openvino.passes import ConstantFolding, Manager
-from support.models import export
+from support.loaded import exported
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -28,10 +28,9 @@ ONNX = [
 ]
 
 
-def file(model, variant):
-    folder = export(model, variant)
-    name = "openvino_decoder_with_past_model.xml" if model in {"t5", "whisper"} else ""
-    return folder / name
+def source_of(model, variant):
+    decoder = "/openvino_decoder_with_past_model.xml" if model in {"t5", "whisper"} else ""
+    return exported(f"{model}/{variant}{decoder}")
 
 
 def told(inventory: Inventory):
@@ -58,14 +57,14 @@ def with_shapes(model: OpenVINOModel, size_of) -> OpenVINOModel:
 
 @pytest.mark.parametrize(("model", "variant"), IR)
 def test_a_static_batch_in_ir(model, variant):
-    source = graphpass.load(file(model, variant))
+    source = source_of(model, variant)
     fixed = with_shapes(source, lambda name, axis, size: 1 if axis == 0 else size)
     assert told(graphpass.analyze_caches(fixed)) == told(graphpass.analyze_caches(source))
 
 
 @pytest.mark.parametrize(("model", "variant"), [case for case in IR if case[1] == "ov-stateless"])
 def test_nothing_known_but_the_rank_in_ir(model, variant):
-    source = graphpass.load(file(model, variant))
+    source = source_of(model, variant)
     unknown = with_shapes(source, lambda name, axis, size: -1)
     assert told(graphpass.analyze_caches(unknown)) == told(graphpass.analyze_caches(source))
 
@@ -82,14 +81,14 @@ def in_onnx(model: OnnxModel, change) -> OnnxModel:
 
 @pytest.mark.parametrize(("model", "variant"), ONNX)
 def test_nothing_known_but_the_rank_in_onnx(model, variant):
-    source = graphpass.load(export(model, variant))
+    source = source_of(model, variant)
     unknown = in_onnx(source, lambda dimension, axis: dimension.Clear())
     assert told(graphpass.analyze_caches(unknown)) == told(graphpass.analyze_caches(source))
 
 
 @pytest.mark.parametrize(("model", "variant"), ONNX)
 def test_a_static_batch_in_onnx(model, variant):
-    source = graphpass.load(export(model, variant))
+    source = source_of(model, variant)
 
     def fix(dimension, axis):
         if dimension.dim_param in {"batch_size", "s36"}:
@@ -100,7 +99,7 @@ def test_a_static_batch_in_onnx(model, variant):
 
 @pytest.mark.parametrize(("model", "variant"), [case for case in ONNX if case[1] == "onnx"])
 def test_constants_folded_by_onnxruntime(model, variant, tmp_path):
-    source = graphpass.load(export(model, variant))
+    source = source_of(model, variant)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(tmp_path / "folded.onnx")
@@ -113,7 +112,7 @@ def test_constants_folded_by_onnxruntime(model, variant, tmp_path):
 
 @pytest.mark.parametrize(("model", "variant"), IR)
 def test_constants_folded_by_openvino(model, variant):
-    source = graphpass.load(file(model, variant))
+    source = source_of(model, variant)
     folded = source.clone()
     passes = Manager()
     passes.register_pass(ConstantFolding())
@@ -136,14 +135,14 @@ def single_token(name: str, axis: int, size: int) -> int:
 
 @pytest.mark.parametrize(("model", "variant"), [case for case in IR if case[0] not in {"t5", "whisper"}])
 def test_a_static_sequence_in_ir(model, variant):
-    source = graphpass.load(file(model, variant))
+    source = source_of(model, variant)
     sizes = single_token if model == "mamba" else sequence_of
     assert told(graphpass.analyze_caches(with_shapes(source, sizes))) == told(graphpass.analyze_caches(source))
 
 
 @pytest.mark.parametrize(("model", "variant"), ONNX)
 def test_a_static_sequence_in_onnx(model, variant):
-    source = graphpass.load(export(model, variant))
+    source = source_of(model, variant)
     kinds = {cache.read: cache for cache in graphpass.analyze_caches(source).of_kind("kv")}
     changed = onnx.ModelProto()
     changed.CopyFrom(source.proto)

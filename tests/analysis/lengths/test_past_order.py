@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support import edited, mutants
-from support.loaded import onnx_model
-from support.models import export
+from support.loaded import exported, onnx_model
 
 import graphpass
 from graphpass.analysis.lengths.past_order import PastOrder, past_order
-from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessSession
 
@@ -58,7 +56,7 @@ HYBRIDS = ["granitemoehybrid", "lfm2", "qwen3_next"]
     [(*one, "any") for one in ANY] + [(*one, "order") for one in ORDER] + [(*one, "index") for one in INDEX],
 )
 def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
-    assert past_order(load(export(name, variant))) == expected
+    assert past_order(exported(f"{name}/{variant}")) == expected
 
 
 @pytest.mark.parametrize(("name", "variant", "expected"), CONVERTED)

@@ -4,6 +4,7 @@ import numpy
 import openvino
 import openvino.opset13 as ops
 import pytest
+from support.files import each_of
 from support.models import export, fixtures
 
 from graphpass import PassManager, load, parse
@@ -27,7 +28,7 @@ def relu(*names: str) -> openvino.Model:
     return openvino.Model([ops.result(ops.relu(x))], [x])
 
 
-@pytest.mark.parametrize("file", EXPORTS, ids=str)
+@pytest.mark.parametrize("file", each_of(EXPORTS), ids=str)
 def test_reads_every_export(file):
     model = OpenVINOModel.load(fixtures() / file)
     digest = model.digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy
 import pytest
 from support.attention_operator import OPERATOR_MASKS, with_operator
 from support.decode import Decoder, compiled, fused_attention, greedy
-from support.loaded import onnx_model, openvino_model
-from support.models import export, reference
+from support.loaded import exported, onnx_model, openvino_model, ran
+from support.models import reference
 from support.onnx_request import OnnxRequest
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -19,7 +18,6 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.passes.attention.add_tree_mask import AddTreeMask
 from graphpass.runtime import open_session
@@ -42,14 +40,12 @@ EXPORTS = [
 ]
 
 
-@functools.cache
 def source(name: str, variant: str) -> Model:
-    return load(export(name, variant))
+    return exported(f"{name}/{variant}")
 
 
-@functools.cache
 def treed(name: str, variant: str) -> Model:
-    return PassManager([AddTreeMask()]).run(source(name, variant)).model
+    return ran(source(name, variant), AddTreeMask()).model
 
 
 def request(model: Model) -> Any:
@@ -109,12 +105,13 @@ def test_branches_equal_those_decoded_alone(name, variant):
 @pytest.mark.parametrize(
     "pipeline", ["", "make-stateless", "to-openvino,fuse-attention,expose-position-ids,make-stateful"]
 )
-def test_windows_that_count_positions(pipeline):
+@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_windows_that_count_positions(pipeline, seeds):
     """Longer than the window of 8; windows that count places in the cache refuse."""
     steps = f"{pipeline},window-from-positions".lstrip(",")
-    plain = PassManager(parse(steps)).run(source("gemma3_text", "onnx" if "to-" in pipeline else "ov-stateful")).model
+    plain = ran(source("gemma3_text", "onnx" if "to-" in pipeline else "ov-stateful"), steps).model
     model = PassManager([AddTreeMask()]).run(plain).model
-    for seed in range(3):
+    for seed in range(seeds):
         check_branches(request(model), request(plain), [[5, 6, 7, 8, 9, 10]], random_tree(seed, 9))
 
 

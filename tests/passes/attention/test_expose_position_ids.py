@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
-from support.attention_graphs import infer, integers
+from support.attention_graphs import infer, infer_each, integers
 from support.fed import inputs_of
-from support.models import export
+from support.loaded import exported, made, onnx_model, ran
 from support.piped import piped
 
 import graphpass
@@ -32,13 +30,9 @@ COUNTING = [
 ]
 
 
-@functools.cache
 def before(name: str, variant: str) -> OpenVINOModel:
-    model = load(export(name, variant))
-    if variant == "onnx":
-        model = PassManager([ToOpenVINO(), FuseAttention()]).run(model).model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    model = exported(f"{name}/{variant}")
+    return made(model, ToOpenVINO(), FuseAttention()) if variant == "onnx" else model
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
@@ -46,23 +40,24 @@ def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
 
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)
-@pytest.mark.parametrize(("length", "past"), [(4, 3), (1, 9), (5, 0)])
-def test_counted_positions_give_the_same(name, variant, length, past):
+def test_counted_positions_give_the_same(name, variant):
     model = before(name, variant)
-    after, result = exposed(model)
+    after, result = made(model, ExposePositionIds()), ran(model, ExposePositionIds()).records[0].result
     assert isinstance(result, Changed)
     assert [port.name for port in after.inputs] == [*(port.name for port in model.inputs), "position_ids"]
     assert after.inputs[-1].element_type == "i64"
     assert after.inputs[-1].shape == (None, None)
-    given = inputs_of(after, length=length, past=past)
-    expected = infer(model.ov_model, {key: value for key, value in given.items() if key != "position_ids"})
-    found = infer(after.ov_model, given)
-    sees = numpy.ones([2, length], bool)
-    sees[0, 0] = past > 0
-    for key, value in expected.items():
-        if key == "logits":
-            value, found[key] = value[sees], found[key][sees]
-        numpy.testing.assert_allclose(found[key], value, atol=1e-5, err_msg=key)
+    sizes = [(4, 3), (1, 9), (5, 0)]
+    given = [inputs_of(after, length=length, past=past) for length, past in sizes]
+    without = [{key: value for key, value in each.items() if key != "position_ids"} for each in given]
+    outputs = infer_each(model.ov_model, without), infer_each(after.ov_model, given)
+    for (length, past), expected, found in zip(sizes, *outputs, strict=True):
+        sees = numpy.ones([2, length], bool)
+        sees[0, 0] = past > 0
+        for key, value in expected.items():
+            if key == "logits":
+                value, found[key] = value[sees], found[key][sees]
+            numpy.testing.assert_allclose(found[key], value, atol=1e-5, err_msg=key)
 
 
 def with_unread_input(model: OpenVINOModel) -> OpenVINOModel:
@@ -110,17 +105,17 @@ def test_the_mask_counts_on():
     after, _ = exposed(before("gemma3_text", "onnx"))
     given = inputs_of(after, length=6, past=0, batch=1)
     given["attention_mask"][:] = 1
-    expected = infer(after.ov_model, given)["logits"]
-    given["position_ids"] += 100
-    found = infer(after.ov_model, given)["logits"]
+    positions = given["position_ids"]
+    moved = [positions, positions + 100, numpy.full_like(positions, 7)]
+    given_each = [given | {"position_ids": each} for each in moved]
+    expected, found, elsewhere = (each["logits"] for each in infer_each(after.ov_model, given_each))
     numpy.testing.assert_allclose(found, expected, atol=2e-3)
-    given["position_ids"][:] = 7
-    assert numpy.abs(infer(after.ov_model, given)["logits"] - expected).max() > 1e-2
+    assert numpy.abs(elsewhere - expected).max() > 1e-2
 
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)
 def test_twice(name, variant):
-    after, _ = exposed(before(name, variant))
+    after = made(before(name, variant), ExposePositionIds())
     again, result = exposed(after)
     assert isinstance(result, Skipped)
     assert again.digest() == after.digest()
@@ -243,7 +238,7 @@ def test_positions_that_only_a_mask_reads():
 def test_positions_that_are_counted_from_the_mask():
     """As lower-operators counts them."""
     passes = graphpass.parse("lower-operators,to-openvino,fuse-attention")
-    model = PassManager(passes).run(load(export("llama", "onnx-genai"))).model
+    model = PassManager(passes).run(onnx_model("llama", "onnx-genai")).model
     after, result = exposed(model)
     assert isinstance(result, Changed)
     assert result.statistics == {"uses of positions": 2}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 
 import numpy
@@ -24,14 +23,15 @@ from support.attention_graphs import (
     check,
     fused,
     infer,
+    infer_each,
 )
 from support.fed import inputs_of
-from support.models import export
+from support.loaded import exported, made, ran
+from support.thinned import crossed
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Unchanged
-from graphpass.io import load
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 
@@ -57,11 +57,9 @@ OTHERS = {
 EXPORTS = {(name, "onnx", "model"): count for name, count in TEXT.items()} | OTHERS
 
 
-@functools.cache
 def converted(name: str, variant: str = "onnx", file: str = "model") -> OpenVINOModel:
-    model = PassManager([ToOpenVINO()]).run(load(export(name, variant) / f"{file}.onnx")).model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    place = f"{name}/{variant}" if file == "model" else f"{name}/{variant}/{file}.onnx"
+    return made(exported(place), ToOpenVINO())
 
 
 def operators(model: openvino.Model) -> Counter[str]:
@@ -72,7 +70,7 @@ def operators(model: openvino.Model) -> Counter[str]:
 def test_exports(place, count):
     before = converted(*place)
     softmaxes = operators(before.ov_model)["Softmax"]
-    result = PassManager([FuseAttention()]).run(before)
+    result = ran(before, FuseAttention())
     after = result.model
     assert result.records[0].result.statistics == {"attention fused": count, "attention left": 0}
     assert result.records[0].result.notes == ()
@@ -91,12 +89,12 @@ def test_exports(place, count):
 @pytest.mark.parametrize("place", EXPORTS, ids="-".join)
 def test_exports_compute_the_same(place):
     before = converted(*place)
-    after = PassManager([FuseAttention()]).run(before).model
+    after = made(before, FuseAttention())
     tolerance = 5e-3 if "fp16" in place[1] else 1e-4
     has_past = any("past" in port.name for port in before.inputs)
-    for length, past in ((4, 3), (1, 6)) if has_past else ((7, 0),):
-        given = inputs_of(before, length=length, past=past, padding=2)
-        expected, found = infer(before.ov_model, given), infer(after.ov_model, given)
+    sizes = ((4, 3), (1, 6)) if has_past else ((7, 0),)
+    given = [inputs_of(before, length=length, past=past, padding=2) for length, past in sizes]
+    for expected, found in zip(*(infer_each(model.ov_model, given) for model in (before, after)), strict=True):
         assert expected.keys() == found.keys()
         for name, value in expected.items():
             assert value.dtype == found[name].dtype
@@ -110,7 +108,7 @@ def test_exports_compute_the_same(place):
 
 def test_padding_at_the_start_of_a_batch():
     before = converted("llama")
-    after = PassManager([FuseAttention()]).run(before).model
+    after = made(before, FuseAttention())
     given = inputs_of(before, length=5, past=0, padding=2)
     expected, found = infer(before.ov_model, given)["logits"], infer(after.ov_model, given)["logits"]
     assert numpy.isfinite(found).all()
@@ -159,14 +157,23 @@ FORMS = st.builds(
 SIZES = st.builds(Sizes, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15)
 @given(FORMS, SIZES, st.integers(0, 99))
 def test_any_form(form, sizes, seed):
     check(form, sizes, seed)
 
 
-@pytest.mark.parametrize("shape", MASK_SHAPES)
-@pytest.mark.parametrize("how", ["add", "keep", "hide", "subtract"])
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(FORMS, SIZES, st.integers(0, 99))
+def test_any_of_many_forms(form, sizes, seed):
+    check(form, sizes, seed)
+
+
+@pytest.mark.parametrize(
+    ("shape", "how"),
+    crossed(MASK_SHAPES, ["add", "keep", "hide", "subtract"]),
+)
 def test_masks(shape, how):
     check(Form(masks=(Mask(shape, how),)), Sizes())
 
@@ -227,8 +234,7 @@ def test_one_block_directly_on_top_of_another():
 
 
 def test_layers_share_a_mask():
-    after = PassManager([FuseAttention()]).run(converted("gpt2")).model
-    assert isinstance(after, OpenVINOModel)
+    after = made(converted("gpt2"), FuseAttention())
     blocks = [op for op in after.ov_model.get_ops() if op.get_type_name() == "ScaledDotProductAttention"]
     sources = {block.input_value(3).get_node().get_name() for block in blocks}
     before = converted("gpt2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy
 import openvino
@@ -11,9 +11,10 @@ import pytest
 from support.attention_operator import with_operator
 from support.cache_graphs import TinyDecoder
 from support.decode import Decoder, compiled, greedy
-from support.loaded import onnx_model, openvino_model
+from support.loaded import exported, made, onnx_model, openvino_model
 from support.models import fixtures, reference
 from support.onnx_request import OnnxRequest
+from support.thinned import crossed, thinned
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -41,16 +42,18 @@ MOVES = [
 ]
 
 
-@functools.cache
+def moved(names: list[str]) -> list[Any]:
+    """All moves in all these models; quick is each in one of them."""
+    cases = [(name, src, dst) for name in names for src, dst in MOVES]
+    return thinned(cases, lambda name, src, dst: name, lambda name, src, dst: str((src, dst)))
+
+
 def source(name: str) -> OpenVINOModel:
-    return openvino_model(name)
+    return exported(f"{name}/ov-stateful")
 
 
-@functools.cache
 def reordered(name: str) -> OpenVINOModel:
-    model = PassManager([InsertReorder()]).run(source(name)).model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    return made(source(name), InsertReorder())
 
 
 @functools.cache
@@ -99,8 +102,10 @@ def prompts(name: str, batch: int) -> numpy.ndarray:
     return numpy.array([prompt, prompt[::-1]][:batch])
 
 
-@pytest.mark.parametrize("name", DENSE + HYBRID)
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    crossed(DENSE + HYBRID, [1, 2]),
+)
 def test_empty_indices_change_nothing(name, batch):
     expected = reference(name)
     found = greedy(request(name, with_reorder=True), [expected["prompt_ids"]] * batch, 12)
@@ -108,8 +113,7 @@ def test_empty_indices_change_nothing(name, batch):
 
 
 class TestMoves:
-    @pytest.mark.parametrize(("src", "dst"), MOVES, ids=str)
-    @pytest.mark.parametrize("name", ["llama", "gemma3_text", "deepseek_v3"])
+    @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "gemma3_text", "deepseek_v3"]), ids=str)
     def test_equal_edits_of_the_states_by_hand(self, name, src, dst):
         for batch in (1, 2):
             with_pass, by_hand = (Decoder(request(name, with_reorder=one)) for one in (True, False))
@@ -309,8 +313,7 @@ class TestCompact:
         found = greedy(compiled(self.made(name).ov_model).create_infer_request(), [expected["prompt_ids"]] * 2, 12)
         assert found == [expected["greedy_ids"]] * 2
 
-    @pytest.mark.parametrize(("src", "dst"), MOVES, ids=str)
-    @pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
+    @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "deepseek_v3"]), ids=str)
     def test_equal_edits_of_the_states_by_hand(self, name, src, dst):
         with_pass, by_hand = self.decoder(name), Decoder(request(name, with_reorder=False))
         for decoder in (with_pass, by_hand):
@@ -372,8 +375,7 @@ class TestOnnx:
             tokens.append(int(session.step(tokens[-1:])[0, -1].argmax()))
         assert tokens == expected["greedy_ids"]
 
-    @pytest.mark.parametrize(("src", "dst"), MOVES, ids=str)
-    @pytest.mark.parametrize("name", ["llama", "deepseek_v3"])
+    @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "deepseek_v3"]), ids=str)
     def test_equal_edits_of_the_pasts_by_hand(self, name, src, dst):
         with_pass, by_hand = (Decoder(OnnxRequest(make(name, "onnx"))) for make in (onnx_reordered, onnx_model))
         for decoder in (with_pass, by_hand):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy
 import openvino
 import pytest
@@ -11,9 +9,10 @@ from openvino import opset13 as ops
 from support import layout_forms
 from support.cache_graphs import HEADS, Renaming, TinyDecoder, renamed, shuffled
 from support.decode import Decoder, compiled, fused_attention, greedy
-from support.loaded import onnx_model, openvino_model, reshaped
+from support.loaded import exported, made, onnx_model, openvino_model, reshaped
 from support.memories import memory
 from support.models import fixtures, reference
+from support.thinned import thinned
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -33,9 +32,8 @@ def stateful(model: graphpass.Model, **options: bool) -> OpenVINOModel:
     return result
 
 
-@functools.cache
 def converted(name: str) -> OpenVINOModel:
-    return stateful(openvino_model(name, "ov-stateless"))
+    return made(exported(f"{name}/ov-stateless"), MakeStateful())
 
 
 def of_type(native: openvino.Model, kind: str) -> list[openvino.Node]:
@@ -151,24 +149,30 @@ class TestTokens:
         numpy.testing.assert_allclose(second, first[::-1], atol=1e-5)
 
 
+DECODERS = [
+    *(TinyDecoder(layout=layout) for layout in ("BHLD", "BLHD", "LBHD", "HBLD", "BHDL")),
+    TinyDecoder(layout="LBHD", fused=False),
+    TinyDecoder(value_layout="BHDL"),
+    TinyDecoder(fused=False, softcap=True),
+    TinyDecoder(fused=False, sink=True),
+    TinyDecoder(reads_length=True),
+    TinyDecoder(cache_type=openvino.Type.f16),
+    TinyDecoder(batch=2),
+    TinyDecoder(batch=2, cache_type=openvino.Type.f16, layout="BLHD"),
+    TinyDecoder(names=("p{layer}x{role}", "q{role}{layer}")),
+]
+
+
 class TestLayouts:
     @pytest.mark.parametrize(
-        "decoder",
-        [
-            *(TinyDecoder(layout=layout) for layout in ("BHLD", "BLHD", "LBHD", "HBLD", "BHDL")),
-            TinyDecoder(layout="LBHD", fused=False),
-            TinyDecoder(value_layout="BHDL"),
-            TinyDecoder(fused=False, softcap=True),
-            TinyDecoder(fused=False, sink=True),
-            TinyDecoder(reads_length=True),
-            TinyDecoder(cache_type=openvino.Type.f16),
-            TinyDecoder(batch=2),
-            TinyDecoder(batch=2, cache_type=openvino.Type.f16, layout="BLHD"),
-            TinyDecoder(names=("p{layer}x{role}", "q{role}{layer}")),
-        ],
+        ("decoder", "beam_index"),
+        thinned(
+            [(decoder, beam_index) for decoder in DECODERS for beam_index in (True, False)],
+            lambda decoder, beam_index: str(decoder),
+            lambda decoder, beam_index: (decoder.layout, beam_index),
+        ),
         ids=str,
     )
-    @pytest.mark.parametrize("beam_index", [True, False])
     def test_tokens_equal_those_of_the_stateless_model(self, decoder, beam_index):
         if not beam_index and decoder.cache_type == openvino.Type.f16 and decoder.batch < 0:
             pytest.skip(

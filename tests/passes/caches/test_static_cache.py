@@ -47,7 +47,15 @@ def operators(model: OnnxModel) -> list[str]:
     return [node.op_type for node in model.proto.graph.node]
 
 
-@pytest.mark.parametrize(("name", "variant"), MODELS)
+#: In which caches, masks and positions differ.
+QUICK = [(name, "onnx") for name in ("bloom", "deepseek_v3", "gemma3_text", "gpt_neo", "llama", "opt")]
+QUICK += [("llama", "onnx-fp16"), ("lfm2", "onnx-genai"), ("qwen3", "onnx-genai")]
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS],
+)
 def test_tokens_are_those_of_the_growing_caches(name: str, variant: str) -> None:
     model = onnx_model(name, variant)
     growing, static = open_session(model), open_session(fixed(model))

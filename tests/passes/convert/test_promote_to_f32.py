@@ -17,6 +17,7 @@ from openvino import Op, opset8, opset9
 from openvino import opset13 as ops
 from support.cache_graphs import TinyDecoder
 from support.decode import EXACT, compiled, fused_attention, greedy
+from support.loaded import converted, exported, made, onnx_model
 from support.models import export, reference
 from support.piped import piped
 
@@ -82,15 +83,12 @@ ONNX_TYPES = {"f16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16
 
 @functools.cache
 def llama(kind: str) -> OnnxModel:
-    model = graphpass.load(export("llama", "onnx-fp16"))
-    assert isinstance(model, OnnxModel)
+    model = onnx_model("llama", "onnx-fp16")
     return model if kind == "f16" else OnnxModel(recast(model.proto, ONNX_TYPES["f16"], ONNX_TYPES[kind]))
 
 
-@functools.cache
 def for_cpu(kind: str) -> OpenVINOModel:
-    source = llama(kind)
-    return piped(source, *graphpass.get_target("cpu").pipeline(source))[0]
+    return converted(llama(kind)).model
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
@@ -135,8 +133,7 @@ class TestLlama:
                 assert list(reader.get_node().get_rt_info().keys()) == ["decompression_0"]
                 compared += 1
         assert compared == 19
-        source = graphpass.load(export("llama", "onnx"))
-        graphpass.save(piped(source, *graphpass.get_target("cpu").pipeline(source))[0], tmp_path / "f32.xml")
+        graphpass.save(converted(exported("llama/onnx")).model, tmp_path / "f32.xml")
         assert (tmp_path / "model.bin").stat().st_size < 0.55 * (tmp_path / "f32.bin").stat().st_size
 
 
@@ -170,9 +167,8 @@ def test_openvino_genai_generates_the_reference_tokens(tmp_path, backend):
     ],
 )
 def test_models_in_f32_are_unchanged(name, variant):
-    model = graphpass.load(export(name, variant))
-    if variant == "onnx":
-        model, _ = piped(model, ToOpenVINO())
+    model = exported(f"{name}/{variant}")
+    model = made(model, ToOpenVINO()) if variant == "onnx" else model
     after, result = piped(model, PromoteToF32())
     assert isinstance(result, Unchanged)
     assert after.digest() == model.digest()

@@ -11,6 +11,8 @@ import onnxruntime
 import openvino
 import pytest
 from onnx import TensorProto, helper
+from support.files import each_of
+from support.loaded import exported, made
 from support.models import export, fixtures
 
 import graphpass
@@ -41,10 +43,10 @@ def model_of(*nodes: onnx.NodeProto, weights=(), domains=()) -> OnnxModel:
     return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
 
-@pytest.mark.parametrize("file", CONVERTIBLE, ids=str)
+@pytest.mark.parametrize("file", each_of(CONVERTIBLE), ids=str)
 def test_ports_stay(file):
-    before = load(fixtures() / file)
-    after = convert(before)
+    before = exported(str(file))
+    after = made(before, ToOpenVINO())
     for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
         assert [port.name for port in old] == [port.name for port in new]
         assert [port.element_type for port in old] == [port.element_type for port in new]

@@ -1,5 +1,6 @@
 import openvino
 import pytest
+from support.loaded import converted, exported
 from support.models import export
 
 import graphpass
@@ -19,11 +20,6 @@ def without(model):
     return model
 
 
-def converted(variant, target="cpu"):
-    source = graphpass.load(export("llama", variant))
-    return graphpass.PassManager(graphpass.get_target(target).pipeline(source)).run(source).model
-
-
 @pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateful-fp16", "ov-stateful-int8"])
 def test_sets_what_optimum_sets(variant):
     model = graphpass.load(export("llama", variant))
@@ -36,7 +32,7 @@ def test_sets_what_optimum_sets(variant):
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", "npu", "paged"])
 def test_targets_set_them(target):
-    assert runtime_options(converted("onnx", target)) == BOTH
+    assert runtime_options(converted(exported("llama/onnx"), target).model) == BOTH
 
 
 def test_what_a_model_says_is_kept():
@@ -48,7 +44,7 @@ def test_what_a_model_says_is_kept():
 
 def test_plugins_take_them(tmp_path):
     """Not what they would take by default."""
-    graphpass.save(converted("onnx"), tmp_path / "openvino_model.xml")
+    graphpass.save(converted(exported("llama/onnx")).model, tmp_path / "openvino_model.xml")
     compiled = openvino.Core().compile_model(tmp_path / "openvino_model.xml", "CPU")
     assert compiled.get_property("KV_CACHE_PRECISION") == openvino.Type.f16
 

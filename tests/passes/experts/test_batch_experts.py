@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy
 import onnx
 import openvino
 import pytest
 from onnx import helper, numpy_helper
 from openvino import opset13
+from support import loaded
 from support.compressed_weights import with_dequantize_linear
 from support.decode import compiled, executed, greedy
+from support.loaded import exported
 from support.models import export, reference
 
 import graphpass
@@ -27,10 +27,8 @@ from graphpass.verify import compare
 LAYERS, EXPERTS, INNER = 2, 4, 32
 
 
-@functools.cache
 def converted() -> OpenVINOModel:
-    source = graphpass.load(export("qwen3_moe", "onnx"))
-    result = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    result = loaded.converted(exported("qwen3_moe/onnx")).model
     assert isinstance(result, OpenVINOModel)
     return result
 
@@ -143,11 +141,9 @@ def test_leaves_compressed_weights(tmp_path):
     joined(onnx.load(file))
 
 
-@functools.cache
 def on_the_cpu(variant: str) -> OpenVINOModel:
     """A model that finds tokens by axes of [tokens, k], and may add experts up by the scatter itself."""
-    source = graphpass.load(export("deepseek_v3", variant))
-    result = PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    result = loaded.converted(exported(f"deepseek_v3/{variant}")).model
     assert isinstance(result, OpenVINOModel)
     return result
 

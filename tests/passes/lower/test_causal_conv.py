@@ -7,13 +7,13 @@ from typing import Any
 import numpy
 import onnx
 import onnxruntime
-import openvino
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from support.decode import EXACT, compiled, fused_attention, greedy
+from support.decode import compiled, fused_attention, greedy
+from support.loaded import exported
 from support.models import export, reference
 
 import graphpass
@@ -162,7 +162,7 @@ class TestLfm2:
         assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
 
     def test_all_attention_is_fused(self, converted):
-        theirs = openvino.Core().compile_model(export("lfm2", "ov-stateful") / "openvino_model.xml", "CPU", EXACT)
+        theirs = compiled(exported("lfm2/ov-stateful").ov_model)
         assert fused_attention(compiled(converted.ov_model)) == fused_attention(theirs) > 0
 
     def test_caches_keep_their_kinds(self, converted):

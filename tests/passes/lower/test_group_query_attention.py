@@ -6,14 +6,14 @@ import functools
 
 import numpy
 import onnx
-import openvino
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino._offline_transformations import paged_attention_transformation
-from support.decode import EXACT, compiled, fused_attention, greedy
+from support import loaded
+from support.decode import compiled, fused_attention, greedy
 from support.grouped_query import Decoder, Form, build, trajectory
-from support.loaded import onnx_model
+from support.loaded import exported, onnx_model
 from support.models import export, reference
 
 import graphpass
@@ -260,16 +260,14 @@ class TestRefusals:
         self.refused(model, "the size of its heads is not known")
 
 
-@functools.cache
 def converted(model: str, window: int = -1) -> Model:
-    source = with_window(model, window)
-    return PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    return loaded.converted(exported(f"{model}/onnx-genai") if window < 0 else with_window(model, window)).model
 
 
+@functools.cache
 def with_window(model: str, window: int) -> OnnxModel:
     """The builder's export, with a window in each layer."""
-    source = load(export(model, "onnx-genai"))
-    assert isinstance(source, OnnxModel)
+    source = onnx_model(model, "onnx-genai")
     for node in source.proto.graph.node:
         for attribute in node.attribute:
             if attribute.name == "local_window_size":
@@ -281,7 +279,7 @@ def with_window(model: str, window: int) -> OnnxModel:
 @pytest.mark.parametrize("model", MODELS)
 class TestOnTheCpuPlugin:
     def test_all_attention_is_fused(self, model):
-        theirs = openvino.Core().compile_model(export(model, "ov-stateful") / "openvino_model.xml", "CPU", EXACT)
+        theirs = compiled(exported(f"{model}/ov-stateful").ov_model)
         assert fused_attention(compiled(converted(model).ov_model)) == fused_attention(theirs) > 0
 
     def test_generates_what_pytorch_generates(self, model):

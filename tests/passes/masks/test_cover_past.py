@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import openvino_genai
 import pytest
 from openvino import opset13
 from support.decode import EXACT, compiled, greedy
+from support.loaded import exported, made
 from support.models import export, reference
 
 import graphpass
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 
 def source() -> OpenVINOModel:
-    return graphpass.load(export("zamba2", "ov-stateful"))
+    return exported("zamba2/ov-stateful")
 
 
-@functools.cache
 def covered() -> OpenVINOModel:
-    return PassManager(parse("cover-past")).run(source()).model
+    return made(source(), "cover-past")
 
 
 def outcome(model: graphpass.Model) -> object:
@@ -85,7 +84,7 @@ def test_padding_in_the_past_is_not_attended_to():
 @pytest.mark.parametrize("passes", ["", "cover-past"])
 def test_going_back_feeds_token_by_token(passes: str):
     """A step behind a past takes one token: what a rewind owes is not fed in one run with what follows."""
-    model = PassManager(parse(passes)).run(source()).model if passes else source()
+    model = covered() if passes else source()
     session, again = open_session(model), open_session(model)
     ids = reference("zamba2")["prompt_ids"]
     session.prefill(ids[:2])
@@ -116,11 +115,11 @@ def test_done_once_it_is_done():
     [("llama", "ov-stateful"), ("mamba", "ov-stateful"), ("lfm2", "ov-stateful"), ("qwen3_next", "ov-stateless")],
 )
 def test_masks_of_others_cover_the_past_or_have_none(name: str, variant: str):
-    assert isinstance(outcome(graphpass.load(export(name, variant))), Unchanged)
+    assert isinstance(outcome(exported(f"{name}/{variant}")), Unchanged)
 
 
 def test_a_mask_that_says_more_is_left_alone():
-    model = source()
+    model = source().clone()
     (node,) = [op for op in model.ov_model.get_ops() if op.get_type_name() == "ScaledDotProductAttention"]
     node.input(3).replace_source_output(opset13.sin(node.input_value(3)).output(0))
     model.mark_edited()
@@ -143,6 +142,6 @@ def test_a_mask_that_says_more_is_left_alone():
     ],
 )
 def test_what_graphs_say_of_a_step(name: str, variant: str, masks_new_tokens: bool, one_by_one: bool):
-    model = graphpass.load(export(name, variant))
+    model = exported(f"{name}/{variant}")
     stepping = find_stepping(model, graphpass.analyze_caches(model))
     assert (stepping.masks_new_tokens, stepping.one_by_one) == (masks_new_tokens, one_by_one)

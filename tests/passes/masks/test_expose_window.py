@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 from openvino.utils.node_factory import NodeFactory
-from support.attention_graphs import infer, integers
+from support.attention_graphs import infer, infer_each, integers
 from support.decode import compiled, greedy
-from support.models import export, reference
+from support.loaded import exported, made, openvino_model
+from support.models import reference
 from support.piped import piped
+from support.thinned import crossed
 
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import fold
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
-from graphpass.io import load
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
@@ -32,12 +31,8 @@ def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
     return piped(model, ExposeWindow())
 
 
-@functools.cache
 def gemma() -> OpenVINOModel:
-    passes = [ToOpenVINO(), FuseAttention(), ExposePositionIds()]
-    model = PassManager(passes).run(load(export("gemma3_text", "onnx"))).model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    return made(from_onnx("gemma3_text"), ExposePositionIds())
 
 
 def paged_windows(model: OpenVINOModel) -> list[int]:
@@ -51,8 +46,7 @@ def paged_windows(model: OpenVINOModel) -> list[int]:
 
 
 def test_paged_attention_finds_the_windows():
-    optimum = load(export("gemma3_text", "ov-stateful"))
-    assert isinstance(optimum, OpenVINOModel)
+    optimum = openvino_model("gemma3_text")
     stateful = PassManager([ExposeWindow(), MakeStateful()]).run(gemma()).model
     assert isinstance(stateful, OpenVINOModel)
     assert paged_windows(stateful) == paged_windows(optimum) == [8, 8, 8, 0]
@@ -69,7 +63,9 @@ def test_gemma_computes_the_same():
     assert isinstance(result, Changed)
     assert result.statistics["windows exposed"] == 3
     random = numpy.random.default_rng(0)
-    for length, past in ((14, 0), (3, 12), (1, 20)):
+    sizes = ((14, 0), (3, 12), (1, 20))
+    inputs = []
+    for length, past in sizes:
         given = {
             "input_ids": random.integers(0, 320, [2, length]),
             "attention_mask": numpy.ones([2, past + length], numpy.int64),
@@ -79,17 +75,16 @@ def test_gemma_computes_the_same():
         for port in gemma().ov_model.inputs:
             if "past" in port.get_any_name():
                 given[port.get_any_name()] = random.standard_normal([2, 2, past, 16], numpy.float32)
-        expected, found = infer(gemma().ov_model, given), infer(after.ov_model, given)
+        inputs.append(given)
+    outputs = (infer_each(model.ov_model, inputs) for model in (gemma(), after))
+    for (_, past), expected, found in zip(sizes, *outputs, strict=True):
         for name, value in expected.items():
             rows = slice(2 if past == 0 else 0, None)
             numpy.testing.assert_allclose(found[name][:, rows], value[:, rows], atol=1e-6, err_msg=name)
 
 
-@functools.cache
 def from_onnx(name: str) -> OpenVINOModel:
-    model = PassManager([ToOpenVINO(), FuseAttention()]).run(load(export(name, "onnx"))).model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    return made(exported(f"{name}/onnx"), ToOpenVINO(), FuseAttention())
 
 
 def test_a_window_that_is_kept_as_a_constant():
@@ -147,10 +142,7 @@ def test_twice():
     ],
 )
 def test_unchanged(name, variant):
-    model = load(export(name, variant))
-    if variant == "onnx":
-        model = PassManager([ToOpenVINO(), FuseAttention()]).run(model).model
-    assert isinstance(model, OpenVINOModel)
+    model = from_onnx(name) if variant == "onnx" else openvino_model(name, variant)
     after, result = exposed(model)
     assert isinstance(result, Unchanged)
     assert after.digest() == model.digest()
@@ -268,8 +260,10 @@ def offset(model: OpenVINOModel) -> int:
     return int(found.data.item())
 
 
-@pytest.mark.parametrize("form", ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
-@pytest.mark.parametrize("condition", INSIDE)
+@pytest.mark.parametrize(
+    ("condition", "form"),
+    crossed(list(INSIDE), ["select", "or", "sliced", "clamped", "sum", "stored in f16"]),
+)
 def test_windows(condition, form):
     model = windowed(INSIDE[condition], form)
     assert isinstance(check(model), Changed)

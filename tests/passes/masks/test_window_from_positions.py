@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy
 import pytest
 from support.decode import Decoder, compiled, fused_attention, greedy
-from support.loaded import openvino_model
-from support.models import export, reference
+from support.loaded import exported, made, openvino_model
+from support.models import reference
+from support.thinned import crossed
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Unchanged
-from graphpass.engine.pipeline import parse
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.io import load
 from graphpass.passes.masks.window_from_positions import WindowFromPositions
 
 #: How each model gets there: its export, and what runs before the pass.
@@ -32,20 +29,14 @@ WINDOWED = {
 }
 
 
-@functools.cache
 def before(case: str) -> OpenVINOModel:
     variant, pipeline = WINDOWED[case]
-    model = load(export(case.split(" ")[0], variant))
-    model = PassManager(parse(pipeline)).run(model).model if pipeline else model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    model = exported(f"{case.split(' ')[0]}/{variant}")
+    return made(model, pipeline) if pipeline else model
 
 
-@functools.cache
 def after(case: str) -> OpenVINOModel:
-    model = PassManager([WindowFromPositions()]).run(before(case)).model
-    assert isinstance(model, OpenVINOModel)
-    return model
+    return made(before(case), WindowFromPositions())
 
 
 def rejected(model: OpenVINOModel, batch: int = 1) -> float:
@@ -62,8 +53,7 @@ def rejected(model: OpenVINOModel, batch: int = 1) -> float:
     return worst
 
 
-@pytest.mark.parametrize("case", WINDOWED)
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(("case", "batch"), crossed(list(WINDOWED), [1, 2]))
 def test_rejected_positions_leave_the_window_as_it_was(case, batch):
     assert rejected(before(case), batch) > 1e-2
     assert rejected(after(case), batch) < 1e-5
@@ -102,24 +92,24 @@ def test_a_model_without_windows():
 
 class TestRefuses:
     def test_attention_that_is_not_fused(self):
-        model = PassManager(parse("to-openvino,expose-position-ids")).run(load(export("gemma3_text", "onnx"))).model
+        model = made(exported("gemma3_text/onnx"), "to-openvino,expose-position-ids")
         with pytest.raises(UnsupportedError, match="GP364") as caught:
             PassManager([WindowFromPositions()]).run(model)
         assert caught.value.hint == "run fuse-attention before it"
 
     def test_attention_that_cannot_be_fused(self):
-        model = PassManager(parse("to-openvino,expose-position-ids")).run(load(export("gemma2", "onnx"))).model
+        model = made(exported("gemma2/onnx"), "to-openvino,expose-position-ids")
         with pytest.raises(UnsupportedError, match="GP364") as caught:
             PassManager([WindowFromPositions()]).run(model)
         assert caught.value.hint is not None
         assert caught.value.hint.startswith("fuse-attention leaves it: ")
 
     def test_a_window_in_a_table(self):
-        model = PassManager(parse("to-openvino,fuse-attention")).run(load(export("gpt_neo", "onnx"))).model
+        model = made(exported("gpt_neo/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(UnsupportedError, match=r"GP364.*it is no comparison"):
             PassManager([WindowFromPositions()]).run(model)
 
     def test_a_model_without_positions(self):
-        model = PassManager(parse("to-openvino,fuse-attention")).run(load(export("gpt_oss", "onnx"))).model
+        model = made(exported("gpt_oss/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(PreconditionError, match="GP361"):
             PassManager([WindowFromPositions()]).run(model)

@@ -2,7 +2,7 @@ import numpy
 import onnx
 import openvino
 import pytest
-from support.files import model_files
+from support.files import each_of, model_files
 from support.models import export, fixtures
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -20,7 +20,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", each_of(FILES))
 def test_a_model_does_not_differ_from_itself(file):
     found = diff_models(load(fixtures() / file), load(fixtures() / file))
     assert found.same

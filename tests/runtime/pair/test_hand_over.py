@@ -37,11 +37,24 @@ def moves(draw: st.DrawFn) -> tuple[Placement, Placement, tuple[int, ...], int]:
     return *placements, extent, max(placement.end(extent) for placement in placements) + draw(st.integers(0, 5))
 
 
-@settings(max_examples=2500, deadline=None)
-@given(moves(), st.sampled_from([np.float32, np.float16, np.int8]))
-def test_it_is_a_copy_through_a_temporary(
-    move: tuple[Placement, Placement, tuple[int, ...], int], dtype: type[np.generic]
-) -> None:
+Move = tuple[Placement, Placement, tuple[int, ...], int]
+DTYPES = st.sampled_from([np.float32, np.float16, np.int8])
+
+
+@settings(max_examples=300)
+@given(moves(), DTYPES)
+def test_it_is_a_copy_through_a_temporary(move: Move, dtype: type[np.generic]) -> None:
+    check_move(move, dtype)
+
+
+@pytest.mark.slow
+@settings(max_examples=2500)
+@given(moves(), DTYPES)
+def test_many_are_copies_through_a_temporary(move: Move, dtype: type[np.generic]) -> None:
+    check_move(move, dtype)
+
+
+def check_move(move: Move, dtype: type[np.generic]) -> None:
     source, destination, extent, size = move
     buffer = (np.arange(size) % 120).astype(dtype)
     expected = buffer.copy()

@@ -27,22 +27,29 @@ QUICK = [
 ]
 
 
+#: How many edit sequences are run.
+SEQUENCES = pytest.mark.parametrize("sequences", [3, pytest.param(12, marks=pytest.mark.slow)])
+
+
+@SEQUENCES
 @pytest.mark.parametrize(("name", "variant"), QUICK)
-def test_edits(name: str, variant: str) -> None:
-    run_edits(subject(name, variant), 12)
+def test_edits(name: str, variant: str, sequences: int) -> None:
+    run_edits(subject(name, variant), sequences)
 
 
+@SEQUENCES
 @pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
-def test_edits_of_a_hybrid_that_is_told_positions(passes: str) -> None:
-    run_edits(subject("lfm2", "ov-stateful", passes), 12)
+def test_edits_of_a_hybrid_that_is_told_positions(passes: str, sequences: int) -> None:
+    run_edits(subject("lfm2", "ov-stateful", passes), sequences)
 
 
+@SEQUENCES
 @pytest.mark.parametrize(
     ("name", "variant"),
     [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("qwen3", "ov-stateless"), ("gpt2", "onnx")],
 )
-def test_edits_with_trees_of_drafts(name: str, variant: str) -> None:
-    run_edits(subject(name, variant, trees(variant)), 12)
+def test_edits_with_trees_of_drafts(name: str, variant: str, sequences: int) -> None:
+    run_edits(subject(name, variant, trees(variant)), sequences)
 
 
 @pytest.mark.slow
@@ -93,7 +100,12 @@ def test_a_snapshot_comes_back_where_nothing_is_left(name: str, variant: str) ->
 
 @pytest.mark.parametrize(
     ("name", "variant"),
-    [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("gpt2", "onnx"), ("lfm2", "ov-stateful")],
+    [
+        pytest.param("llama", "ov-stateful", marks=pytest.mark.slow),
+        ("gemma3_text", "ov-stateful"),
+        pytest.param("gpt2", "onnx", marks=pytest.mark.slow),
+        ("lfm2", "ov-stateful"),
+    ],
 )
 def test_many_trims_in_a_row_leave_no_drift(name: str, variant: str) -> None:
     """openvino#35721 saw generation degenerate after a hundred."""

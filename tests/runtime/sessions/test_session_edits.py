@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.models import export
+from support.loaded import exported
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.io import load
 from graphpass.runtime import DecodeSession, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from graphpass.ir.model import Model
 
 MODELS = [
     ("llama", "ov-stateful"),
@@ -31,17 +28,23 @@ MODELS = [
     ("llama", "onnx-nocache"),
     ("mamba", "onnx-raw"),
 ]
-EDITABLE = pytest.mark.parametrize(("name", "variant"), MODELS)
+#: Caches that are kept in other ways: quick for every edit, the other models for one edit each.
+KINDS = [("llama", "ov-stateful"), ("lfm2", "ov-stateful"), ("gpt2", "onnx"), ("mamba", "onnx-raw")]
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 
 
-@functools.cache
-def model(name: str, variant: str) -> Model:
-    return load(export(name, variant))
+def editable(edit: int) -> pytest.MarkDecorator:
+    """All models for the edit of this number, 0 to 3."""
+    others = [case for case in MODELS if case not in KINDS]
+    quick = {*KINDS, *others[edit::4]}
+    return pytest.mark.parametrize(
+        ("name", "variant"),
+        [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS],
+    )
 
 
 def opened(name: str = "llama", variant: str = "ov-stateful") -> DecodeSession:
-    return open_session(model(name, variant))
+    return open_session(exported(f"{name}/{variant}"))
 
 
 @functools.cache
@@ -58,7 +61,7 @@ def check(session: DecodeSession, name: str, variant: str, tokens: list[list[int
     np.testing.assert_array_equal(got.argmax(-1), want.argmax(-1))
 
 
-@EDITABLE
+@editable(0)
 def test_trimmed_tokens_leave_no_trace(name: str, variant: str) -> None:
     session = opened(name, variant)
     session.prefill(PROMPT)
@@ -87,7 +90,7 @@ def test_a_hundred_trims_leave_no_drift(name: str, variant: str) -> None:
     check(session, name, variant, [tokens], [[1]])
 
 
-@EDITABLE
+@editable(1)
 def test_rows_go_on_as_others_did(name: str, variant: str) -> None:
     session = opened(name, variant)
     rows = np.array([PROMPT, PROMPT[::-1], [*PROMPT[5:], *PROMPT[:5]]])
@@ -101,7 +104,7 @@ def test_rows_go_on_as_others_did(name: str, variant: str) -> None:
     check(session, name, variant, rows[[0, 1, 1], :-1].tolist(), [[1], [2], [3]])
 
 
-@EDITABLE
+@editable(2)
 def test_a_snapshot_is_as_it_was_however_often_it_is_restored(name: str, variant: str) -> None:
     session = opened(name, variant)
     session.prefill(PROMPT)
@@ -122,7 +125,7 @@ def test_a_snapshot_is_as_it_was_however_often_it_is_restored(name: str, variant
         session.restore(kept)
 
 
-@EDITABLE
+@editable(3)
 def test_align_keeps_what_histories_have_in_common(name: str, variant: str) -> None:
     session = opened(name, variant)
     assert session.align(PROMPT).tolist() == [PROMPT]

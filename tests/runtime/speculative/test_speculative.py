@@ -24,13 +24,10 @@ CHAINS = [
     ("llama", "ov-stateful"),
     ("qwen3", "ov-stateless"),
     ("gpt2", "onnx"),
-    ("gemma3_text", "ov-stateful"),
     ("lfm2", "ov-stateful"),
-    ("granitemoehybrid", "ov-stateful"),
-    ("qwen3_next", "ov-stateful"),
-    ("mamba", "ov-stateful"),
     ("mamba", "onnx-raw"),
 ]
+SLOW = [(name, "ov-stateful") for name in ("gemma3_text", "granitemoehybrid", "qwen3_next", "mamba")]
 
 
 @functools.cache
@@ -90,7 +87,9 @@ def drafters(name: str, variant: str, width: int) -> dict[str, Drafter]:
     }
 
 
-@pytest.mark.parametrize(("name", "variant"), CHAINS)
+@pytest.mark.parametrize(
+    ("name", "variant"), [*CHAINS, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
+)
 def test_chains_give_the_greedy_tokens(name: str, variant: str) -> None:
     target, prompt = session(name, variant, "target"), reference(name)["prompt_ids"]
     wanted = greedy(name, variant)
@@ -105,7 +104,12 @@ def test_chains_give_the_greedy_tokens(name: str, variant: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "variant"),
-    [("llama", "ov-stateful"), ("qwen3", "converted"), ("gpt2", "onnx"), ("gemma3_text", "ov-stateful")],
+    [
+        ("llama", "ov-stateful"),
+        pytest.param("qwen3", "converted", marks=pytest.mark.slow),
+        ("gpt2", "onnx"),
+        pytest.param("gemma3_text", "ov-stateful", marks=pytest.mark.slow),
+    ],
 )
 def test_trees_give_the_greedy_tokens(name: str, variant: str) -> None:
     target, prompt = session(name, variant, "tree target"), reference(name)["prompt_ids"]
