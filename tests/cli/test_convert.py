@@ -85,7 +85,7 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
 def test_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
-        *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,compute-in-f32,fuse-attention"),
+        *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,promote-to-f32,fuse-attention"),
         *("--print-changed", "--verify-each", "--dump-dir", tmp_path / "dump"),
     )
     assert done.code == 0
