@@ -13,7 +13,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 COMMANDS = {
     "inspect": "Tell what a model holds: inputs, outputs, caches, attention.",
     "why": "Tell why a cache is called what it is called.",
-    "check": "Tell what a target's runtime will do with a model, and try it out.",
+    "check": "Predict how a target's runtime treats a model, and try it.",
     "convert": "Make a model fit for a target, and prove that it computes the same.",
     "split": "Make a prefill and a decode model of static shapes, over one file of weights.",
     "run": "Run a pipeline of passes on a model.",

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-import numpy
-
 from graphpass.analysis.shapes.linear_size import Classes, Size, Vector, divide, multiply
 from graphpass.ir.operators import KEEPS_ORDER
 
 if TYPE_CHECKING:
+    import numpy
+
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.types import Dimension
 
@@ -96,6 +96,8 @@ class Contents:
 
     def _operand(self, node: Node, value: Value) -> Content | None:
         """Return the content of an input; all parts of a Concat need not be known."""
+        import numpy
+
         found = self.read(value)
         if found is None and node.op == "Concat" and value.shape is not None and _is_fixed(value.shape):
             return numpy.full(value.shape, None, object)
@@ -120,6 +122,8 @@ def _is_fixed(shape: tuple[Dimension, ...]) -> TypeGuard[tuple[int, ...]]:
 
 
 def _array(sizes: Any) -> Content:
+    import numpy
+
     made = numpy.empty(len(sizes), object)
     made[:] = sizes
     return made
@@ -127,6 +131,8 @@ def _array(sizes: Any) -> Content:
 
 def _numbers(content: Content) -> numpy.ndarray | None:
     """Return ``content`` as plain integers, if it is."""
+    import numpy
+
     numbers = [None if size is None else size.as_int for size in content.flat]
     return None if None in numbers else numpy.array(numbers, numpy.int64).reshape(content.shape)
 
@@ -148,10 +154,14 @@ def _laid_out(node: Node, value: Value, inputs: list[Content]) -> Content | None
 
 
 def _concat(node: Node, value: Value, inputs: list[Content]) -> Content | None:  # noqa: ARG001 - all are called alike
+    import numpy
+
     return numpy.concatenate(inputs, node.attributes["axis"])
 
 
 def _gather(node: Node, value: Value, inputs: list[Content]) -> Content | None:  # noqa: ARG001
+    import numpy
+
     places, axis = _numbers(inputs[1]), node.attributes.get("axis")
     if places is None or axis is None or node.attributes.get("batch_dims"):
         return None
@@ -183,6 +193,8 @@ def _split(node: Node, value: Value, inputs: list[Content]) -> Content | None:
 
 
 def _broadcast(node: Node, value: Value, inputs: list[Content]) -> Content | None:
+    import numpy
+
     shape = value.shape or ()
     if not _is_fixed(shape) or node.attributes.get("mode") == "explicit":
         return None
@@ -197,6 +209,8 @@ def _range(node: Node, value: Value, inputs: list[Content]) -> Content | None:  
 
 
 def _select(node: Node, value: Value, inputs: list[Content]) -> Content | None:  # noqa: ARG001
+    import numpy
+
     condition = _numbers(inputs[0])
     return None if condition is None else numpy.asarray(numpy.where(condition, *inputs[1:]), object)
 
@@ -218,6 +232,8 @@ def _elementwise(compute: Callable[..., Size | None]) -> _Rule:
         return None if None in sizes else compute(*sizes)
 
     def rule(node: Node, value: Value, inputs: list[Content]) -> Content | None:  # noqa: ARG001
+        import numpy
+
         found = numpy.asarray(numpy.frompyfunc(of_known, len(inputs), 1)(*inputs), object)
         return None if None in found.flat else found
 

@@ -39,7 +39,7 @@ def test_of_a_size_that_an_input_chooses():
     assert graphpass.analyze_caches(model).caches[0].kind == "unknown"
     (cache,) = declared(model, "past=kv,sequence=1").caches
     assert cache.kind == "kv"
-    assert cache.evidence[-1].endswith("in the graph axis 1 is of a size that is not told")
+    assert cache.evidence[-1].endswith("in the graph axis 1 is of a size that is not known")
 
 
 @pytest.mark.parametrize(
