@@ -1,1 +1,1 @@
-"""The pass library: one pass a file. Passes are found through the entry point group ``graphpass.passes``."""
+"""The pass library: one pass a file, listed in `graphpass.passes.catalogue`."""

@@ -1,10 +1,18 @@
-"""Passes and targets by name, from entry points and from `register`; nothing is imported before it is asked for."""
+"""Find passes and targets by name, from entry points and `register`, and import none before it is asked for.
+
+Groups of entry points:
+
+- ``graphpass.passes``, ``graphpass.targets``: one class each, under its name.
+- ``graphpass.catalogues``: a mapping from names of passes to the modules that define them. It costs an import to list
+  them, so its module should import nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
 import functools
+import importlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -33,9 +41,12 @@ Class = TypeVar("Class", bound=type)
 PassClass = TypeVar("PassClass", bound="type[Pass[Any]]")
 
 
+_CATALOGUES = "graphpass.catalogues"
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[Class]):
-    """One owner of a name: an entry point, or a class that was registered by hand."""
+    """An owner of a name: an entry point, a catalogue, or a class that was registered by hand."""
 
     name: str
     module: str
@@ -44,7 +55,7 @@ class _Entry(Generic[Class]):
 
 
 class _Kind(Generic[Class]):
-    """All passes, or all targets."""
+    """Find all passes, or all targets."""
 
     def __init__(self, word: str, unknown: str, base: Callable[[], type]) -> None:
         self.word = word
@@ -54,7 +65,9 @@ class _Kind(Generic[Class]):
         self.registered: dict[str, _Entry[Class]] = {}
 
     def entries(self) -> list[_Entry[Class]]:
-        return [*_installed(self.group, tuple(sys.path)), *self.registered.values()]
+        path = tuple(sys.path)
+        catalogued = _catalogued(path) if self.word == "pass" else ()
+        return [*catalogued, *_installed(self.group, path), *self.registered.values()]
 
     def names(self) -> tuple[str, ...]:
         entries = self.entries()
@@ -131,11 +144,33 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoin
 
 @functools.lru_cache(maxsize=8)
 def _installed(group: str, path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
-    # Who owns an entry point stands in a file of its distribution, which is read anew each time it is asked for.
-    return tuple(
-        _Entry(point.name, point.value, f"distribution {_distribution(point)}", point.load)
-        for point in _entry_points(group, path)
-    )
+    # The owner of an entry point stands in a file of its distribution, which each question would read anew.
+    return tuple(_entry(point, point.value, point.name, point.load) for point in _entry_points(group, path))
+
+
+@functools.lru_cache(maxsize=8)
+def _catalogued(path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
+    found: list[_Entry[Any]] = []
+    for point in _entry_points(_CATALOGUES, path):
+        try:
+            catalogue = dict(point.load())
+        except Exception:  # noqa: BLE001 - asked for by the name of its entry point, it shows its error
+            found.append(_entry(point, point.value, point.name, point.load))
+            continue
+        found += [
+            _entry(point, module, name, functools.partial(_defined, module, name)) for name, module in catalogue.items()
+        ]
+    return tuple(found)
+
+
+def _entry(point: metadata.EntryPoint, module: str, name: str, load: Callable[[], Any]) -> _Entry[Any]:
+    return _Entry(name, module, f"distribution {_distribution(point)}", load)
+
+
+def _defined(module: str, name: str) -> object:
+    """Return the class of ``module`` that has the pass's name, or the module."""
+    found = importlib.import_module(module)
+    return next((one for one in vars(found).values() if getattr(one, "name", None) == name), found)
 
 
 def _distribution(point: metadata.EntryPoint) -> str:
@@ -143,13 +178,14 @@ def _distribution(point: metadata.EntryPoint) -> str:
 
 
 def distributions() -> dict[str, str]:
-    """The versions of all installed distributions that passes and targets come from, graphpass among them, by name."""
-    points = [point for kind in (_PASSES, _TARGETS) for point in _entry_points(kind.group, tuple(sys.path))]
+    """Return the versions of all distributions with passes or targets, graphpass among them, by name."""
+    groups = (_CATALOGUES, _PASSES.group, _TARGETS.group)
+    points = [point for group in groups for point in _entry_points(group, tuple(sys.path))]
     return {point.dist.name: point.dist.version for point in points if point.dist is not None}
 
 
 def pass_names() -> tuple[str, ...]:
-    """The names of all passes, sorted; imports none of them.
+    """Return the names of all passes, sorted; import none of them.
 
     Raises:
         UsageError: GP220, a name has several owners.
@@ -158,7 +194,7 @@ def pass_names() -> tuple[str, ...]:
 
 
 def get_pass(name: str) -> type[Pass[Any]]:
-    """The pass called ``name``.
+    """Return the pass called ``name``.
 
     Raises:
         UsageError: GP211 there is none; GP220 there are several; GP221 its distribution cannot be imported; GP222 what
@@ -176,7 +212,7 @@ def register(pass_class: PassClass) -> PassClass:
         pass_class: A frozen dataclass derived from `Pass`.
 
     Returns:
-        The same class.
+        ``pass_class``.
 
     Raises:
         UsageError: GP220 the name has an owner already; GP222 it is no pass, has no name, or has a field that
@@ -198,7 +234,7 @@ def register(pass_class: PassClass) -> PassClass:
 
 
 def target_names() -> tuple[str, ...]:
-    """The names of all targets, sorted; imports none of them.
+    """Return the names of all targets, sorted; import none of them.
 
     Raises:
         UsageError: GP220, a name has several owners.
@@ -207,7 +243,7 @@ def target_names() -> tuple[str, ...]:
 
 
 def target_class(name: str) -> type[Target]:
-    """The class of the target called ``name``.
+    """Return the class of the target called ``name``.
 
     Raises:
         UsageError: GP215 there is none; GP220 to GP222 as `get_pass`.
@@ -216,7 +252,7 @@ def target_class(name: str) -> type[Target]:
 
 
 def get_target(name: str) -> Target:
-    """The target called ``name``, with its defaults; `graphpass.engine.pipeline.parse_target` reads options, too.
+    """Return the target called ``name`` with its defaults; `graphpass.engine.pipeline.parse_target` reads options.
 
     Raises:
         UsageError: As `target_class`.

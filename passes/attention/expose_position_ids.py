@@ -13,7 +13,7 @@ from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchange
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT, SLICES
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
 from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
 
@@ -28,7 +28,10 @@ _POSITIONS = "position_ids"
 _KEEPS_LENGTH = KEEPS_ORDER | SLICES | {"Gather"}
 
 #: Operators between positions and the angles of a rotary embedding.
-_TOWARDS_ANGLES = LAYOUT | SLICES | {"Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
+#: A Tile by the batch reads one row, and an input has one for each of the batch.
+_TOWARDS_ANGLES = (
+    MOVES | SLICES | {"Broadcast", "Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
+)
 
 
 @dataclass(frozen=True)

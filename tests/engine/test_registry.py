@@ -61,7 +61,7 @@ def test_listing_names_imports_nothing(tmp_path):
     program = (
         "import sys; from graphpass.engine import registry; names = registry.pass_names() + registry.target_names();"
         "assert 'sample-scale' in names and 'sample' in names and 'make-stateful' in names, names;"
-        "lazy = ('graphpass.passes', 'graphpass_sample', 'graphpass.targets');"
+        "lazy = ('graphpass.passes.', 'graphpass_sample', 'graphpass.targets');"
         "loaded = [name for name in sys.modules if name.startswith(lazy)];"
         "assert not loaded, loaded"
     )

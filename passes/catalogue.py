@@ -1,0 +1,49 @@
+"""All passes of the library, by the room in which each lies.
+
+The pass ``make-stateful`` of room ``caches`` is the class of that name in ``caches/make_stateful.py``. This module
+imports none of them, so that names can be listed at no cost.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PASSES"]
+
+_ROOMS = {
+    "attention": (
+        "add-tree-mask",
+        "compute-cross-caches",
+        "expose-alibi",
+        "expose-position-ids",
+        "fuse-attention",
+        "insert-position-ids",
+        "keep-cross-caches",
+    ),
+    "caches": (
+        "insert-reorder",
+        "insert-snapshot",
+        "insert-trim",
+        "make-stateful",
+        "make-stateless",
+        "pack",
+        "standardize-layout",
+        "static-cache",
+        "unpack",
+        "widen-conv-window",
+    ),
+    "convert": ("promote-to-f32", "select-branch", "to-openvino"),
+    "devices": (
+        "lower-boolean-gathers",
+        "lower-boolean-masks",
+        "lower-variadic-split",
+        "read-length-from-keys",
+        "rename-variables",
+        "set-runtime-options",
+    ),
+    "experts": ("batch-experts", "densify-experts"),
+    "lower": ("lower-operators",),
+    "masks": ("cover-past", "expose-window", "mask-padding", "window-from-positions"),
+    "shapes": ("make-static", "simplify-shapes"),
+}
+
+#: The module of each pass, by the pass's name.
+PASSES = {name: f"graphpass.passes.{room}.{name.replace('-', '_')}" for room, names in _ROOMS.items() for name in names}
