@@ -21,9 +21,12 @@ test: $(VENV)/ready ## run the test suite
 test-slow: $(VENV)/ready ## run the tests that take long
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
-lint: $(VENV)/ready ## run ruff
+lint: $(VENV)/ready ## run ruff, and import-linter on the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	rm -rf build/house && mkdir -p build/house/graphpass
+	ln -s $(CURDIR)/graphpass/* $(CURDIR)/passes $(CURDIR)/cli build/house/graphpass
+	cd build/house && $(CURDIR)/$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
 
 # The type checker cannot follow package-dir, so it looks at the package as it installs.
 types: $(VENV)/ready ## run mypy on the installed form of the package

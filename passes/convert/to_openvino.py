@@ -87,10 +87,10 @@ def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
             if "" in output.get_names():
                 # No file keeps the empty name of an omitted output.
                 output.set_names(output.get_names() - {""})
-            for name in sorted({makers[tensor] for tensor in output.get_names() & makers.keys()}):
-                # OpenVINO appends a number to a name that it made up before in this process.
-                if re.fullmatch(re.escape(name) + r"_\d+", op.get_friendly_name()):
-                    op.set_friendly_name(name)
+            # OpenVINO appends a number to a name that it made up before in this process.
+            stem, _, number = op.get_friendly_name().rpartition("_")
+            if number.isdecimal() and stem in {makers.get(tensor) for tensor in output.get_names()}:
+                op.set_friendly_name(stem)
     given &= {op.get_friendly_name() for op in all_ops(converted)}
     # Only nodes that stand for one of ONNX have tensor names.
     meant = {op.get_name() for op in all_ops(converted) if any(output.get_names() for output in op.outputs())}
