@@ -1,0 +1,53 @@
+"""JSON that commands write is as the schemas in ``docs/json.md`` say; those of inspect, check and diff are in tests/cli."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+from support.commands import in_process
+from support.models import export
+
+from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
+
+
+@functools.cache
+def validator(name):
+    schema = json.loads(resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("options", [(), ("--edits",)])
+def test_verify(capfd, options):
+    llama = export("llama", "ov-stateful")
+    done = in_process(capfd, "verify", llama, llama, "--steps", "2", "--format", "json", *options)
+    validator("verify").validate(json.loads(done.out))
+    assert done.code == 0
+
+
+def test_verify_of_models_that_part():
+    run = SequenceRun("prompt of 1 token", ((1,),), 0, ((2,),), ((3,),))
+    divergence = Divergence(0, 0, "logits", (0, 0, 7), float("nan"), -float("inf"), "nan against -inf", ("trim 2",))
+    comparison = Comparison((run,), ("logits",), 0.5, divergence, ("logits of the past",))
+    validator("verify").validate(json.loads(json.dumps(comparison.to_json(), allow_nan=False)))
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "variant", "output", "manifest"),
+    [
+        (("convert", "--target", "cpu", "--no-verify"), "t5", "onnx", "out", "out/graphpass.json"),
+        (("convert", "--target", "cpu", "--no-verify", "--if-changed"), "llama", "onnx", "out", "out/graphpass.json"),
+        (("run", "-p", "make-stateful"), "llama", "ov-stateless", "m.xml", "m.xml.graphpass.json"),
+        (("run", "-p", "unpack"), "llama", "ov-stateful", "m.xml", "m.xml.graphpass.json"),
+    ],
+    ids=["encoder and decoder", "convert", "run", "run without a change"],
+)
+def test_manifest(capfd, tmp_path, command, model, variant, output, manifest):
+    name, *options = command
+    done = in_process(capfd, name, export(model, variant), "-o", tmp_path / output, *options)
+    assert done.code == 0, done.err
+    validator("manifest").validate(json.loads((tmp_path / manifest).read_text()))
