@@ -106,7 +106,10 @@ class Rewriter(ABC):
 
     @abstractmethod
     def replace(self, old: Value, new: Handle) -> None:
-        """Let all users of ``old`` read ``new``, which takes over its names, those of model outputs included."""
+        """Let all users of ``old`` read ``new``, which takes over its names, those of model outputs included.
+
+        From then on ``old`` as an operand means ``new``, so that rewrites of one node after another build on each other.
+        """
 
     @abstractmethod
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:

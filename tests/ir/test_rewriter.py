@@ -80,3 +80,14 @@ def test_a_tensor_inside_gives_up_its_name_to_an_output():
     model.validate()
     makers = {node.name: model.graph.producer(node.source()).op for node in model.graph.of_op("Result")}
     assert makers == {"inner": "Negative", "y": "Relu"}
+
+
+@both
+def test_a_value_that_was_replaced_means_what_replaced_it(make):
+    model: Model = make()
+    rewriter = model.rewriter()
+    for relu in list(model.graph.of_op("Relu")):
+        rewriter.replace(relu.outputs[0], rewriter.op("Tanh", relu.source(), name=f"{relu.name}/tanh"))
+    assert rewriter.finish()
+    model.validate()
+    assert [node.op for node in model.graph.nodes if node.op not in {"Parameter", "Result"}] == ["Tanh", "Tanh"]

@@ -57,6 +57,7 @@ class OnnxRewriter(Rewriter):
         self._home: gs.Graph = self.surgery.graph
         self._made: dict[int, gs.Node] = {}
         self._released: list[gs.Tensor] = []
+        self._replaced: dict[Value, gs.Tensor] = {}
         self._constants: dict[tuple[int, bytes], gs.Tensor] = {}
         self._bodies: list[gs.Graph] = []
 
@@ -66,6 +67,8 @@ class OnnxRewriter(Rewriter):
 
     def native(self, value: Value) -> Handle:
         """See `Rewriter.native`."""
+        if value in self._replaced:
+            return self._replaced[value]
         maker = self._nodes.get(id(self.graph.producer(value).native))
         return maker.outputs[value.port] if maker is not None else self.surgery.main[value.name]
 
@@ -178,6 +181,7 @@ class OnnxRewriter(Rewriter):
         if is_new or ports:
             self._rename(tensor, new, ports)
         self._released.append(tensor)
+        self._replaced[old] = new
 
     def _rename(self, old: gs.Tensor, new: gs.Tensor, ports: list[int]) -> None:
         """Let ``new`` be called as ``old`` was, and be the outputs of the model that ``old`` was."""

@@ -79,12 +79,15 @@ class OpenVINORewriter(Rewriter):
         self._native = native
         self._edited = edited
         self._reads: dict[str, openvino.Node] = {}
+        self._replaced: dict[Value, openvino.Output] = {}
         self._shapes: dict[openvino.Output, openvino.PartialShape] = {}
         self._changed = False
         self._factories: dict[int, NodeFactory] = {}
 
     def native(self, value: Value) -> Handle:
         """See `Rewriter.native`."""
+        if value in self._replaced:
+            return self._replaced[value]
         return self.graph.producer(value).native.output(value.port)
 
     def type_of(self, handle: Handle) -> str:
@@ -178,6 +181,7 @@ class OpenVINORewriter(Rewriter):
         output = self.native(old)
         new.get_node().set_friendly_name(output.get_node().get_friendly_name())
         output.replace(new)
+        self._replaced[old] = new
         self._changed = True
 
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
