@@ -34,7 +34,13 @@ types: $(VENV)/ready ## run mypy on the installed form of the package
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p graphpass
 
+docs: $(VENV)/ready ## write the pages of docs/ that follow from the code
+	$(BIN)/python docs/generate.py
+
+golden: $(VENV)/ready ## compare the results of all fixtures, targets and passes with the recorded ones
+	$(BIN)/python tests/golden/record.py check --jobs 2
+
 clean: ## remove what was built
 	rm -rf $(VENV) build demo-output *.egg-info
 
-.PHONY: help demo test test-slow lint types clean
+.PHONY: help demo test test-slow lint types docs golden clean
