@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: its example runs as it stands there, with the counts that it states, and its rooms are those checked."""
+"""CONTRIBUTING.md: its example runs, with the counts that it states, and its rooms are those that are checked."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def checkout(tmp_path):
         (tmp_path / name).write_text(content)
     passes = [Path(name) for name in FILES if name.startswith("passes/")]
     rooms = [path.parent.name for path in passes]
-    catalogue = {
-        path.stem.replace("_", "-"): f"graphpass.passes.{path.parent.name}.{path.stem}" for path in passes
-    }
+    catalogue = {path.stem.replace("_", "-"): f"graphpass.passes.{path.parent.name}.{path.stem}" for path in passes}
     (tmp_path / "conftest.py").write_text(CONFTEST.format(rooms=rooms, folder=tmp_path))
     (tmp_path / "example_catalogue.py").write_text(f"PASSES = {catalogue!r}")
     return distribution(tmp_path, "example", {"graphpass.catalogues": {"example": "example_catalogue:PASSES"}})
@@ -58,7 +56,9 @@ def test_the_example_runs(checkout):
 
 
 def test_the_example_is_as_long_as_it_says():
-    counted = re.search(r"takes (\d+) lines, of which (\d+) are\s+code besides imports; .* test of (\d+) lines", TEXT, re.DOTALL)
+    counted = re.search(
+        r"takes (\d+) lines, of which (\d+) are\s+code besides imports; .* test of (\d+) lines", TEXT, re.DOTALL
+    )
     written, test = FILES.values()
     code = re.sub(r'""".*?"""', "", written, flags=re.DOTALL)
     code_lines = [line for line in code.splitlines() if line.strip() and "import" not in line]

@@ -1,4 +1,4 @@
-"""JSON that commands write is as the schemas in ``docs/json.md`` say; those of inspect, check and diff are in tests/cli."""
+"""JSON of commands is as ``docs/json.md`` says; that of inspect, check and diff is tested in tests/cli."""
 
 from __future__ import annotations
 
