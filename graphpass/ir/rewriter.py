@@ -108,7 +108,7 @@ class Rewriter(ABC):
     def replace(self, old: Value, new: Handle) -> None:
         """Let all users of ``old`` read ``new``, which takes over its names, those of model outputs included.
 
-        From then on ``old`` as an operand means ``new``, so that rewrites of one node after another build on each other.
+        From then on ``old`` as an operand means ``new``, so that later rewrites build on earlier ones.
         """
 
     @abstractmethod

@@ -45,7 +45,8 @@ _AXES_INPUTS = {"CumSum": 11, "ReduceMax": 18, "ReduceSum": 13, "Squeeze": 13, "
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 _FIRST_OPSET = 13
 
-#: The first version with Swish.
+#: The first version with Swish. Before it QuickGelu of ONNX Runtime (1.31) is the same; OpenVINO's frontend (2026.4.1)
+#: reads that in f32 alone.
 _SWISH = 24
 
 
