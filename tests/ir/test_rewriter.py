@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy
 import onnx
+import onnxruntime
 import openvino
 import pytest
 from onnx import helper
@@ -91,3 +93,21 @@ def test_a_value_that_was_replaced_means_what_replaced_it(make):
     assert rewriter.finish()
     model.validate()
     assert [node.op for node in model.graph.nodes if node.op not in {"Parameter", "Result"}] == ["Tanh", "Tanh"]
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(18, "QuickGelu"), (24, "Swish")])
+def test_swish_is_an_operator_of_the_opset_or_of_onnx_runtime(opset, kind, tmp_path):
+    model = onnx_relu()
+    model.proto.opset_import[0].version = opset
+    (first, _) = model.graph.of_op("Relu")
+    rewriter = model.rewriter()
+    rewriter.replace(first.outputs[0], rewriter.op("Swish", first.source(), name="swish"))
+    assert rewriter.finish()
+    model.validate()
+    assert [node.op for node in model.graph.nodes] == ["Parameter", kind, "Relu", "Result"]
+    x = numpy.linspace(-3, 3, 8, dtype=numpy.float32).reshape(2, 4)
+    expected = numpy.maximum(x / (1 + numpy.exp(-x)), 0)
+    session = onnxruntime.InferenceSession(model.proto.SerializeToString())
+    numpy.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-6)
+    onnx.save(model.proto, tmp_path / "swish.onnx")
+    numpy.testing.assert_allclose(openvino.compile_model(tmp_path / "swish.onnx")(x)[0], expected, atol=1e-6)
