@@ -219,6 +219,13 @@ class Writer:
         """Make a constant without dimensions."""
         return self._rewriter.constant(value, element_type, self._name(label))
 
+    def convert(self, operand: Operand, element_type: str, label: str = "converted") -> Handle:
+        """Make a Convert, unless ``operand`` is of this type."""
+        handle = self._rewriter.handle(operand)
+        if self._rewriter.type_of(handle) == element_type:
+            return handle
+        return self.op("Convert", handle, to=element_type, label=label)
+
     def size(self, operand: Operand, axis: int, label: str = "Size") -> Handle:
         """Make one dimension of a tensor, i64 ``[1]``."""
         return self._rewriter.size(operand, axis, self._name(label))
