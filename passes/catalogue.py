@@ -41,7 +41,7 @@ _ROOMS = {
     ),
     "experts": ("batch-experts", "densify-experts"),
     "lower": ("lower-operators",),
-    "masks": ("cover-past", "expose-window", "mask-padding", "window-from-positions"),
+    "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
     "shapes": ("make-static", "simplify-shapes"),
 }
 

@@ -101,7 +101,7 @@ class StatefulTarget(Target):
             *self.before_attention,
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
             "fuse-attention",
-            *_if(find_stepping(model, inventory).masks_new_tokens, "cover-past"),
+            *_if(find_stepping(model, inventory).masks_new_tokens, "extend-mask-to-past"),
             *_if(self._exposes_positions(model, inventory), "expose-position-ids"),
             "expose-window",
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",

@@ -1,4 +1,4 @@
-"""cover-past: attention_mask covers past and new tokens, where it stood for the new ones alone."""
+"""extend-mask-to-past: attention_mask covers past and new tokens, where it stood for the new ones alone."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def source() -> OpenVINOModel:
 
 
 def covered() -> OpenVINOModel:
-    return made(source(), "cover-past")
+    return made(source(), "extend-mask-to-past")
 
 
 def outcome(model: graphpass.Model) -> object:
-    return PassManager(parse("cover-past")).run(model).records[0].result
+    return PassManager(parse("extend-mask-to-past")).run(model).records[0].result
 
 
 def test_masks_of_attention_are_written_anew_and_states_take_the_new_columns():
@@ -81,7 +81,7 @@ def test_padding_in_the_past_is_not_attended_to():
         padded, expected = session.step(token), alone.step(token)
 
 
-@pytest.mark.parametrize("passes", ["", "cover-past"])
+@pytest.mark.parametrize("passes", ["", "extend-mask-to-past"])
 def test_going_back_feeds_token_by_token(passes: str):
     """A step behind a past takes one token: what a rewind owes is not fed in one run with what follows."""
     model = covered() if passes else source()
