@@ -18,6 +18,7 @@ from graphpass.ir.rewriter import Handle, Operand, Rewriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from graphpass.dialects.openvino.loops import LoopRewriter
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.types import Dimension
 
@@ -86,6 +87,15 @@ class OpenVINORewriter(Rewriter):
     def native(self, value: Value) -> Handle:
         """See `Rewriter.native`."""
         return self.graph.producer(value).native.output(value.port)
+
+    def inside(self, loop: Node) -> LoopRewriter:
+        """Return a rewriter of the body of a Loop or TensorIterator, to be finished before this one."""
+        from graphpass.dialects.openvino.loops import LoopRewriter
+
+        return LoopRewriter(loop, self._mark_changed)
+
+    def _mark_changed(self) -> None:
+        self._changed = True
 
     def type_of(self, handle: Handle) -> str:
         """See `Rewriter.type_of`."""

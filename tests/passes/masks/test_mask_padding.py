@@ -20,7 +20,6 @@ import graphpass
 from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import add_input
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Skipped, Unchanged
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
@@ -136,7 +135,7 @@ def test_states_that_a_scan_carries(rule):
     """LinearAttention of ONNX, which becomes a TensorIterator."""
     model, _ = run(linear_attention(rule), LowerOperators(), ToOpenVINO())
     for name in ("input_ids", "attention_mask"):
-        add_input(model.ov_model, name, "i64", [-1, -1])
+        model.rewriter().input(name, "i64", [None, None])
     model.mark_edited()
     after, result = run(model)
     assert isinstance(result, Changed)
