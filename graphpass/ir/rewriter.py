@@ -210,9 +210,11 @@ class Writer:
         """Make a copy of ``node``, which has one output, with these inputs."""
         return self._rewriter.clone(node, dict(enumerate(inputs)), self._name(node.op))
 
-    def constant(self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant") -> Handle:
-        """Make a constant: i64 of whole numbers, else of the array's type."""
-        kind = "i64" if isinstance(values, int | list | tuple | range) else ""
+    def constant(
+        self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant", element_type: str = ""
+    ) -> Handle:
+        """Make a constant: of an ``element_type`` or of the array's type; i64 of whole numbers."""
+        kind = element_type or ("i64" if isinstance(values, int | list | tuple | range) else "")
         return self._rewriter.constant(values, kind, self._name(label))
 
     def number(self, value: float | bool, element_type: str, label: str = "Constant") -> Handle:

@@ -269,7 +269,7 @@ class _Masks:
         if node.op == "Select":
             branches = [self._graph.constant(node.inputs[port], limit=NO_STOP) for port in (1, 2)]
             clamped = [
-                self._rewriter.constant(numpy.float32(branch).clip(MASKED, None), kind, f"{mask.name}/clamped")
+                write.constant(numpy.float32(branch).clip(MASKED, None), "clamped", kind)
                 for branch in branches
                 if branch is not None
             ]

@@ -30,7 +30,7 @@ def write_mask(rewriter: Rewriter, mask: WindowMask, name: str, compared: tuple[
     """
     write = rewriter.under(name)
     keys, queries = map(rewriter.handle, compared or (mask.keys, mask.queries))
-    offset = rewriter.constant(numpy.array([[[[-mask.window]]]]), rewriter.type_of(queries), f"{name}/offset")
+    offset = write.constant(numpy.array([[[[-mask.window]]]]), "offset", rewriter.type_of(queries))
     condition = write.op("Greater", keys, write.op("Add", queries, offset, label="first"), label="in_window")
     others = [_written(rewriter.graph, write, other) for other in _causal_first(rewriter.graph, mask.others)]
     # The matcher wants four Ands: the window with anything, with the causal condition, with anything, with padding.
