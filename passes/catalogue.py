@@ -15,7 +15,6 @@ _ROOMS = {
         "expose-alibi",
         "expose-position-ids",
         "fuse-attention",
-        "insert-position-ids",
         "keep-cross-caches",
     ),
     "caches": (

@@ -7,8 +7,10 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 from support.attention_graphs import infer, infer_each, integers
+from support.decode import compiled, greedy
 from support.fed import inputs_of
-from support.loaded import exported, made, onnx_model, ran
+from support.loaded import exported, made, onnx_model, openvino_model, ran
+from support.models import reference
 from support.piped import piped
 
 import graphpass
@@ -185,7 +187,7 @@ class Counting:
             self.column.output(0).set_names({"position_ids"})
             return ops.add(words, ops.cos(ops.multiply(self.real(self.column), ops.constant(numpy.float32(0.3)))))
         angles = ops.multiply(ops.unsqueeze(self.real(row), integers(2)), ops.constant(numpy.float32(0.3)))
-        return ops.add(words, ops.cos(angles))
+        return ops.add(words, ops.cos(ops.absolute(angles) if self.embedding == "unknown" else angles))
 
     def real(self, row: openvino.Node) -> openvino.Node:
         self.converted = ops.convert(row, "f32")
@@ -244,3 +246,29 @@ def test_positions_that_are_counted_from_the_mask():
     assert result.statistics == {"uses of positions": 2}
     assert any("position_ids" in port.get_names() for port in after.ov_model.inputs)
     assert compare(model, after, steps=3).passed
+
+
+def without_positions(name):
+    model = onnx_model(name)
+    return made(model, *graphpass.get_target("cpu").pipeline(model))
+
+
+@pytest.mark.parametrize("name", ["bloom", "falcon_alibi"])
+def test_an_input_that_nothing_needs(name, tmp_path):
+    after, result = piped(without_positions(name), ExposePositionIds(always=True))
+    assert isinstance(result, Changed)
+    port = next(port for port in after.inputs if port.name == "position_ids")
+    assert (port.shape, port.element_type) == ((None, None), "i64")
+    graphpass.save(after, tmp_path / "model.xml")
+    expected = reference(name)
+    model = compiled(graphpass.load(tmp_path / "model.xml").ov_model)
+    assert any("position_ids" in port.get_names() for port in model.inputs)
+    assert greedy(model.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
+    assert isinstance(piped(after, ExposePositionIds(always=True))[1], Unchanged)
+
+
+def test_no_input_hides_that_a_model_counts_positions():
+    model = Counting("unknown").build()
+    after, result = piped(model, ExposePositionIds(always=True))
+    assert isinstance(result, Skipped)
+    assert after.digest() == model.digest()
