@@ -97,7 +97,7 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
 
 def _counted_rows(model: Model) -> list[Value]:
-    """Return positions ``[1, length]`` that are counted from the cache's length, or ``[batch, length]``, from the mask."""
+    """Return positions that are counted from the cache's length ``[1, length]``, or from the mask ``[batch, length]``."""
     graph = model.graph
     found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     pasts = _pasts(model)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["write_mask"]
 
 
-def write_mask(rewriter: Rewriter, mask: WindowMask, name: str, compared: tuple[Handle, Handle] | None = None) -> Handle:
+def write_mask(
+    rewriter: Rewriter, mask: WindowMask, name: str, compared: tuple[Handle, Handle] | None = None
+) -> Handle:
     """Write ``mask`` in the form from which paged attention reads the window.
 
     Args:

@@ -9,7 +9,7 @@ from openvino import opset13 as ops
 from support.attention_graphs import infer, infer_each, integers
 from support.decode import compiled, greedy
 from support.fed import inputs_of
-from support.loaded import exported, made, onnx_model, openvino_model, ran
+from support.loaded import exported, made, onnx_model, ran
 from support.models import reference
 from support.piped import piped
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from openvino._offline_transformations import paged_attention_transformation
 from support import loaded
 from support.decode import compiled, fused_attention, greedy
+from support.folded import fold
 from support.grouped_query import Decoder, Form, build, trajectory
 from support.loaded import exported, onnx_model
 from support.models import export, reference
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.openvino.rewrite import fold
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError

@@ -10,6 +10,7 @@ from openvino._offline_transformations import paged_attention_transformation
 from openvino.utils.node_factory import NodeFactory
 from support.attention_graphs import infer, infer_each, integers
 from support.decode import compiled, greedy
+from support.folded import fold
 from support.loaded import exported, made, openvino_model
 from support.models import reference
 from support.piped import piped
@@ -17,7 +18,6 @@ from support.thinned import crossed
 
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import fold
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
