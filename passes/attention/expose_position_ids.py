@@ -93,11 +93,11 @@ class ExposePositionIds(Pass[OpenVINOModel]):
             node, port = found.use.node, found.use.port
             rewriter.redirect(node, port, sources.of(found, node.source(port).element_type))
         rewriter.finish()
-        return Done({"uses of positions": len(uses)})
+        return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
 
 
 def _counted_rows(model: Model) -> list[Value]:
-    """Return positions that are counted from the cache's length ``[1, length]``, or from the mask ``[batch, length]``."""
+    """Return positions ``[1, length]``, counted from the cache's length, or ``[batch, length]``, from the mask."""
     graph = model.graph
     found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     pasts = _pasts(model)
