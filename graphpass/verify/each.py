@@ -47,9 +47,8 @@ class VerifyEach(Instrumentation):
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102
         model.validate()
         changed = model.digest() != self._digest
-        is_skipped = isinstance(result, Skipped)
-        if changed != (not is_skipped and result.changed):
-            word = "skipped" if is_skipped else "unchanged" if changed else "changed"
+        word = "skipped" if isinstance(result, Skipped) else "changed" if result.changed else "unchanged"
+        if changed != (word == "changed"):
             truth = "differs from before" if changed else "is the same as before"
             raise PassFailedError("GP403", f"reported {word}, but the model {truth}", "this is a bug of the pass")
         if changed:

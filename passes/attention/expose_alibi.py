@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.facts import (
     added_terms,
@@ -23,8 +25,6 @@ from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, MASKED_BELOW, fixed_size, is_value_preserving
 
 if TYPE_CHECKING:
-    import numpy
-
     from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.rewriter import Handle, Operand, Writer
@@ -124,7 +124,7 @@ def _bias(graph: Graph, mask: Value | None) -> _Bias | None:
     if len({part is not None and part.index for part in parts}) > 1:
         return None
     # Some models (Falcon) add it to the scores and to the mask.
-    slopes: numpy.ndarray = sum(slopes for _, slopes, _ in found)
+    slopes = numpy.sum([slopes for _, slopes, _ in found], axis=0)
     return _Bias(slopes, found[0][2], found[0][0], tuple(masks), tuple(conditions), parts[0])
 
 

@@ -13,6 +13,7 @@ from support.decode import compiled
 import graphpass
 from graphpass import PassManager, parse
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.passes import Done
 
 VOCABULARY, BLOCKS, BLOCK = 24, 2, 32
 
