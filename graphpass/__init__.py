@@ -11,7 +11,7 @@
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.instrumentation import Instrumentation
 from graphpass.engine.manager import PassManager, PassRecord, PipelineResult
-from graphpass.engine.passes import Changed, Condition, Done, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Condition, Done, Pass, PassResult, Skipped
 from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
 from graphpass.engine.registry import get_pass, get_target, pass_names, register, target_names
 from graphpass.errors import (
@@ -33,7 +33,6 @@ __all__ = [
     "AttentionBlock",
     "Axes",
     "Cache",
-    "Changed",
     "Condition",
     "Done",
     "GraphpassError",
@@ -50,7 +49,6 @@ __all__ = [
     "PreconditionError",
     "ReadError",
     "Skipped",
-    "Unchanged",
     "UnsupportedError",
     "UsageError",
     "VerificationError",

@@ -15,7 +15,6 @@ _ROOMS = {
         "expose-alibi",
         "expose-position-ids",
         "fuse-attention",
-        "insert-position-ids",
         "keep-cross-caches",
     ),
     "caches": (
@@ -41,7 +40,7 @@ _ROOMS = {
     ),
     "experts": ("batch-experts", "densify-experts"),
     "lower": ("lower-operators",),
-    "masks": ("cover-past", "expose-window", "mask-padding", "window-from-positions"),
+    "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
     "shapes": ("make-static", "simplify-shapes"),
 }
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from graphpass.artifacts.companions import companions
-from graphpass.engine.passes import Changed, Skipped
+from graphpass.engine.passes import Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
@@ -172,9 +172,8 @@ def _told(record: PassRecord) -> dict[str, Any]:
     result = record.result
     if isinstance(result, Skipped):
         return {"pass": record.step.name, "skipped": result.reason}
-    statistics = dict(result.statistics) if isinstance(result, Changed) else {}
-    told = {"pass": record.step.name, "changed": isinstance(result, Changed)}
-    return told | {"did": statistics} if statistics else told
+    told = {"pass": record.step.name, "changed": result.changed}
+    return told | {"did": dict(result.statistics)} if result.statistics else told
 
 
 def _digest(path: Path) -> str:

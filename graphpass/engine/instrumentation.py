@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
-from graphpass.engine.passes import Changed, Skipped
+from graphpass.engine.passes import Skipped
 from graphpass.progress import Activity
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ class Statistics(Instrumentation):
         if isinstance(result, Skipped):
             self.outcomes.append((step.name, f"skipped: {result.reason}"))
             return
-        outcome = "unchanged"
-        if isinstance(result, Changed):
-            outcome = ", ".join(f"{count} {name}" for name, count in result.statistics.items()) or "changed"
+        did = ", ".join(f"{count} {name}" for name, count in result.statistics.items())
+        outcome = did or ("changed" if result.changed else "unchanged")
         self.outcomes.append((step.name, outcome))
         self.notes.extend((step.name, note) for note in result.notes)
 
@@ -106,7 +105,7 @@ class PrintChanged(Instrumentation):
         self._before = _operators(model)
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102
-        if not isinstance(result, Changed):
+        if isinstance(result, Skipped) or not result.changed:
             return
         after = _operators(model)
         differences = {op: after[op] - self._before[op] for op in sorted(self._before.keys() | after.keys())}

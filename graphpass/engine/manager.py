@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.engine.passes import Changed, Done, Pass, PassResult, Skipped, Unchanged, first_line
+from graphpass.engine.passes import Done, Pass, PassResult, first_line
 from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
 from graphpass.ir.model import Model
 
@@ -39,7 +39,7 @@ class PipelineResult:
     @property
     def changed(self) -> bool:
         """Whether any pass changed the model."""
-        return any(isinstance(record.result, Changed) for record in self.records)
+        return any(isinstance(record.result, Done) and record.result.changed for record in self.records)
 
 
 class PassManager:
@@ -74,7 +74,7 @@ class PassManager:
             observer.before_pipeline(self.passes, working)
         for step in self.passes:
             try:
-                result = self._run_one(step, working)
+                working, result = self._run_one(step, working)
             except GraphpassError as error:
                 self._fail(step, error, working)
                 raise _with_place(error, step, records) from error
@@ -85,43 +85,29 @@ class PassManager:
                 self._fail(step, error, working)
                 raise PassFailedError("GP401", _place(step, records) + first_line(error)) from error
             records.append(PassRecord(step, result))
-            if isinstance(result, Changed):
-                working = result.model
         for observer in reversed(self.instrumentation):
             observer.after_pipeline(self.passes, working)
         return PipelineResult(working, tuple(records))
 
-    def _run_one(self, step: Pass[Model], working: Model) -> PassResult:
+    def _run_one(self, step: Pass[Model], working: Model) -> tuple[Model, PassResult]:
         _check_requirements(step, working)
         for observer in self.instrumentation:
             observer.before_pass(step, working)
-        edits = working.edits
-        outcome = step.run(working)
-        after, result = _observed(outcome, working, edits)
-        if not isinstance(result, Skipped):
+        edits, result, after = working.edits, step.run(working), working
+        if isinstance(result, Done):
+            after = result.model or working
+            changed = after is not working or working.edits > edits
+            result = Done(result.statistics if changed else {}, result.notes, changed=changed)
             for condition in step.ensures:
                 if missing := condition.missing(after):
                     raise PassFailedError("GP402", f"promised {condition.name!r}, but {missing}")
         for observer in reversed(self.instrumentation):
             observer.after_pass(step, after, result)
-        return result
+        return after, result
 
     def _fail(self, step: Pass[Model], error: Exception, working: Model) -> None:
         for observer in reversed(self.instrumentation):
             observer.pass_failed(step, working, error)
-
-
-def _observed(outcome: Done | Changed | Unchanged | Skipped, working: Model, edits: int) -> tuple[Model, PassResult]:
-    """Return the model to go on with, and whether it differs from the one before, which had so many edits."""
-    if isinstance(outcome, Done):
-        after = outcome.model or working
-        if after is working and working.edits == edits:
-            return working, Unchanged(outcome.notes)
-        return after, Changed(after, outcome.statistics, outcome.notes)
-    if isinstance(outcome, Changed):
-        outcome.model.mark_edited()
-        return outcome.model, outcome
-    return working, outcome
 
 
 def _check_requirements(step: Pass[Model], model: Model) -> None:

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from graphpass.ir.types import Dialect
 
 __all__ = [
-    "Changed",
     "Condition",
     "Done",
     "Pass",
     "PassResult",
     "Skipped",
-    "Unchanged",
     "at_node",
     "first_line",
 ]
@@ -31,43 +29,19 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The pass ran to its end. The manager observes whether it changed anything.
+    """The pass ran to its end.
 
     Attributes:
-        statistics: What was done, counted: ``{"attention fused": 12}``.
-        notes: What the user should know, for example what was left as it was and why.
-        model: Another model to go on with; ``None`` for the one that was given.
+        statistics: Counts by label, ``{"attention fused": 12}``; the manager drops them if nothing changed.
+        notes: Facts that the user should know, for example what was left as it was and why.
+        model: Another model to go on with; ``None`` for the given one, and in records.
+        changed: Whether the model differs from the one before; set by the manager.
     """
 
     statistics: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     model: Model | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The pass edited the model, or made another one.
-
-    Attributes:
-        model: The model to go on with.
-        statistics: What was done, counted: ``{"attention fused": 12}``.
-        notes: What the user should know, for example what was left as it was and why.
-    """
-
-    model: Model
-    statistics: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """The pass looked and found nothing to do.
-
-    Attributes:
-        notes: What the user should know.
-    """
-
-    notes: tuple[str, ...] = ()
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +55,7 @@ class Skipped:
     reason: str
 
 
-PassResult: TypeAlias = Changed | Unchanged | Skipped
+PassResult: TypeAlias = Done | Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +93,7 @@ class Pass(ABC, Generic[ModelT]):
     ensures: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod
-    def run(self, model: ModelT) -> Done | Changed | Unchanged | Skipped:
+    def run(self, model: ModelT) -> PassResult:
         """Rewrite ``model`` in place, or make another one.
 
         Args:

@@ -213,14 +213,23 @@ class Writer:
         """Make a copy of ``node``, which has one output, with these inputs."""
         return self._rewriter.clone(node, dict(enumerate(inputs)), self._name(node.op))
 
-    def constant(self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant") -> Handle:
-        """Make a constant: i64 of whole numbers, else of the array's type."""
-        kind = "i64" if isinstance(values, int | list | tuple | range) else ""
+    def constant(
+        self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant", element_type: str = ""
+    ) -> Handle:
+        """Make a constant: of an ``element_type`` or of the array's type; i64 of whole numbers."""
+        kind = element_type or ("i64" if isinstance(values, int | list | tuple | range) else "")
         return self._rewriter.constant(values, kind, self._name(label))
 
     def number(self, value: float | bool, element_type: str, label: str = "Constant") -> Handle:
         """Make a constant without dimensions."""
         return self._rewriter.constant(value, element_type, self._name(label))
+
+    def convert(self, operand: Operand, element_type: str, label: str = "converted") -> Handle:
+        """Make a Convert, unless ``operand`` is of this type."""
+        handle = self._rewriter.handle(operand)
+        if self._rewriter.type_of(handle) == element_type:
+            return handle
+        return self.op("Convert", handle, to=element_type, label=label)
 
     def size(self, operand: Operand, axis: int, label: str = "Size") -> Handle:
         """Make one dimension of a tensor, i64 ``[1]``."""

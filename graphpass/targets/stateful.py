@@ -40,6 +40,7 @@ class StatefulTarget(Target):
         takes_begin_one: Whether it takes a model whose caches are cut as one version of one plugin wants it.
         before_attention: Passes of its own, before all that work on attention.
         after_stateful: Passes of its own on the stateful model.
+        feeds_positions: Whether it feeds positions to models that need none, too.
         drops_identities: Whether operators that give their input are dropped.
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
     """
@@ -51,6 +52,7 @@ class StatefulTarget(Target):
     takes_begin_one: ClassVar[bool] = False
     before_attention: ClassVar[tuple[str, ...]] = ()
     after_stateful: ClassVar[tuple[str, ...]] = ()
+    feeds_positions: ClassVar[bool] = False
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
 
@@ -101,8 +103,8 @@ class StatefulTarget(Target):
             *self.before_attention,
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
             "fuse-attention",
-            *_if(find_stepping(model, inventory).masks_new_tokens, "cover-past"),
-            *_if(self._exposes_positions(model, inventory), "expose-position-ids"),
+            *_if(find_stepping(model, inventory).masks_new_tokens, "extend-mask-to-past"),
+            *self._expose_positions(model, inventory),
             "expose-window",
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
             "expose-alibi",
@@ -116,18 +118,21 @@ class StatefulTarget(Target):
         ]
         return parse(",".join(names))
 
-    def _exposes_positions(self, model: Model, inventory: Inventory) -> bool:
-        """Return whether positions become an input, if they are none.
+    def _expose_positions(self, model: Model, inventory: Inventory) -> tuple[str, ...]:
+        """Return the pass by which positions become an input, if they are to be one.
 
         If padding leaks into linear states, even the positions of padding are results, unless they are counted from the
         mask or fed already; and the runtimes of encoder-decoder models feed no positions.
         """
+        if self.feeds_positions:
+            return ("expose-position-ids{always=true}",)
         counted = model.dialect == "onnx" and any(True for _ in model.graph.of_op("GroupQueryAttention"))
         if counted or any(port.name == "position_ids" for port in model.inputs):
-            return True
+            return ("expose-position-ids",)
         masks = "mask-padding" in self.before_attention
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
-        return not (leaks or inventory.kind == "linear" or inventory.of_kind("cross"))
+        leaks = leaks or inventory.kind == "linear" or bool(inventory.of_kind("cross"))
+        return _if(not leaks, "expose-position-ids")
 
 
 def _to_openvino(model: Model) -> list[str]:

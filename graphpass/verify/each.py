@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.engine.instrumentation import Instrumentation
-from graphpass.engine.passes import Changed
+from graphpass.engine.passes import Skipped
 from graphpass.errors import PassFailedError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class VerifyEach(Instrumentation):
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102
         model.validate()
         changed = model.digest() != self._digest
-        if changed != isinstance(result, Changed):
-            word = type(result).__name__.lower()
+        word = "skipped" if isinstance(result, Skipped) else "changed" if result.changed else "unchanged"
+        if changed != (word == "changed"):
             truth = "differs from before" if changed else "is the same as before"
             raise PassFailedError("GP403", f"reported {word}, but the model {truth}", "this is a bug of the pass")
         if changed:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+import numpy
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.facts import (
@@ -18,38 +18,33 @@ from graphpass.analysis.masks.facts import (
 )
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import find_input, has_input, integers, named, output_of, scalar
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.operators import RESHAPES
 from graphpass.ir.types import Dialect
-from graphpass.ir.values import MASKED, MASKED_BELOW, is_value_preserving
+from graphpass.ir.values import MASKED, MASKED_BELOW, fixed_size, is_value_preserving
 
 if TYPE_CHECKING:
-    import numpy
-    import openvino
-
     from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.rewriter import Handle, Operand, Writer
 
 __all__ = ["ExposeAlibi"]
-
-#: Operators that keep elements in order, so that heads stay in front of positions.
 
 
 @dataclass(frozen=True)
 class ExposeAlibi(Pass[OpenVINOModel]):
     """Write ALiBi, slopes times positions, in the one form that paged attention finds beside a mask.
 
-    Paged attention (openvino.genai's default backend) drops the mask. Of what a model adds to the scores it keeps
-    slopes that are multiplied with positions, where they stand in the branch of a Select; in a sum it loses them
-    without a word (alibi_slopes_extractor in state_management_pattern.cpp of openvino; observed with 2026.4.1).
+    Paged attention (openvino.genai's default backend) drops the mask. It keeps slopes that are multiplied with
+    positions in the branch of a Select; in a sum it loses them without a word (alibi_slopes_extractor in
+    state_management_pattern.cpp of openvino; observed with 2026.4.1).
+
+    Constant positions, of which a Slice takes as many as there are keys (MPT), become those that
+    ``attention_mask`` implies: a Softmax does not depend on their start, and NPUW leaves places in the cache empty.
 
     Shapes:
         mask f32 ``[batch, heads, queries, keys]``; slopes ``[heads]``; positions ``[batch, 1, keys]``
-
-    Positions that are constant, of which a Slice takes as many as there are keys (MPT), become those that
-    ``attention_mask`` tells: a Softmax does not see where they start, and NPUW leaves places in the cache empty.
 
     Before:
         Add(Reshape(Multiply(positions, slopes)), 0 or lowest) -> ScaledDotProductAttention
@@ -60,32 +55,27 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     name: ClassVar[str] = "expose-alibi"
     dialect: ClassVar[Dialect | None] = "openvino"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
         graph = model.graph
+        pairs = [(node, _bias(graph, node.input(3))) for node in graph.of_op("ScaledDotProductAttention")]
+        found = [(node, bias) for node, bias in pairs if bias is not None]
+        sizes = find_lengths(model) if any(bias.part for _, bias in found) else None
+        mask = graph.parameters.get("attention_mask")
+        rewriter = model.rewriter()
+        counted: Handle | None = None
         count, notes = 0, []
-        masked = [node for node in graph.of_op("ScaledDotProductAttention") if len(node.inputs) > 3]
-        found = [(node, _bias(graph, node.inputs[3])) for node in masked]
-        sizes = find_lengths(model) if any(bias and bias.part for _, bias in found) else None
-        has_mask = has_input(model.ov_model, "attention_mask")
-        counted: openvino.Output | None = None
         for node, bias in found:
-            if bias is None:
-                continue
-            if reason := _obstacle(graph, node, bias, sizes, has_mask=has_mask):
+            if reason := _obstacle(graph, node, bias, sizes, has_mask=mask is not None):
                 notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
                 continue
-            if bias.part is None:
-                positions = output_of(graph, bias.positions)
-            else:
-                positions = counted = counted or _counted(find_input(model.ov_model, "attention_mask"), "alibi")
-            written = _write(graph, bias, positions, f"{node.name}/alibi")
-            node.native.input(3).replace_source_output(written.output(0))
+            if bias.part is not None and counted is None:
+                counted = _counted(rewriter.under("alibi"), mask)
+            positions = bias.positions if bias.part is None else counted
+            rewriter.redirect(node, 3, _write(rewriter.under(f"{node.name}/alibi"), bias, positions))
             count += 1
-        if not count:
-            return Unchanged(tuple(notes))
-        model.ov_model.validate_nodes_and_infer_types()
-        return Changed(model, {"attention with ALiBi": count}, tuple(notes))
+        rewriter.finish()
+        return Done({"attention with ALiBi": count}, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +84,11 @@ class _Bias:
 
     Attributes:
         slopes: By head, f64 [heads], with all factors.
-        positions: What they are multiplied with.
+        positions: The other operand of their product.
         term: Their product as it is added, laid out.
-        masks: What else is added.
-        conditions: Where nothing is seen, each with the Slice that cuts it, where there is one.
-        part: The Slice that takes from the product as many positions as there are keys, where those are constant.
+        masks: The other terms.
+        conditions: Each hides keys, with the Slice that cuts it, if any.
+        part: The Slice that takes from the product as many positions as there are keys, if those are constant.
     """
 
     slopes: numpy.ndarray
@@ -134,51 +124,46 @@ def _bias(graph: Graph, mask: Value | None) -> _Bias | None:
     if len({part is not None and part.index for part in parts}) > 1:
         return None
     # Some models (Falcon) add it to the scores and to the mask.
-    slopes = functools.reduce(operator.add, (slopes for _, slopes, _ in found))
+    slopes = numpy.sum([slopes for _, slopes, _ in found], axis=0)
     return _Bias(slopes, found[0][2], found[0][0], tuple(masks), tuple(conditions), parts[0])
 
 
 def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node | None]]]:
-    """What ``term`` is where no Select makes it a number that counts as masked, and the Select's condition."""
+    """Strip a Select that masks some of ``term``; return its condition, too, and the Slice of both."""
     node, cut = graph.producer(term), None
-    if node.op == "Slice" and node.inputs[0] is not None:
-        node, cut = graph.producer(node.inputs[0]), node
-    if node.op != "Select" or node.inputs[0] is None or node.inputs[2] is None:
+    if node.op == "Slice":
+        node, cut = graph.producer(node.source()), node
+    number = fold_scalar(graph, node.inputs[1]) if node.op == "Select" else None
+    if number is None or number > MASKED_BELOW or node.source().rank != term.rank:
         return term, []
-    number = fold_scalar(graph, node.inputs[1])
-    if number is None or number > MASKED_BELOW or node.inputs[0].rank != term.rank:
-        return term, []
-    return node.inputs[2], [(node.inputs[0], cut)]
+    return node.source(2), [(node.source(), cut)]
 
 
 def _unshifted(graph: Graph, term: Value) -> Value:
-    """What ``term`` copies to all rows, without a number that is added everywhere, which no Softmax sees."""
+    """Strip copies of ``term`` to all rows, and numbers that are added everywhere: no Softmax depends on them."""
     while (node := graph.producer(term)).op in {"Add", "Broadcast"}:
-        first, second = node.inputs[:2]
-        if node.op == "Add" and first is not None and fold_scalar(graph, first) is not None:
+        first, second = node.source(), node.source(1)
+        if node.op == "Add" and fold_scalar(graph, first) is not None:
             first, second = second, first
-        is_same = len(node.inputs) == 2 if node.op == "Broadcast" else fold_scalar(graph, second) is not None
-        if first is None or not is_same:
+        if len(node.inputs) > 2 or (node.op == "Add" and fold_scalar(graph, second) is None):
             break
         term = first
     return term
 
 
 def _part_of_rows(graph: Graph, term: Value) -> tuple[Value, Node | None]:
-    """What the Slice that makes ``term`` takes a part of along the last axis, and the Slice."""
+    """Strip a Slice along the last axis; return it, too."""
     node = graph.producer(term)
-    if node.op != "Slice" or len(node.inputs) != 5 or node.inputs[0] is None or node.inputs[0].rank is None:
+    if node.op != "Slice" or len(node.inputs) != 5 or node.attributes.get("axes") != ((node.source().rank or 0) - 1,):
         return term, None
-    step, axis = (fold_scalar(graph, node.inputs[port]) for port in (3, 4))
-    is_last = axis in {-1, node.inputs[0].rank - 1}
-    return (node.inputs[0], node) if step == 1 and is_last else (term, None)
+    return (node.source(), node) if fold_scalar(graph, node.inputs[3]) == 1 else (term, None)
 
 
 def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
-    """Slopes, with the numbers that the product is multiplied with after it, and positions."""
+    """Return slopes, times the numbers that the product is multiplied with, and positions."""
     factor = 1.0
-    value: Value | None = term
-    while value is not None:
+    value = term
+    while True:
         node = graph.producer(unbounded(graph, value))
         operands = alibi_operands(graph, node)
         if operands is not None:
@@ -190,8 +175,7 @@ def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
             factor *= number if node.op == "Multiply" else 1 / number
         elif node.op not in RESHAPES and not is_value_preserving(node):
             return None
-        value = node.inputs[0]
-    return None
+        value = node.source()
 
 
 def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Sizes | None, *, has_mask: bool) -> str | None:
@@ -214,9 +198,9 @@ def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Sizes | None, *
 
 
 def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
-    """Whether ``term`` is ``[batch, heads, 1, keys]``.
+    """Return whether ``term`` is ``[batch, heads, 1, keys]``.
 
-    Where the export left sizes open, all but the third are right if the query has as many heads as there are slopes:
+    If the export left sizes open, all but the third are right if the query has as many heads as there are slopes:
     a product with fewer elements than ``batch * heads * keys`` would not fit, and one with more is no such product.
     """
     shape = term.shape if term.shape is None or len(term.shape) != 3 else (1, *term.shape)
@@ -224,13 +208,13 @@ def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
         return False
     if isinstance(shape[1], int):
         return shape[1] == heads and (shape[2] == 1 or not isinstance(shape[2], int))
-    return shape[2] == 1 and query is not None and query.shape is not None and query.shape[-3] == heads
+    return shape[2] == 1 and fixed_size(query, -3) == heads
 
 
 def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Sizes) -> bool:
-    """Whether ``part`` leaves a position for each key, of which a mask has a column each.
+    """Return whether ``part`` leaves a position for each key: a mask has a column for each.
 
-    Where it starts shifts all scores of a head alike.
+    Its start shifts all scores of a head alike.
     """
     end = _end(graph, part)
     ends = sizes.content(part.inputs[2]) if end is None else (Size(end),)
@@ -242,50 +226,32 @@ def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Sizes) -> bool:
 
 
 def _end(graph: Graph, part: Node) -> int | None:
-    """Where ``part`` ends, if that is constant; exporters name the highest number for the end of what there is."""
-    end, data = fold_scalar(graph, part.inputs[2]), part.inputs[0]
-    size = data.shape[-1] if data is not None and data.shape is not None else None
-    return min(int(end), size) if end is not None and isinstance(size, int) else None
+    """Return the end of ``part`` if it is constant; exporters write the highest number to keep all."""
+    end, size = fold_scalar(graph, part.inputs[2]), fixed_size(part.source(), -1)
+    return min(int(end), size) if end is not None and size is not None else None
 
 
-def _counted(mask: openvino.Node, name: str) -> openvino.Output:
-    """The positions ``[batch, 1, keys]`` that an ``attention_mask`` tells, from 1 on."""
-    from openvino import opset13
-
-    ones = named(opset13.convert(mask, "i64"), f"{name}/ones")
-    summed = named(opset13.cum_sum(ones, integers(1, f"{name}/along")), f"{name}/summed")
-    return named(opset13.unsqueeze(summed, integers([1], f"{name}/axes")), f"{name}/counted").output(0)
+def _counted(write: Writer, mask: Value | None) -> Handle:
+    """Make the positions ``[batch, 1, keys]`` that an ``attention_mask`` implies, from 1 on."""
+    return write.op("Unsqueeze", write.op("CumSum", write.op("Convert", mask, to="i64"), axis=1), axes=[1])
 
 
-def _write(graph: Graph, bias: _Bias, positions: openvino.Output, name: str) -> openvino.Node:
-    import numpy
-    from openvino import opset13
-
-    kind = output_of(graph, bias.term).get_element_type()
-    slopes = opset13.constant(bias.slopes.reshape(1, -1, 1).astype(numpy.float32), dtype=kind)
-    if positions.get_element_type() != kind:
-        positions = named(opset13.convert(positions, kind.to_string()), f"{name}/positions").output(0)
-    # The matcher wants the slopes first.
-    product = named(opset13.multiply(named(slopes, f"{name}/slopes"), positions), f"{name}/product")
-    rows = named(opset13.reshape(product, integers([-1, 1, 0], f"{name}/row_shape"), True), f"{name}/rows")
-    length = opset13.gather(
-        named(opset13.shape_of(rows, "i64"), f"{name}/rows_shape"),
-        integers([2], f"{name}/last"),
-        integers(0, f"{name}/axis"),
-    )
-    sizes = [integers([-1, bias.slopes.size, 1], f"{name}/heads"), named(length, f"{name}/keys")]
-    shape = named(opset13.concat(sizes, 0), f"{name}/shape")
-    added = named(opset13.reshape(rows, shape, False), f"{name}/by_head")
-    hidden = []
-    for number, (condition, cut) in enumerate(bias.conditions):
-        hidden.append(output_of(graph, condition))
-        if cut is not None:
-            bounds = cut.native.input_values()[1:]
-            hidden[-1] = named(opset13.slice(hidden[-1], *bounds), f"{name}/condition_{number}").output(0)
-    for number, mask in enumerate(bias.masks):
-        lowest = scalar(MASKED_BELOW, output_of(graph, mask).get_element_type(), f"{name}/masked_below_{number}")
-        hidden.append(named(opset13.less(output_of(graph, mask), lowest), f"{name}/hidden_{number}").output(0))
+def _write(write: Writer, bias: _Bias, positions: Operand) -> Handle:
+    """Make the mask in the form that the matcher wants: the slopes come first."""
+    kind = bias.term.element_type
+    slopes = write.constant(bias.slopes.reshape(1, -1, 1).astype("f4"), "slopes", kind)
+    product = write.op("Multiply", slopes, write.convert(positions, kind, "positions"), label="product")
+    rows = write.op("Reshape", product, [-1, 1, 0], label="rows")
+    shape = write.op("Concat", [-1, bias.slopes.size, 1], write.size(rows, 2, "keys"), axis=0, label="shape")
+    added = write.op("Reshape", rows, shape, zero_keeps=False, label="by_head")
+    hidden = [
+        condition if cut is None else write.op("Slice", condition, *cut.inputs[1:], label="condition")
+        for condition, cut in bias.conditions
+    ]
+    for mask in bias.masks:
+        lowest = write.number(MASKED_BELOW, mask.element_type, "masked_below")
+        hidden.append(write.op("Less", mask, lowest, label="hidden"))
     any_hidden = hidden[0]
-    for number, other in enumerate(hidden[1:]):
-        any_hidden = named(opset13.logical_or(any_hidden, other), f"{name}/hidden_or_{number}").output(0)
-    return named(opset13.select(any_hidden, scalar(MASKED, kind, f"{name}/masked"), added), name)
+    for other in hidden[1:]:
+        any_hidden = write.op("LogicalOr", any_hidden, other, label="any_hidden")
+    return write.op("Select", any_hidden, write.number(MASKED, kind, "masked"), added)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
@@ -18,13 +18,13 @@ from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
-    import openvino
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["ExposePositionIds"]
 
 _POSITIONS = "position_ids"
 
-#: Operators through which a length stays a length.
+#: Operators that keep a length.
 _KEEPS_LENGTH = KEEPS_ORDER | SLICES | {"Gather"}
 
 #: Operators between positions and the angles of a rotary embedding.
@@ -36,16 +36,21 @@ _TOWARDS_ANGLES = (
 
 @dataclass(frozen=True)
 class ExposePositionIds(Pass[OpenVINOModel]):
-    """Take positions from an input instead of the cache's length or the mask, where a model counts them itself.
+    """Take positions from an input instead of the cache's length or the mask, if a model counts them itself.
 
     Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
-    a cache renumber positions: both need the input ``position_ids``. Only what computes rotary or learned embeddings
-    reads the input; masks go on comparing physical positions.
+    a cache renumber positions: both need the input ``position_ids``. Only rotary or learned embeddings
+    read the input; masks go on comparing physical positions.
+
+    An input of that name which nothing reads, as in optimum-intel's exports of qwen3_5_text, counts as none.
+
+    Options:
+        always: Add the input to a model that needs no positions, too, and let nothing read it. NPUW feeds it to all
+            models, and fails with ``unordered_map::at`` if it is missing (``llm_infer_request.cpp``). Models with ALiBi
+            count positions from attention_mask, some hybrids need none, and both go on doing so.
 
     Shapes:
         position_ids i64 ``[batch, length]``
-
-    An input of that name which nothing reads, as in optimum-intel's exports of qwen3_5_text, counts as none.
 
     Before:
         Range(past length, past length + length) -> Unsqueeze(0) -> rotary embedding
@@ -66,26 +71,33 @@ class ExposePositionIds(Pass[OpenVINOModel]):
     name: ClassVar[str] = "expose-position-ids"
     dialect: ClassVar[Dialect | None] = "openvino"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    always: bool = False
+
+    def run(self, model: OpenVINOModel) -> Done | Skipped:
         """See `Pass.run`."""
-        native, graph = model.ov_model, model.graph
-        if has_input(native, _POSITIONS) and find_input(native, _POSITIONS).output(0).get_target_inputs():
+        graph = model.graph
+        known = graph.parameters.get(_POSITIONS)
+        if known is not None and graph.uses(known):
             return Skipped("the model has an input position_ids")
         uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
+        rewriter = model.rewriter()
         if not uses:
-            return Unchanged()
+            if not self.always or known is not None:
+                return Done()
+            if any(node.op == "Range" for node in positions_of_angles(graph)):
+                return Skipped("the model counts positions itself, and an input that nothing reads would hide that")
         # Plugins lose an input that was read by nothing when the model was made (2026.4.1).
-        drop_unread_input(native, _POSITIONS)
-        sources = _Sources(add_input(native, _POSITIONS, "i64", [-1, -1]))
+        rewriter.drop_input(_POSITIONS)
+        sources = _Sources(rewriter)
         for found in uses:
-            port = found.use.node.native.input(found.use.port)
-            port.replace_source_output(sources.of(found, port.get_element_type().to_string()))
-        native.validate_nodes_and_infer_types()
-        return Changed(model, {"uses of positions": len(uses)})
+            node, port = found.use.node, found.use.port
+            rewriter.redirect(node, port, sources.of(found, node.source(port).element_type))
+        rewriter.finish()
+        return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
 
 
 def _counted_rows(model: Model) -> list[Value]:
-    """Positions ``[1, length]`` that are counted from the cache's length, or ``[batch, length]``, from the mask."""
+    """Return positions ``[1, length]``, counted from the cache's length, or ``[batch, length]``, from the mask."""
     graph = model.graph
     found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     pasts = _pasts(model)
@@ -98,12 +110,12 @@ def _counted_rows(model: Model) -> list[Value]:
 
 
 def _rows(graph: Graph, counted: Value) -> list[Value]:
-    """``counted``, laid out as ``[1, length]`` or ``[1, 1, length]``."""
+    """Return ``counted``, laid out as ``[1, length]`` or ``[1, 1, length]``."""
     return [use.node.outputs[0] for use in graph.uses(counted) if _makes_row(use.node)]
 
 
 def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> list[Value]:
-    """Rows of positions in the step, ``[length]`` or ``[1, length]``, to which the cache's length is added."""
+    """Return sums of the cache's length and rows of positions in the step, ``[length]`` or ``[1, length]``."""
     found: list[Value] = []
     for value in (counted, *_rows(graph, counted)):
         for use in graph.uses(value):
@@ -115,7 +127,7 @@ def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> li
 
 
 def _last_columns(graph: Graph, counted: Node) -> list[Value]:
-    """Where the columns of the new tokens are cut out of a running sum, less 1, of the attention mask."""
+    """Return the columns of the new tokens in the running sum, less 1, of the attention mask."""
     source = graph.look_through(counted.source(), CASTS)
     if graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
@@ -136,19 +148,19 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 
 
 def _ends_last(graph: Graph, node: Node) -> bool:
-    """Whether a Slice keeps columns up to the last one."""
+    """Return whether a Slice keeps columns up to the last one."""
     cuts = fold_cuts(graph, node)
     return [cut.axis for cut in cuts] == [1] and cuts[0].stop is not None and cuts[0].stop >= NO_END
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:
-    """The values with which a step's caches start."""
+    """Return the values with which a step's caches start."""
     reads = {cache.read for cache in analyze_caches(model).of_kind("kv")}
     return {(node.index, 0) for node in model.graph.of_op("Parameter", "ReadValue") if node.name in reads}
 
 
 def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
-    """Whether ``value`` is a dimension of what a cache starts with."""
+    """Return whether ``value`` is a dimension of a past."""
     shape = graph.producer(graph.look_through(value, _KEEPS_LENGTH)) if value is not None else None
     if shape is None or shape.op != "ShapeOf":
         return False
@@ -157,7 +169,7 @@ def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int
 
 
 def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
-    """Where ``positions`` are read by what computes an embedding of them."""
+    """Return the uses of ``positions`` by embeddings."""
     found: list[_EmbeddingUse] = []
     pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
     while pending:
@@ -175,7 +187,13 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingUse:
-    """Where an embedding reads positions, the Unsqueezes on the way there, and how many axes stand before the batch."""
+    """A use of positions by an embedding.
+
+    Attributes:
+        use: The use.
+        laid_out: The Unsqueezes on the way there.
+        leading: Number of axes before the batch.
+    """
 
     use: Use
     laid_out: tuple[Node, ...]
@@ -183,36 +201,32 @@ class _EmbeddingUse:
 
 
 class _Sources:
-    """The input, laid out and converted as its readers want it, each form once."""
+    """The input, laid out and converted as its users want it, each form once."""
 
-    def __init__(self, parameter: openvino.Node) -> None:
-        self._made: dict[tuple[tuple[int, ...], str], openvino.Node] = {((), "i64"): parameter}
-        self._parameter = parameter
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter, self._write = rewriter, rewriter.under(_POSITIONS)
+        parameter = rewriter.input(_POSITIONS, "i64", [None, None])
+        self._made: dict[tuple[tuple[int, ...], str], Handle] = {((), "i64"): parameter}
 
-    def of(self, found: _EmbeddingUse, element_type: str) -> openvino.Output:
-        """What stands for the positions where ``found`` reads them."""
-        from openvino import opset13
-
-        steps = found.laid_out
+    def of(self, found: _EmbeddingUse, element_type: str) -> Handle:
+        """Return the form that ``found`` reads."""
+        made, source = self._made, self._made[(), "i64"]
         done: tuple[int, ...] = tuple(range(-found.leading, 0))
-        if (done, "i64") not in self._made:
-            axes = integers(range(found.leading), "position_ids/leading_axes")
-            self._made[done, "i64"] = named(opset13.unsqueeze(self._parameter, axes), "position_ids/leading")
-        source = self._made[done, "i64"]
-        for step in steps:
+        if (done, "i64") not in made:
+            made[done, "i64"] = self._write.op("Unsqueeze", source, axes=range(found.leading), label="leading")
+        for step in found.laid_out:
+            source = made[done, "i64"]
             done = (*done, step.index)
-            if (done, "i64") not in self._made:
-                laid_out = opset13.unsqueeze(source, step.native.input_value(1))
-                self._made[done, "i64"] = named(laid_out, f"position_ids/{step.name}")
-            source = self._made[done, "i64"]
-        if (done, element_type) not in self._made:
-            name = "/".join(["position_ids", *(step.name for step in steps[-1:]), element_type])
-            self._made[done, element_type] = named(opset13.convert(source, element_type), name)
-        return self._made[done, element_type].output(0)
+            if (done, "i64") not in made:
+                made[done, "i64"] = self._rewriter.clone(step, {0: source}, f"{_POSITIONS}/{step.name}")
+        if (done, element_type) not in made:
+            name = "/".join([*(step.name for step in found.laid_out[-1:]), element_type])
+            made[done, element_type] = self._write.op("Convert", made[done, "i64"], to=element_type, label=name)
+        return made[done, element_type]
 
 
 def _makes_row(node: Node) -> bool:
-    """Whether ``node`` makes ``[1, length]`` of a vector, or ``[1, 1, length]``."""
+    """Return whether ``node`` makes ``[1, length]`` of a vector, or ``[1, 1, length]``."""
     shape = node.outputs[0].shape if node.outputs else None
     return node.op in {"Unsqueeze", "Reshape"} and shape is not None and tuple(shape[:-1]) in {(1,), (1, 1)}
 
@@ -231,6 +245,6 @@ def _outputs_towards_angles(use: Use) -> tuple[Value, ...]:
 
 
 def _is_table(graph: Graph, value: Value | None) -> bool:
-    """Whether ``value`` is a learned table: a matrix of constants, as it stands or converted."""
+    """Return whether ``value`` is a learned table: a matrix of constants, perhaps converted."""
     table = graph.look_through(value, CASTS) if value is not None else None
     return table is not None and table.rank == 2 and graph.producer(table).op == "Constant"

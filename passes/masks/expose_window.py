@@ -12,18 +12,16 @@ from graphpass.analysis.attention.match import Scores, read_scores
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import named, output_of, redirect
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
-from graphpass.passes.masks.window_places import count_places, write_places
+from graphpass.passes.masks.window_places import Places, count_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import openvino
-
-    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.rewriter import Handle
 
 __all__ = ["ExposeWindow"]
 
@@ -33,12 +31,12 @@ class ExposeWindow(Pass[OpenVINOModel]):
     """Write sliding-window masks in the form from which OpenVINO reads the window's size.
 
     Paged attention does not read masks: SDPAToPagedAttention takes the window's size out of the mask's subgraph, and
-    where it does not recognise that, openvino.genai's default backend silently attends to everything. The form is the
+    if it does not match that, openvino.genai's default backend silently attends to everything. The form is the
     one that gpt-oss and Gemma 3 have when optimum exports them (gpt_oss_sliding_window_pattern in OpenVINO's
     state_management_pattern.cpp).
     Layers with the same mask share one.
 
-    NPUW feeds prompts with padding in front, for which it mends windows in this form alone, and where places in the
+    NPUW feeds prompts with padding in front, for which it mends windows in this form alone, and if places in the
     cache are counted as there (phi3_sliding_mask.cpp).
 
     Shapes:
@@ -66,74 +64,65 @@ class ExposeWindow(Pass[OpenVINOModel]):
     name: ClassVar[str] = "expose-window"
     dialect: ClassVar[Dialect | None] = "openvino"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
         compared = _compare_buffers(model)
-        read = (read_mask(model.graph, value) for _, value in _masks(model))
-        counted = count_places(model, [mask for mask in read if mask is not None])
-        graph = model.graph
-        rebuilt: dict[WindowMask, openvino.Node] = {}
-        count = 0
+        masks = (read_mask(model.graph, value) for _, value in _masks(model))
+        counted = count_places(model, [mask for mask in masks if mask is not None])
+        rewriter = model.rewriter()
+        graph, count = rewriter.graph, 0
+        written: dict[WindowMask, Handle] = {}
         for node, value in _masks(model):
             mask = read_mask(graph, value)
-            if mask is None or _is_exposed(output_of(graph, value)):
+            if mask is None or _is_exposed(graph, value):
                 continue
-            if mask not in rebuilt:
-                rebuilt[mask] = write_mask(mask, f"{node.name}/window_mask", graph)
-            # Who else reads this mask reads it for the same window.
-            redirect(output_of(graph, value), rebuilt[mask].output(0))
+            if mask not in written:
+                written[mask] = write_mask(rewriter, mask, f"{node.name}/window_mask")
+            # All users of this mask read it for the same window.
+            rewriter.redirect_uses(value, written[mask])
             count += 1
-        if not count and not compared and not counted:
-            return Unchanged()
-        model.ov_model.validate_nodes_and_infer_types()
-        counts = {"windows exposed": count, "masks": len(rebuilt)}
+        rewriter.finish()
+        counts = {"windows exposed": count, "masks": len(written)}
         counts |= {"buffers compared": compared, "places counted": counted}
-        return Changed(model, {told: number for told, number in counts.items() if number})
+        return Done({told: number for told, number in counts.items() if number})
 
 
 def _masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
-    """What is added to the scores of each attention, fused or not, and the attention."""
-    graph = model.graph
+    """Yield each attention, fused or not, and what is added to its scores."""
     for attention in model.analysis(find_attention):
         node = attention.node
         if node.op == "ScaledDotProductAttention":
             yield from ((node, mask) for mask in node.inputs[3:4] if mask is not None)
         elif node.op == "Softmax":
-            scores = read_scores(graph, node)
+            scores = read_scores(model.graph, node)
             masks = scores.masks if isinstance(scores, Scores) else []
             yield from ((node, mask.value) for mask in masks if mask.keeps is None and not mask.is_subtracted)
 
 
 def _compare_buffers(model: OpenVINOModel) -> int:
-    """Let windows that are kept as a constant be computed by comparing places; how many there were."""
-    from openvino import opset13
-
-    graph = model.graph
+    """Let windows that are kept as a constant be computed by comparing places; return their number."""
     buffers = find_mask_buffers(model)
-    places = write_places(model) if buffers else None
+    places = Places.of(model) if buffers else None
     if places is None:
         return 0
-    keys, queries = places
-    causal = named(opset13.less_equal(keys, queries), "window/causal")
-    for number, buffer in enumerate(buffers):
-        name = f"window/buffer_{number}"
-        first = opset13.add(
-            queries, named(opset13.constant([[[[-buffer.window]]]], dtype=numpy.int64), f"{name}/offset")
-        )
-        seen = opset13.bitwise_and(opset13.greater(keys, first), causal)
-        condition = seen if buffer.holds else opset13.logical_not(seen)
-        redirect(output_of(graph, buffer.condition), named(condition, name).output(0))
-    model.ov_model.validate_nodes_and_infer_types()
-    model.mark_edited()
+    rewriter = model.rewriter()
+    write = rewriter.under("window/buffer")
+    keys, queries = places.write(rewriter)
+    causal = write.op("LessEqual", keys, queries, label="causal")
+    for buffer in buffers:
+        first = write.op("Add", queries, write.constant(numpy.array([[[[-buffer.window]]]])), label="first")
+        seen = write.op("BitwiseAnd", write.op("Greater", keys, first), causal, label="seen")
+        rewriter.redirect_uses(buffer.condition, seen if buffer.holds else write.op("LogicalNot", seen))
+    rewriter.finish()
     return len(buffers)
 
 
-def _is_exposed(mask: openvino.Output) -> bool:
-    """Whether the matcher in state_management_pattern.cpp takes ``mask`` as it is."""
+def _is_exposed(graph: Graph, mask: Value) -> bool:
+    """Return whether the matcher in state_management_pattern.cpp takes ``mask`` as it is."""
     path = (("Slice", 0), ("Select", 0), ("Broadcast", 0), ("BitwiseAnd", 0), ("BitwiseAnd", 1), ("BitwiseAnd", 0))
-    node = mask.get_node()
+    node = graph.producer(mask)
     for kind, port in (*path, ("BitwiseAnd", 1), ("Greater", 1)):
-        if node.get_type_name() != kind:
+        if node.op != kind:
             return False
-        node = node.input_value(port).get_node()
-    return bool(node.get_type_name() == "Add" and node.input_value(1).get_node().get_type_name() == "Constant")
+        node = graph.producer(node.source(port))
+    return node.op == "Add" and graph.producer(node.source(1)).op == "Constant"

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy
-
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import find_input, has_input, integers, named, token_input
-from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.inputs import token_input
 from graphpass.ir.types import Dialect
+from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
-    import openvino
-
-    from graphpass.ir.cache import Cache
+    from graphpass.dialects.openvino.loops import LoopRewriter
+    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
+    from graphpass.ir.graph import Graph, Use, Value
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["MaskPadding"]
 
 _MASK = "attention_mask"
 
-#: Operators between a cache and what takes it in: reordering by beams, and types.
+#: Operators between a cache and its update: reordering by beams, and types.
 _TOWARDS_UPDATE = frozenset({"Convert", "Gather"})
 
 _LOOPS = frozenset({"Loop", "TensorIterator"})
@@ -33,12 +34,12 @@ _LOOPS = frozenset({"Loop", "TensorIterator"})
 class MaskPadding(Pass[OpenVINOModel]):
     """Keep padding out of linear caches: a step leaves them as if its padding had not been fed.
 
-    Attention hides padding behind a mask; a convolution's window and a recurrent state take in whatever comes. NPUW
-    pads each chunk of a prompt on the left, up to a fixed size, so that padding stands in front of the first tokens and
+    Attention hides padding with a mask; a convolution's window and a recurrent state take in whatever comes. NPUW
+    pads each chunk of a prompt on the left, up to a fixed size, so that padding lies before the first tokens and
     between a state and the tokens that continue it (``infer_chunked_prefill`` in ``llm_infer_request.cpp``). Setting
-    what enters to 0, as exporters do that mask at all, is right in the first place only.
+    what enters to 0, as exporters that mask at all do, is right in the first place only.
 
-    Where ``attention_mask`` of a step's tokens is 0, a recurrent state stays what it is, and a window is moved behind
+    If ``attention_mask`` of a step's tokens is 0, a recurrent state stays as it is, and a window is moved past
     the padding, next to the tokens. Without padding nothing changes. What a step computes for padding is not defined.
 
     Shapes:
@@ -60,167 +61,116 @@ class MaskPadding(Pass[OpenVINOModel]):
     name: ClassVar[str] = "mask-padding"
     dialect: ClassVar[Dialect | None] = "openvino"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done | Skipped:
         """See `Pass.run`."""
-        native = model.ov_model
+        graph = model.graph
         caches = analyze_caches(model).of_kind("linear")
         if not caches:
-            return Unchanged()
-        ids = token_input(native)
-        if ids is None or not has_input(native, _MASK):
+            return Done()
+        ids, mask = token_input(graph), graph.parameters.get(_MASK)
+        if ids is None or mask is None:
             return Skipped(f"the model has no inputs {_MASK} and input_ids that tell what is padding")
-        reads = {node.name: node.native for node in model.graph.of_op("Parameter", "ReadValue")}
-        tokens = _Tokens(find_input(native, _MASK), find_input(native, ids))
+        reads, _ = carriers(graph)
+        rewriter = model.rewriter()
+        tokens = _Tokens(rewriter, mask, ids)
         counts = {"windows masked": 0, "states masked": 0}
         notes = []
         for cache in caches:
-            entries = _entries(reads[cache.read])
+            entries = _entries(graph, reads[cache.read].outputs[0])
             entry = entries[0] if len(entries) == 1 and cache.axes.batch == 0 else None
             if entry is not None and _is_window(entry):
-                counts["windows masked"] += _mask_window(entry, tokens, cache)
-            elif entry is not None and _is_carried(entry):
-                counts["states masked"] += _mask_state(entry, tokens, cache)
+                counts["windows masked"] += _mask_window(rewriter, entry, tokens, cache.read)
+            elif entry is not None and (loop := _loop(rewriter, entry)) is not None:
+                counts["states masked"] += _mask_state(loop, entry.port, tokens, cache.read)
             else:
-                taking = ", ".join(sorted({entry.get_node().get_type_name() for entry in entries})) or "nothing"
+                taking = ", ".join(sorted({entry.node.op for entry in entries})) or "nothing"
                 notes.append(f"padding is not kept out of {cache.name}: {taking} takes it in")
-        if not any(counts.values()):
-            return Unchanged(tuple(notes))
-        native.validate_nodes_and_infer_types()
-        return Changed(model, {told: count for told, count in counts.items() if count}, tuple(notes))
+        rewriter.finish()
+        return Done({told: count for told, count in counts.items() if count}, tuple(notes))
 
 
-def _entries(read: openvino.Node) -> list[openvino.Input]:
-    """Where the step takes in what it starts with."""
-    found, pending = [], [read]
-    while pending:
-        for reader in pending.pop().output(0).get_target_inputs():
-            kind = reader.get_node().get_type_name()
-            if kind in _TOWARDS_UPDATE and reader.get_index() == 0:
-                pending.append(reader.get_node())
-            elif kind != "ShapeOf":
-                found.append(reader)
-    return found
+def _entries(graph: Graph, state: Value) -> list[Use]:
+    """Return the users that a step's update begins with."""
+
+    def leads_on(use: Use) -> bool:
+        return use.node.op in _TOWARDS_UPDATE and use.port == 0
+
+    uses = graph.forward([state], lambda use: use.node.outputs if leads_on(use) else ())
+    return [use for use in uses if not leads_on(use) and use.node.op != "ShapeOf"]
 
 
 class _Tokens:
-    """What the attention mask says of a step's tokens, made once."""
+    """Makes what the attention mask implies for a step's tokens, once."""
 
-    def __init__(self, mask: openvino.Node, ids: openvino.Node) -> None:
-        self._mask, self._ids = mask, ids
-        self._orders: dict[int, openvino.Node] = {}
+    def __init__(self, rewriter: Rewriter, mask: Value, ids: Value) -> None:
+        self._write, self._mask, self._ids = rewriter.under(_MASK), mask, ids
+        self._orders: dict[int, Handle] = {}
 
-    @functools.cached_property
-    def are_real(self) -> openvino.Node:
-        """Boolean ``[batch, length]``: which tokens are no padding."""
-        from openvino import opset13
+    @cached_property
+    def are_real(self) -> Handle:
+        """Make the condition that a token is no padding, boolean ``[batch, length]``."""
+        write = self._write
+        start = write.op("Negative", write.size(self._ids, 1, "length"))
+        return write.op("Convert", write.slice(self._mask, start, None, axis=1), to="boolean", label="new")
 
-        name = f"{_MASK}/new"
-        shape, first, one = (
-            opset13.shape_of(self._ids, "i64"),
-            integers([0], f"{name}/first"),
-            integers([1], f"{name}/1"),
-        )
-        length = opset13.gather(shape, one, first)
-        last = opset13.slice(self._mask, opset13.negative(length), integers([2**63 - 1], f"{name}/end"), one, one)
-        return named(opset13.convert(last, "boolean"), name)
+    def next_to_window(self, width: int) -> Handle:
+        """Make the index of the column that belongs in each place, i64 ``[batch, width + length]``.
 
-    def next_to_window(self, width: int) -> openvino.Node:
-        """i64 ``[batch, width + length]``: for each column of a window and the new ones, which one belongs there."""
-        from openvino import opset13
-
+        Args:
+            width: Columns of the window; new ones follow.
+        """
         if width not in self._orders:
-            name = f"{_MASK}/behind_{width}"
-            zero, one, size = (integers(number, f"{name}/{number}") for number in (0, 1, width))
-            length = opset13.gather(opset13.shape_of(self.are_real, "i64"), one, zero)
-            column = opset13.range(zero, opset13.add(length, size), one, "i64")
-            padding = opset13.reduce_sum(opset13.convert(opset13.logical_not(self.are_real), "i64"), one, True)
-            # In front of the window is nothing that is read; any column may stand there.
-            moved = opset13.maximum(opset13.subtract(column, padding), zero)
-            behind = opset13.less(column, opset13.add(padding, size))
-            self._orders[width] = named(opset13.select(behind, moved, column), name)
+            write = self._write
+            length = write.op("Gather", write.op("ShapeOf", self.are_real), 1, axis=0, label="columns")
+            column = write.op("Range", 0, write.op("Add", length, width), 1)
+            hidden = write.op("Convert", write.op("LogicalNot", self.are_real), to="i64")
+            padding = write.op("ReduceSum", hidden, 1, keep=True, label="padding")
+            # Nothing reads what lies before the window; any column may stand there.
+            moved = write.op("Maximum", write.op("Subtract", column, padding), 0, label="moved")
+            is_moved = write.op("Less", column, write.op("Add", padding, width))
+            self._orders[width] = write.op("Select", is_moved, moved, column, label=f"after_{width}")
         return self._orders[width]
 
 
-def _is_window(entry: openvino.Input) -> bool:
-    """Whether new columns are appended to a window of fixed width."""
-    joined = entry.get_node()
-    if joined.get_type_name() != "Concat" or joined.get_input_size() != 2 or entry.get_index() != 0:
+def _is_window(entry: Use) -> bool:
+    """Return whether new columns are appended to a window of fixed width."""
+    joined = entry.node
+    if joined.op != "Concat" or len(joined.inputs) != 2 or entry.port != 0:
         return False
-    return bool(joined.get_input_partial_shape(0)[_axis(joined)].is_static)
+    return fixed_size(joined.source(), joined.attributes["axis"]) is not None
 
 
-def _axis(joined: openvino.Node) -> int:
-    """Along which axis a Concat joins, from 0."""
-    return int(joined.get_attributes()["axis"]) % len(joined.get_output_partial_shape(0))
-
-
-def _mask_window(entry: openvino.Input, tokens: _Tokens, cache: Cache) -> bool:
-    """Move a convolution's window behind the padding; whether it was not there yet."""
-    from openvino import opset13
-
-    joined = entry.get_node()
-    readers = [port for port in joined.output(0).get_target_inputs() if port.get_node().get_type_name() != "ShapeOf"]
-    if all(_aligns(port.get_node()) for port in readers):
+def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> bool:
+    """Move a convolution's window past the padding; return whether it was not there yet."""
+    joined = entry.node
+    uses = [use for use in rewriter.graph.uses(joined.outputs[0]) if use.node.op != "ShapeOf"]
+    if all(use.node.op == "Gather" and use.node.attributes["batch_dims"] == 1 for use in uses):
         return False
-    axis = _axis(joined)
-    width = joined.get_input_partial_shape(0)[axis].get_length()
-    order = tokens.next_to_window(width)
-    name = f"{cache.read}/behind_padding"
-    aligned = named(opset13.gather(joined, order, integers(axis, f"{name}/axis"), 1), name)
-    for port in readers:
-        port.replace_source_output(aligned.output(0))
+    axis = joined.attributes["axis"]
+    order = tokens.next_to_window(fixed_size(joined.source(), axis) or 0)
+    aligned = rewriter.op("Gather", joined.outputs[0], order, axis=axis, batch_dims=1, name=f"{name}/after_padding")
+    for use in uses:
+        rewriter.redirect(use.node, use.port, aligned)
     return True
 
 
-def _aligns(node: openvino.Node) -> bool:
-    """Whether ``node`` is the Gather of this pass."""
-    return bool(node.get_type_name() == "Gather" and node.get_attributes()["batch_dims"] == 1)
+def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
+    """Return the loop that carries the state and goes through tokens one by one, from the first."""
+    loop = rewriter.inside(entry.node) if entry.node.op in _LOOPS else None
+    return loop if loop is not None and loop.steps_by_one and loop.carried(entry.port) is not None else None
 
 
-def _is_carried(entry: openvino.Input) -> bool:
-    """Whether a loop carries the state and goes through tokens one by one, from the first."""
-    from openvino.op.util import SliceInputDescription
-
-    loop = entry.get_node()
-    if loop.get_type_name() not in _LOOPS or _carried(entry) is None:
-        return False
-    sliced = [given for given in loop.get_input_descriptions() if isinstance(given, SliceInputDescription)]
-    ways = {(given.start, given.stride, given.part_size, given.end) for given in sliced}
-    return ways == {(0, 1, 1, -1)}
-
-
-def _carried(entry: openvino.Input) -> openvino.op.util.MergedInputDescription | None:
-    from openvino.op.util import MergedInputDescription
-
-    for given in entry.get_node().get_input_descriptions():
-        if isinstance(given, MergedInputDescription) and given.input_index == entry.get_index():
-            return given
-    return None
-
-
-def _mask_state(entry: openvino.Input, tokens: _Tokens, cache: Cache) -> bool:
-    """Let a loop leave its state as it is for padding; whether it did not yet."""
-    import openvino
-    from openvino import opset13
-
-    loop = entry.get_node()
-    carried = _carried(entry)
+def _mask_state(loop: LoopRewriter, port: int, tokens: _Tokens, name: str) -> bool:
+    """Let a loop leave its state as it is for padding; return whether it did not yet."""
+    carried = loop.carried(port)
     assert carried is not None
-    body = loop.get_function()
-    before = body.get_parameters()[carried.body_parameter_index]
-    result = body.get_results()[carried.body_value_index]
-    after = result.input_value(0)
-    if after.get_node().get_type_name() == "Select" and after.get_node().input_value(2) == before.output(0):
+    before, result = carried
+    update = loop.graph.producer(result.source())
+    if update.op == "Select" and update.source(2) == before:
         return False
-    name = f"{cache.read}/is_real"
-    is_real = named(opset13.parameter(openvino.PartialShape([-1, 1]), openvino.Type.boolean), name)
-    body.add_parameters([is_real])
-    rank = len(before.get_output_partial_shape(0))
-    shape = named(opset13.constant(numpy.array([-1] + [1] * (rank - 1))), f"{name}/shape")
-    condition = named(opset13.reshape(is_real, shape, False), f"{name}/laid_out")
-    kept = named(opset13.select(condition, after, before), f"{cache.read}/kept")
-    result.input(0).replace_source_output(kept.output(0))
-    loop.set_sliced_input(is_real, tokens.are_real.output(0), 0, 1, 1, -1, 1)
-    # A model keeps the order of its nodes until an edge is replaced; one that is added does not tell it.
-    entry.replace_source_output(loop.input_value(entry.get_index()))
-    return True
+    write = loop.under(name)
+    is_real = loop.slice_input(tokens.are_real, 1, f"{name}/is_real")
+    shape = [-1, *[1] * ((before.rank or 1) - 1)]
+    condition = write.op("Reshape", is_real, shape, zero_keeps=False, label="is_real/shaped")
+    loop.redirect(result, 0, write.op("Select", condition, result.source(), before, label="kept"))
+    return loop.finish()

@@ -8,21 +8,17 @@ from typing import TYPE_CHECKING, ClassVar
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.rewrite import find_input, has_input, input_length, integers, named
-from graphpass.engine.passes import Changed, Pass, PassResult, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
 
 if TYPE_CHECKING:
-    import openvino
-
     from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["WindowFromPositions", "compares_positions"]
-
-_KEYS, _QUERIES = "window/key_positions", "window/query_positions"
 
 
 @dataclass(frozen=True)
@@ -56,25 +52,25 @@ class WindowFromPositions(Pass[OpenVINOModel]):
     name: ClassVar[str] = "window-from-positions"
     dialect: ClassVar[Dialect | None] = "openvino"
 
-    def run(self, model: OpenVINOModel) -> PassResult:
+    def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
-        graph, native = model.graph, model.ov_model
         masks = _windows(model)
         if not masks:
-            return Unchanged()
-        _check_inputs(native)
-        compared = _positions(native)
-        rebuilt: dict[WindowMask, openvino.Node] = {}
+            return Done()
+        _check_inputs(model.graph)
+        rewriter = model.rewriter()
+        compared = _positions(rewriter)
+        written: dict[WindowMask, Handle] = {}
         for node, mask in masks:
-            if mask not in rebuilt:
-                rebuilt[mask] = write_mask(mask, f"{node.name}/position_window", graph, compared)
-            node.native.input(3).replace_source_output(rebuilt[mask].output(0))
-        native.validate_nodes_and_infer_types()
-        return Changed(model, {"windows from positions": len(masks), "masks": len(rebuilt)})
+            if mask not in written:
+                written[mask] = write_mask(rewriter, mask, f"{node.name}/position_window", compared)
+            rewriter.redirect(node, 3, written[mask])
+        rewriter.finish()
+        return Done({"windows from positions": len(masks), "masks": len(written)})
 
 
 def compares_positions(graph: Graph, mask: WindowMask) -> bool:
-    """Whether ``mask`` compares positions of tokens, as this pass writes it, not places in the cache."""
+    """Return whether ``mask`` compares positions of tokens, as this pass writes it, not places in the cache."""
     keys, queries = _source(graph, mask.keys), _source(graph, mask.queries)
     last = keys.inputs[-1] if keys.op == "Concat" else None
     return queries.op == "Parameter" and last is not None and _source(graph, last) == queries
@@ -85,15 +81,15 @@ def _source(graph: Graph, value: Value) -> Node:
 
 
 def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:
-    """The attentions whose windows count places in the cache, and their masks."""
+    """Return the attentions whose windows count places in the cache, and their masks."""
     graph = model.graph
-    nodes = {node.name: node for node in graph.nodes}
+    nodes = {node.name: node for node in graph.of_op("ScaledDotProductAttention")}
     found = []
     for block in analyze_caches(model).attention:
         if block.window is None and block.window_in is None:
             continue
         node = nodes.get(block.node)
-        mask = read_mask(graph, node.inputs[3]) if node is not None and _takes_mask(node) else None
+        mask = read_mask(graph, node.input(3)) if node is not None else None
         if node is None or mask is None or block.window_in == "state":
             reason = "the cache keeps no more than the window" if block.window_in == "state" else "it is no comparison"
             hint = None
@@ -107,46 +103,25 @@ def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:
     return found
 
 
-def _takes_mask(node: Node) -> bool:
-    return node.op == "ScaledDotProductAttention" and len(node.inputs) > 3
-
-
-def _check_inputs(native: openvino.Model) -> None:
-    if not has_input(native, "position_ids"):
+def _check_inputs(graph: Graph) -> None:
+    if "position_ids" not in graph.parameters:
         raise PreconditionError(
             "GP361", "the model has no input position_ids that tells positions", "run expose-position-ids before it"
         )
-    if not has_input(native, "attention_mask") or len(find_input(native, "attention_mask").get_partial_shape()) != 2:
+    mask = graph.parameters.get("attention_mask")
+    if mask is None or mask.rank != 2:
         raise PreconditionError(
             "GP364", "the model has no input attention_mask [batch, sequence] from which positions could be counted"
         )
 
 
-def _positions(native: openvino.Model) -> tuple[openvino.Output, openvino.Output]:
-    """Positions of the keys ``[batch, 1, 1, sequence]``, and of the queries, ``[batch, 1, length, 1]``, i64."""
-    from openvino import opset13
-
-    tokens, seen = (_as_i64(find_input(native, name)) for name in ("position_ids", "attention_mask"))
-    new = input_length(native, "position_ids", f"{_KEYS}/new")
-    counted = named(opset13.cumsum(seen, integers(1, f"{_KEYS}/axis")), f"{_KEYS}/counted")
-    places = named(opset13.subtract(counted, integers(1, f"{_KEYS}/one")), f"{_KEYS}/counted_from_0")
-    whole = input_length(native, "attention_mask", f"{_KEYS}/whole")
-    bounds = [
-        integers([0], f"{_KEYS}/start"),
-        named(opset13.subtract(whole, new), f"{_KEYS}/past"),
-        integers([1], f"{_KEYS}/step"),
-        integers([1], f"{_KEYS}/columns"),
-    ]
-    past = named(opset13.slice(places, *bounds), f"{_KEYS}/of_past")
-    joined = named(opset13.concat([past, tokens], 1), f"{_KEYS}/joined")
-    keys = named(opset13.unsqueeze(joined, integers([1, 2], f"{_KEYS}/rows")), _KEYS)
-    queries = named(opset13.unsqueeze(tokens, integers([1, 3], f"{_QUERIES}/columns")), _QUERIES)
-    return keys.output(0), queries.output(0)
-
-
-def _as_i64(node: openvino.Node) -> openvino.Node:
-    from openvino import opset13
-
-    if node.get_output_element_type(0).to_string() == "i64":
-        return node
-    return named(opset13.convert(node, "i64"), f"{_KEYS}/{node.get_friendly_name()}")
+def _positions(rewriter: Rewriter) -> tuple[Handle, Handle]:
+    """Make positions of the keys ``[batch, 1, 1, sequence]``, and of the queries, ``[batch, 1, length, 1]``, i64."""
+    write, inputs = rewriter.under("window"), rewriter.graph.parameters
+    tokens, seen = (write.convert(inputs[name], "i64") for name in ("position_ids", "attention_mask"))
+    counted = write.op("Subtract", write.op("CumSum", seen, axis=1), 1, label="counted")
+    new, whole = (write.size(inputs[name], 1) for name in ("position_ids", "attention_mask"))
+    past = write.slice(counted, 0, write.op("Subtract", whole, new, label="past"), axis=1, label="of_past")
+    joined = write.op("Concat", past, tokens, axis=1, label="joined")
+    keys = write.op("Unsqueeze", joined, axes=[1, 2], label="key_positions")
+    return keys, write.op("Unsqueeze", tokens, axes=[1, 3], label="query_positions")

@@ -1,106 +1,118 @@
-"""Counts places in the cache as NPUW does, so that it knows the windows that compare them."""
+"""Count places in the cache as NPUW does, so that it knows the windows that compare them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.comparisons import compared_positions
 from graphpass.analysis.shapes.linear_size import Size
-from graphpass.dialects.openvino.rewrite import integers, named, output_of, redirect, token_input
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.targets.npu.values import past_of
 from graphpass.targets.npu.windows import are_known_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import openvino
+    from collections.abc import Iterable, Iterator
 
     from graphpass.analysis.masks.window import WindowMask
     from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.graph import Graph, Value
+    from graphpass.ir.rewriter import Handle, Rewriter
 
-__all__ = ["count_places", "write_places"]
+__all__ = ["Places", "count_places"]
 
 
-def write_places(model: OpenVINOModel) -> tuple[openvino.Node, openvino.Node] | None:
-    """Places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]`` in the cache, as NPUW knows them.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Values that imply how many places of a cache are in use.
 
-    Its phi3_sliding_mask.cpp wants ranges from and to the length that a Gather takes of a cache, and an Unsqueeze for
-    each axis.
+    Attributes:
+        past: The past of a cache, which may be reordered by beams.
+        axis: Its axis of positions.
+        tokens: The new tokens ``[batch, length, ..]``.
     """
-    from openvino import opset13
 
-    measured = _measured(model)
-    if measured is None:
-        return None
-    cache, sequence_axis, ids = measured
-    graph = model.graph
-    zero, one = integers(0, "window/0"), integers(1, "window/1")
-    axis = integers(sequence_axis, "window/sequence_axis")
-    past = named(opset13.gather(opset13.shape_of(output_of(graph, cache), "i64"), axis, zero), "window/past")
-    shape = opset13.shape_of(output_of(graph, ids), "i64")
-    whole = named(opset13.add(past, opset13.gather(shape, one, zero)), "window/whole")
-    keys = opset13.range(zero, whole, one, "i64")
-    queries = opset13.range(past, whole, one, "i64")
-    for key_axis, query_axis in ((0, 0), (1, 1), (2, 3)):
-        keys = opset13.unsqueeze(keys, integers(key_axis, f"window/keys_axis_{key_axis}"))
-        queries = opset13.unsqueeze(queries, integers(query_axis, f"window/queries_axis_{query_axis}"))
-    return named(keys, "window/keys"), named(queries, "window/queries")
+    past: Value
+    axis: int
+    tokens: Value
+
+    @classmethod
+    def of(cls, model: OpenVINOModel) -> Places | None:
+        """Return those of the first KV cache."""
+        caches, tokens = analyze_caches(model).of_kind("kv"), token_input(model.graph)
+        if not caches or tokens is None:
+            return None
+        read = carriers(model.graph)[0][caches[0].read]
+        return cls(past_of(model.graph, read), caches[0].axes.sequence or 0, tokens)
+
+    def write(self, rewriter: Rewriter) -> tuple[Handle, Handle]:
+        """Make places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]``, as NPUW knows them.
+
+        Its phi3_sliding_mask.cpp wants ranges from and to the length that a Gather takes of a cache, and an Unsqueeze
+        for each axis.
+        """
+        write = rewriter.under("window")
+        past, new = (
+            write.op("Gather", write.op("ShapeOf", value), axis, axis=0, label=label)
+            for value, axis, label in ((self.past, self.axis, "past"), (self.tokens, 1, "new"))
+        )
+        whole = write.op("Add", past, new, label="whole")
+        made = []
+        for start, axes, label in ((0, (0, 1, 2), "keys"), (past, (0, 1, 3), "queries")):
+            places = write.op("Range", start, whole, 1, label=f"{label}_range")
+            for axis in axes:
+                places = rewriter.op("Unsqueeze", places, axis, name=f"window/{label}_{axis}")
+            made.append(places)
+        return made[0], made[1]
 
 
 def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
-    """Let ``masks`` compare places that NPUW knows, where they compare the same places; how many values changed.
+    """Let ``masks`` compare places that NPUW knows, if they compare the same places.
 
     Args:
-        model: What holds the masks, of which no more may be asked behind that.
+        model: The model, edited after that.
         masks: Those that may be changed, in all their conditions.
+
+    Returns:
+        Number of values that were replaced.
     """
     graph = model.graph
     compared = dict.fromkeys(
         places for mask in masks for places in _compared(graph, mask) if not are_known_places(graph, *places)
     )
-    measured = _measured(model) if compared else None
-    if measured is None:
+    known = Places.of(model) if compared else None
+    if known is None:
         return 0
     sizes = find_lengths(model)
-    cache, sequence_axis, ids = measured
-    shapes = sizes.shape(cache), sizes.shape(ids)
-    if shapes[0] is None or shapes[1] is None:
+    past_shape, tokens_shape = sizes.shape(known.past), sizes.shape(known.tokens)
+    if past_shape is None or tokens_shape is None:
         return 0
-    past = shapes[0][sequence_axis]
-    whole = past + shapes[1][1]
-    keys = {keys for keys, _ in compared if _is_counted(graph, sizes, keys, Size(), whole)}
-    queries = {queries for _, queries in compared if _is_counted(graph, sizes, queries, past, whole)}
-    both = [places for places in compared if places[0] in keys and places[1] in queries]
-    written = write_places(model) if both else None
-    if written is None:
+    past = past_shape[known.axis]
+    whole = past + tokens_shape[1]
+    both = [
+        (keys, queries)
+        for keys, queries in compared
+        if _is_counted(graph, sizes, keys, Size(), whole) and _is_counted(graph, sizes, queries, past, whole)
+    ]
+    if not both:
         return 0
-    old = dict.fromkeys((value, new) for places in both for value, new in zip(places, written, strict=True))
-    for value, new in old:
-        redirect(output_of(graph, value), new.output(0))
-    model.ov_model.validate_nodes_and_infer_types()
-    model.mark_edited()
-    return len(old)
+    rewriter = model.rewriter()
+    new = known.write(rewriter)
+    replaced = {old: made for places in both for old, made in zip(places, new, strict=True)}
+    for old, made in replaced.items():
+        rewriter.redirect_uses(old, made)
+    rewriter.finish()
+    return len(replaced)
 
 
-def _measured(model: OpenVINOModel) -> tuple[Value, int, Value] | None:
-    """The past of a cache, its axis of positions, and the input of tokens: what tells how many places there are."""
-    caches = analyze_caches(model).of_kind("kv")
-    ids = token_input(model.ov_model)
-    if not caches or ids is None:
-        return None
-    read = next(node for node in model.graph.of_op("Parameter", "ReadValue") if node.name == caches[0].read)
-    tokens = next(node for node in model.graph.of_op("Parameter") if node.name == ids)
-    return past_of(model.graph, read), int(caches[0].axes.sequence or 0), tokens.outputs[0]
-
-
-def _compared(graph: Graph, mask: WindowMask) -> Iterable[tuple[Value, Value]]:
-    """The places of keys and queries that conditions of ``mask`` compare."""
+def _compared(graph: Graph, mask: WindowMask) -> Iterator[tuple[Value, Value]]:
+    """Yield the places of keys and queries that conditions of ``mask`` compare."""
     yield mask.keys, mask.queries
     for other in mask.others:
         found = compared_positions(graph, other.value, holds=other.holds)
@@ -109,29 +121,17 @@ def _compared(graph: Graph, mask: WindowMask) -> Iterable[tuple[Value, Value]]:
 
 
 def _is_counted(graph: Graph, sizes: Sizes, places: Value, start: Size, stop: Size) -> bool:
-    """Whether ``places`` of rank 4 are the numbers from ``start`` to ``stop``, in order."""
+    """Return whether ``places`` of rank 4 are the numbers from ``start`` to ``stop``, in order."""
     if places.rank != 4 or places.element_type != "i64":
         return False
-    moved = Size()
-    value: Value | None = places
-    while value is not None:
-        node = graph.producer(value)
-        if node.op == "Range":
-            bounds = [sizes.content(node.inputs[port]) for port in (0, 1)]
-            ends = [bound[0] + moved for bound in bounds if bound is not None and len(bound) == 1]
-            return ends == [start, stop] and fold_scalar(graph, node.inputs[2]) == 1
-        if node.op == "Add":
-            added = [sizes.content(node.inputs[port]) for port in (0, 1)]
-            numbers = [
-                (port, number[0]) for port, number in enumerate(added) if number is not None and len(number) == 1
-            ]
-            if len(numbers) != 1:
-                return False
-            ((port, number),) = numbers
-            moved += number
-            value = node.inputs[1 - port]
-        elif node.op in KEEPS_ORDER:
-            value = node.inputs[0]
-        else:
+    moved, value = Size(), places
+    while (node := graph.producer(graph.look_through(value, KEEPS_ORDER))).op == "Add":
+        numbers = [(port, held[0]) for port in (0, 1) if (held := sizes.content(node.inputs[port])) and len(held) == 1]
+        if len(numbers) != 1:
             return False
-    return False
+        ((port, number),) = numbers
+        moved, value = moved + number, node.source(1 - port)
+    if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
+        return False
+    ends = [bound[0] + moved for port in (0, 1) if (bound := sizes.content(node.inputs[port])) and len(bound) == 1]
+    return ends == [start, stop]

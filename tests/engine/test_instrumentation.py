@@ -14,7 +14,7 @@ from support.models import export
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing
 from graphpass.engine.manager import PassManager
-from graphpass.engine.passes import Changed, Pass, Skipped, Unchanged
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.engine.pipeline import parse
 from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.io import load
@@ -44,9 +44,11 @@ class Scale(Pass[Model]):
         source.set_names(set())
         scaled.output(0).set_names({"logits"})
         result.input(0).replace_source_output(scaled.output(0))
+        if self.says == "skipped":
+            return Skipped("not today")
         if self.says == "changed":
-            return Changed(model, {"outputs scaled": 1, "others": 0}, ("logits are scaled",))
-        return Unchanged() if self.says == "unchanged" else Skipped("not today")
+            model.mark_edited()
+        return Done({"outputs scaled": 1, "others": 0}, ("logits are scaled",))
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,12 @@ class Idle(Pass[Model]):
         time.sleep(self.seconds)
         if self.fails:
             raise ValueError("no")
+        if self.says == "skipped":
+            return Skipped("not today")
         if self.says == "changed":
-            return Changed(model)
-        return Unchanged(("nothing found",)) if self.says == "unchanged" else Skipped("not today")
+            model.mark_edited()
+            return Done()
+        return Done(notes=("nothing found",))
 
 
 def test_timing(model):
@@ -173,7 +178,8 @@ class DropInitializers(Pass):
 
         pairs = {cache.read: cache.write for cache in analyze_caches(model).caches}
         apply_make_stateful_transformation(model.ov_model, pairs)
-        return Changed(model)
+        model.mark_edited()
+        return Done()
 
 
 def test_verify_each_catches_a_result_that_does_not_compile():

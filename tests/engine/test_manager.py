@@ -8,7 +8,7 @@ from support.loaded import openvino_model
 
 from graphpass.engine.instrumentation import Instrumentation
 from graphpass.engine.manager import PassManager
-from graphpass.engine.passes import Changed, Condition, Pass, Skipped, Unchanged
+from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
@@ -28,7 +28,8 @@ class Rename(Pass[Model]):
 
     def run(self, model):
         model.ov_model.get_results()[0].set_friendly_name(self.to)
-        return Changed(model, {"results renamed": 1})
+        model.mark_edited()
+        return Done({"results renamed": 1})
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Look(Pass[Model]):
     name: ClassVar[str] = "look"
 
     def run(self, model):
-        return Unchanged(("nothing to do",))
+        return Done({"found": 0}, ("nothing to do",))
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,12 @@ def test_passes_run_in_order_on_a_copy(model):
     before = model.digest()
     result = PassManager([Rename("a"), Look(), Skip(), Rename("b")]).run(model)
     assert [record.step.name for record in result.records] == ["rename", "look", "skip", "rename"]
-    assert [type(record.result) for record in result.records] == [Changed, Unchanged, Skipped, Changed]
+    assert [record.result for record in result.records] == [
+        Done({"results renamed": 1}, changed=True),
+        Done(notes=("nothing to do",)),
+        Skipped("not for this model"),
+        Done({"results renamed": 1}, changed=True),
+    ]
     assert result.model.ov_model.get_results()[0].get_friendly_name() == "b"
     assert result.changed
     assert result.model.edited
@@ -205,6 +211,6 @@ def test_analyses_are_forgotten_when_a_pass_changed_the_model(model):
 
         def run(self, model):
             assert model.analysis(name_of_result) == self.value
-            return Unchanged()
+            return Done()
 
     PassManager([Rename("a"), Expect("a"), Rename("b"), Expect("b")]).run(model)

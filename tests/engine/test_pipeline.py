@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphpass.engine import registry
 from graphpass.engine.options import options_of
-from graphpass.engine.passes import Pass, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.engine.pipeline import format_passes, load_toml, parse, parse_toml
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.model import Model
@@ -23,7 +23,7 @@ class Plain(Pass[Model]):
     name: ClassVar[str] = "plain"
 
     def run(self, model):
-        return Unchanged()
+        return Done()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from support.plugins import distribution, sample_paths
 
 import graphpass
 from graphpass.engine import registry
-from graphpass.engine.passes import Pass, Unchanged
+from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UsageError
 from graphpass.ir.model import Model
 from graphpass.targets.cpu.target import CPU
@@ -23,7 +23,7 @@ class Mine(Pass[Model]):
     name: ClassVar[str] = "mine"
 
     def run(self, model):
-        return Unchanged()
+        return Done()
 
 
 @pytest.fixture(autouse=True)

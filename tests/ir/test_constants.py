@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as ops
+from support.folded import fold, upstream
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.openvino.graph import build_upstream
 from graphpass.ir import constants
 from graphpass.ir.constants import fold_cuts, fold_elements, fold_scalar
 from graphpass.ir.folding import LIMIT
-from graphpass.ir.graph import Graph, Value
+from graphpass.ir.graph import Graph
 
 I64 = openvino.Type.i64
 F32 = openvino.Type.f32
@@ -31,16 +31,6 @@ def ints(*values: int) -> openvino.Node:
 
 def one(value: int) -> openvino.Node:
     return ops.constant(numpy.array(value, numpy.int64))
-
-
-def upstream(output: openvino.Output) -> tuple[Graph, Value]:
-    found = build_upstream(output, limit=10_000)
-    assert found is not None
-    return found
-
-
-def fold(output: openvino.Output) -> numpy.ndarray | None:
-    return constants.fold(*upstream(output))
 
 
 def test_head_size():
@@ -130,7 +120,6 @@ def test_a_long_chain_is_folded_without_recursion_and_once():
     for _ in range(2000):
         node = ops.add(node, node)
     assert fold(ops.minimum(node, ints(7)).output(0)) is not None
-    assert build_upstream(node.output(0)) is None
 
 
 def test_bf16_is_read_as_what_it_is():

@@ -23,7 +23,8 @@ VARIANTS = ("onnx", "onnx-genai", "onnx-raw", "ov-stateless", "ov-stateful", "co
 _WITH_ENCODER = ("t5", "whisper")
 
 #: Its one export computes prompts of more than a chunk (8 tokens) inexactly, and OpenVINO's CPU plugin (2026.4.1) its
-#: batches wrong, by a ReduceSum with a fused Add: nothing recomputes what edits leave. test_cover_past.py edits it.
+#: batches wrong, by a ReduceSum with a fused Add: nothing recomputes what edits leave.
+#: test_extend_mask_to_past.py edits it.
 _INEXACT = ("zamba2",)
 
 #: ONNX Runtime's GroupQueryAttention refuses heads of 24.

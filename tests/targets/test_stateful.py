@@ -71,12 +71,12 @@ def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
 def test_an_npu_takes_less_and_wants_more(variant):
     model = load(export("llama", variant))
     names = format_passes(NPU().pipeline(model)).split(",")
-    own = {"mask-padding", "densify-experts", "read-length-from-keys", "lower-boolean-masks", "insert-position-ids"}
-    own |= {"rename-variables"}
-    others = [name.replace("shapes", "shapes{identities=false}") for name in pipeline("llama", variant)]
+    own = {"mask-padding", "densify-experts", "read-length-from-keys", "lower-boolean-masks", "rename-variables"}
+    options = {"simplify-shapes": "{identities=false}", "expose-position-ids": "{always=true}"}
+    others = [name + options.get(name, "") for name in pipeline("llama", variant)]
     assert [name for name in names if name not in own] == others
     assert own <= set(names)
-    assert names.index("mask-padding") < names.index("expose-position-ids")
+    assert names.index("mask-padding") < names.index("expose-position-ids{always=true}")
     NPU().require_contract(PassManager(NPU().pipeline(model)).run(model).model)
 
 

@@ -51,7 +51,7 @@ _WITH_STATES = frozenset(
         "QAttention",
     }
     | {"DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "LinearAttention", "CausalConvWithState"}
-    | {"LSTM", "GRU", "RNN"}
+    | {"LSTM", "GRU", "RNN", "TensorScatter"}
 )
 
 

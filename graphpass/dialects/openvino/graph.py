@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openvino
 
 
-__all__ = ["build", "build_upstream"]
+__all__ = ["build"]
 
 #: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
 _AXIS_INPUTS = {
@@ -73,31 +73,6 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
         else:
             _add(op, values, nodes)
     return Graph(tuple(nodes), _read_constant)
-
-
-def build_upstream(output: openvino.Output, limit: int = 64) -> tuple[Graph, Value] | None:
-    """Build a view of what ``output``, of a model under edit, is computed from; of shapes no more than their source.
-
-    Returns:
-        The view, and ``output`` in it; ``None`` if more than ``limit`` operators lie upstream.
-    """
-    values: _Values = {}
-    nodes: list[Node] = []
-    pending = [output.get_node()]
-    while pending:
-        op, place = pending[-1], (pending[-1].get_name(), 0)
-        sources = [] if place in values else op.input_values()
-        if sources and op.get_type_name() == "ShapeOf" and _place(sources[0]) not in values:
-            _add_port(sources[0].get_node(), "Parameter", (), sources[0], values, nodes, {})
-        missing = [source.get_node() for source in sources if _place(source) not in values]
-        if len(nodes) + len(missing) > limit:
-            return None
-        pending += missing
-        if not missing:
-            pending.pop()
-            if place not in values:
-                _add(op, values, nodes)
-    return Graph(tuple(nodes), _read_constant), values[_place(output)]
 
 
 #: Values by the name of the operator that makes them, and the port.

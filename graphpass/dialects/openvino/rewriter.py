@@ -18,6 +18,7 @@ from graphpass.ir.rewriter import Handle, Operand, Rewriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from graphpass.dialects.openvino.loops import LoopRewriter
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.types import Dimension
 
@@ -90,6 +91,15 @@ class OpenVINORewriter(Rewriter):
             return self._replaced[value]
         return self.graph.producer(value).native.output(value.port)
 
+    def inside(self, loop: Node) -> LoopRewriter:
+        """Return a rewriter of the body of a Loop or TensorIterator, to be finished before this one."""
+        from graphpass.dialects.openvino.loops import LoopRewriter
+
+        return LoopRewriter(loop, self._mark_changed)
+
+    def _mark_changed(self) -> None:
+        self._changed = True
+
     def type_of(self, handle: Handle) -> str:
         """See `Rewriter.type_of`."""
         name: str = handle.get_element_type().to_string()
@@ -135,9 +145,7 @@ class OpenVINORewriter(Rewriter):
         inner = self._tensors.get(name)
         if inner is not None:
             inner.set_names(inner.get_names() - {name})
-        if not isinstance(shape, openvino.PartialShape):
-            shape = openvino.PartialShape([size if isinstance(size, int) else -1 for size in shape])
-        parameter = opset13.parameter(shape, getattr(openvino.Type, element_type))
+        parameter = opset13.parameter(_partial(shape), getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
         parameter.output(0).set_names({name})
         self._native.add_parameters([parameter])
@@ -179,7 +187,7 @@ class OpenVINORewriter(Rewriter):
     def replace(self, old: Value, new: Handle) -> None:
         """See `Rewriter.replace`."""
         output = self.native(old)
-        new.get_node().set_friendly_name(output.get_node().get_friendly_name())
+        new.get_node().set_friendly_name(self.graph.producer(old).name)
         output.replace(new)
         self._replaced[old] = new
         self._changed = True
@@ -242,15 +250,15 @@ class OpenVINORewriter(Rewriter):
         self,
         variable_id: str,
         element_type: str,
-        shape: Sequence[int] | openvino.PartialShape,
+        shape: Sequence[Dimension] | openvino.PartialShape | None,
         initial: Handle | None,
         name: str,
     ) -> Handle:
-        """Add a variable; -1 stands for a dimension that is not fixed. Return what its ReadValue, ``name``, gives."""
+        """Add a variable, without a ``shape`` of any rank; return the output of its ReadValue, ``name``."""
         self._changed = True
         info = VariableInfo()
         info.variable_id, info.data_type = variable_id, getattr(openvino.Type, element_type)
-        info.data_shape = shape if isinstance(shape, openvino.PartialShape) else openvino.PartialShape(list(shape))
+        info.data_shape = _partial(shape)
         variable = Variable(info)
         self._native.add_variables([variable])
         if initial is None:
@@ -293,6 +301,12 @@ class OpenVINORewriter(Rewriter):
             elif node.op == "Assign":
                 self._native.remove_sink(node.native)
                 self._native.remove_variable(self._native.get_variable_by_id(node.attributes["variable"]))
+
+    def adopt(self, node: Node, name: str) -> None:
+        """Rename a node that becomes one of another model; the names of its tensors go."""
+        node.native.set_friendly_name(name)
+        for output in node.native.outputs():
+            output.set_names(set())
 
     def drop_input(self, name: str) -> bool:
         """See `Rewriter.drop_input`."""
@@ -369,6 +383,14 @@ class OpenVINORewriter(Rewriter):
     def _axes_input(self, node: Node, axes: Sequence[int], name: str) -> Handle:
         single = node.native.get_input_partial_shape(_CONSTANT_INPUTS[node.op][0]).rank.get_length() == 0
         return self.constant(axes[0] if single else list(axes), "i64", f"{name}/axes")
+
+
+def _partial(shape: Sequence[Dimension] | openvino.PartialShape | None) -> openvino.PartialShape:
+    if shape is None:
+        return openvino.PartialShape.dynamic()
+    if isinstance(shape, openvino.PartialShape):
+        return shape
+    return openvino.PartialShape([size if isinstance(size, int) else -1 for size in shape])
 
 
 def _listed(values: Any) -> Any:

@@ -6,42 +6,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.dialects.onnx.rewrite import attributes
-from graphpass.dialects.onnx.walk import captured
+from graphpass.analysis.caches.parts import carriers
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.editable import windowed
 
 if TYPE_CHECKING:
-    import onnx
-
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.runtime.sessions.inputs import Array, Step
 
 __all__ = ["OnnxRuntimeInPlaceSession", "capacity_in_place"]
 
-#: Operators that write into the memory of a cache where past and present are one.
-_IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElements", "ScatterND", "TensorScatter"})
+#: Operators that write into the memory of a cache if past and present are one.
+_IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
 
 
 def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
-    """How many positions the growing caches have room for; ``None`` where they are not written in place.
+    """Return the positions for which the growing caches have room; ``None`` if they are not written in place.
 
-    They are where all have room for the same number, an operator writes each that can do so in the memory in which the
-    past lies, and nothing else reads that past: as `static-cache` makes it, or the onnxruntime-genai builder exports.
+    All have room for the same number, each is written by an operator that can write into the memory of the
+    past, and nothing else reads that past: as `static-cache` makes it, or the onnxruntime-genai builder exports.
     """
-    makers = {name: node for node in model.proto.graph.node for name in node.output}
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in model.proto.graph.node:
-        for name in {*node.input, *captured(node)}:
-            readers.setdefault(name, []).append(node)
+    graph = model.graph
+    reads, writes = carriers(graph)
     sizes = set()
     for cache in inventory.of_kind("kv"):
-        maker = makers.get(str(cache.write))
-        if maker is None or maker.op_type not in _IN_PLACE or attributes(maker).get("mode") == "circular":
+        maker = graph.producer(writes[str(cache.write)].source())
+        if maker.op not in _IN_PLACE or maker.attributes.get("mode") == b"circular":
             return None
-        if [node for node in readers.get(cache.read, ()) if node.op_type != "Shape"] != [maker]:
+        if {use.node for use in graph.uses(reads[cache.read].outputs[0]) if use.node.op != "ShapeOf"} != {maker}:
             return None
         sizes.add((cache.shape or ())[cache.axes.sequence] if cache.axes.sequence is not None else None)
     size = sizes.pop() if len(sizes) == 1 and not windowed(inventory) else None

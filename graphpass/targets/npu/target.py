@@ -34,11 +34,11 @@ class NPU(StatefulTarget):
         "NPUW takes no inputs that move slots of caches",
         f"leave out cache=reorder; {GO_BACK}",
     )
+    feeds_positions = True
     before_attention = ("mask-padding", "densify-experts")
     after_stateful = (
         "read-length-from-keys",
         "lower-boolean-masks",
-        "insert-position-ids",
         "rename-variables",
     )
     # They cost nothing in static shapes, and NPUW cuts models at routers and experts, which it finds by form and name.

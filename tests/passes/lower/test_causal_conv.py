@@ -19,7 +19,6 @@ from support.models import export, reference
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
-from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.io import load
 from graphpass.ir.model import Model
@@ -56,7 +55,7 @@ def _info(name: str, shape: list[Any]) -> onnx.ValueInfoProto:
 
 def lowered(model: Model) -> OnnxModel:
     result = PassManager([LowerOperators()]).run(model)
-    assert isinstance(result.records[0].result, Changed)
+    assert result.records[0].result.changed
     assert isinstance(result.model, OnnxModel)
     return result.model
 
@@ -127,7 +126,7 @@ def test_onnx_s_own_operator_as_onnx_defines_it():
 
 def test_twice_is_once():
     result = PassManager([LowerOperators()]).run(lowered(build()))
-    assert isinstance(result.records[0].result, Unchanged)
+    assert not result.records[0].result.changed
 
 
 @pytest.mark.parametrize(("name", "value"), [("ndim", 2), ("state_window", 2)])

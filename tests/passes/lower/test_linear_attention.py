@@ -17,7 +17,6 @@ import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
-from graphpass.engine.passes import Changed, Unchanged
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
@@ -82,7 +81,7 @@ def session(model: OnnxModel) -> onnxruntime.InferenceSession:
 
 def lowered(model: OnnxModel) -> OnnxModel:
     result = PassManager([LowerOperators()]).run(model)
-    assert isinstance(result.records[0].result, Changed)
+    assert result.records[0].result.changed
     assert isinstance(result.model, OnnxModel)
     return result.model
 
@@ -155,7 +154,7 @@ def test_the_state_is_found_again():
 
 def test_twice_is_once():
     result = PassManager([LowerOperators()]).run(lowered(build()))
-    assert isinstance(result.records[0].result, Unchanged)
+    assert not result.records[0].result.changed
 
 
 def test_refuses_a_window_of_states():

@@ -1,4 +1,4 @@
-"""cover-past: attention_mask covers past and new tokens, where it stood for the new ones alone."""
+"""extend-mask-to-past: attention_mask covers past and new tokens, where it stood for the new ones alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.models import export, reference
 import graphpass
 from graphpass import PassManager, parse
 from graphpass.analysis.caches.stepping import find_stepping
-from graphpass.engine.passes import Changed, Skipped, Unchanged
+from graphpass.engine.passes import Skipped
 from graphpass.runtime import open_session
 from graphpass.verify import compare
 
@@ -32,16 +32,16 @@ def source() -> OpenVINOModel:
 
 
 def covered() -> OpenVINOModel:
-    return made(source(), "cover-past")
+    return made(source(), "extend-mask-to-past")
 
 
 def outcome(model: graphpass.Model) -> object:
-    return PassManager(parse("cover-past")).run(model).records[0].result
+    return PassManager(parse("extend-mask-to-past")).run(model).records[0].result
 
 
 def test_masks_of_attention_are_written_anew_and_states_take_the_new_columns():
     result = outcome(source())
-    assert isinstance(result, Changed)
+    assert result.changed
     assert result.statistics == {"masks of attention": 1}
     (node,) = [op for op in covered().ov_model.get_ops() if op.get_type_name() == "ScaledDotProductAttention"]
     visible = node.input_value(3).get_node().input_value(0).get_node()
@@ -81,7 +81,7 @@ def test_padding_in_the_past_is_not_attended_to():
         padded, expected = session.step(token), alone.step(token)
 
 
-@pytest.mark.parametrize("passes", ["", "cover-past"])
+@pytest.mark.parametrize("passes", ["", "extend-mask-to-past"])
 def test_going_back_feeds_token_by_token(passes: str):
     """A step behind a past takes one token: what a rewind owes is not fed in one run with what follows."""
     model = covered() if passes else source()
@@ -107,7 +107,7 @@ def test_openvino_genai_generates_the_reference_tokens(tmp_path: Path):
 
 
 def test_done_once_it_is_done():
-    assert isinstance(outcome(covered()), Unchanged)
+    assert not outcome(covered()).changed
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_done_once_it_is_done():
     [("llama", "ov-stateful"), ("mamba", "ov-stateful"), ("lfm2", "ov-stateful"), ("qwen3_next", "ov-stateless")],
 )
 def test_masks_of_others_cover_the_past_or_have_none(name: str, variant: str):
-    assert isinstance(outcome(exported(f"{name}/{variant}")), Unchanged)
+    assert not outcome(exported(f"{name}/{variant}")).changed
 
 
 def test_a_mask_that_says_more_is_left_alone():

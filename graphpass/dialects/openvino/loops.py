@@ -1,0 +1,61 @@
+"""Edit the bodies of loops of an OpenVINO model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import openvino
+from openvino import opset13
+from openvino.op.util import MergedInputDescription, SliceInputDescription
+
+from graphpass.dialects.openvino.graph import build
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.rewriter import Handle
+
+__all__ = ["LoopRewriter"]
+
+
+class LoopRewriter(OpenVINORewriter):
+    """Edits the body of a Loop or TensorIterator; `graph` is that of the body."""
+
+    def __init__(self, loop: Node, edited: Callable[[], None]) -> None:
+        """Start to edit the body of ``loop``; ``edited`` as of `OpenVINORewriter`."""
+        self._loop = loop.native
+        body = self._loop.get_function()
+        super().__init__(body, build(body), edited)
+
+    @property
+    def steps_by_one(self) -> bool:
+        """Return whether an iteration takes one slice of each sliced input, from the first on."""
+        sliced = [one for one in self._loop.get_input_descriptions() if isinstance(one, SliceInputDescription)]
+        return {(one.start, one.stride, one.part_size, one.end) for one in sliced} == {(0, 1, 1, -1)}
+
+    def carried(self, port: int) -> tuple[Value, Node] | None:
+        """Return what an iteration starts with of the tensor that input ``port`` starts, and the Result that it leaves.
+
+        ``None`` if the loop does not carry this input.
+        """
+        own = {node.native.get_name(): node for node in self.graph.of_op("Parameter", "Result")}
+        for one in self._loop.get_input_descriptions():
+            if isinstance(one, MergedInputDescription) and one.input_index == port:
+                parameter = self._native.get_parameters()[one.body_parameter_index]
+                result = self._native.get_results()[one.body_value_index]
+                return own[parameter.get_name()].outputs[0], own[result.get_name()]
+        return None
+
+    def slice_input(self, source: Handle, axis: int, name: str) -> Handle:
+        """Add an input of the loop: each iteration gets a slice of ``source``, of size 1 along ``axis``."""
+        shape = openvino.PartialShape([1 if place == axis else -1 for place in range(len(source.get_partial_shape()))])
+        parameter = opset13.parameter(shape, source.get_element_type())
+        parameter.set_friendly_name(name)
+        self._native.add_parameters([parameter])
+        self._loop.set_sliced_input(parameter, source, 0, 1, 1, -1, axis)
+        # A model keeps the order of its nodes until an edge is replaced; one that is added does not tell it.
+        self._loop.input(0).replace_source_output(self._loop.input_value(0))
+        self._changed = True
+        return parameter.output(0)

@@ -1,0 +1,27 @@
+"""Constants in graphs of OpenVINO that are no model yet, or no longer."""
+
+from __future__ import annotations
+
+import numpy
+import openvino
+
+from graphpass.dialects.openvino.graph import build
+from graphpass.ir import constants
+from graphpass.ir.graph import Graph, Value
+
+
+def upstream(output: openvino.Output) -> tuple[Graph, Value]:
+    """A view of what lies upstream of ``output``, and ``output`` in it."""
+    found, pending = {}, [output.get_node()]
+    while pending:
+        node = pending.pop()
+        if node.get_name() not in found:
+            found[node.get_name()] = node
+            pending += [source.get_node() for source in node.input_values()]
+    graph = build(openvino.Model([output], [node for node in found.values() if node.get_type_name() == "Parameter"]))
+    return graph, next(graph.of_op("Result")).source()
+
+
+def fold(output: openvino.Output) -> numpy.ndarray | None:
+    """The constant that ``output`` is, if it is one; see `graphpass.ir.constants.fold`."""
+    return constants.fold(*upstream(output))
