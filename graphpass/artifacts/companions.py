@@ -1,4 +1,4 @@
-"""The files that lie beside a model and travel with it: configurations and tokenizers."""
+"""Copy the configurations and tokenizers that lie beside a model."""
 
 from __future__ import annotations
 
@@ -36,19 +36,16 @@ _COMPANIONS = (
     "openvino_detokenizer.bin",
 )
 
-#: What only ONNX Runtime GenAI reads; it names the .onnx file, so it would be wrong beside an .xml.
+#: Files that only ONNX Runtime GenAI reads; they name the .onnx file, so they would be wrong beside an .xml.
 _ONNX_COMPANIONS = ("genai_config.json", "audio_processor_config.json")
 
 
 def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """The files beside a model that belong to it.
+    """Return the files beside a model that belong to it, always in the same order.
 
     Args:
         model_file: The model's graph file.
-        dialect: What the result is written as; files that only ONNX Runtime GenAI reads go with ``"onnx"``.
-
-    Returns:
-        The files that are there, always in the same order.
+        dialect: Dialect of the result; files that only ONNX Runtime GenAI reads go with ``"onnx"``.
 
     Raises:
         ReadError: GP113, one is a link to a file elsewhere.
@@ -63,18 +60,15 @@ def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, .
 
 
 def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """Copy a model's companions into a staged folder.
+    """Copy a model's companions into a staged folder, and return the copies.
 
     Args:
         model_file: The model's graph file.
-        folder: Where to; see `graphpass.storage.staging.staging`.
-        dialect: What the result is written as.
-
-    Returns:
-        The copies.
+        folder: A folder of `graphpass.storage.staging.staging`.
+        dialect: Dialect of the result.
 
     Raises:
         ReadError: GP113, one is a link to a file elsewhere.
-        OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
+        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
     """
     return tuple(Path(shutil.copyfile(file, folder / file.name)) for file in companions(model_file, dialect))

@@ -1,4 +1,4 @@
-"""Converting a Hugging Face tokenizer to the models that openvino.genai reads."""
+"""Convert a Hugging Face tokenizer to the models that openvino.genai reads."""
 
 from __future__ import annotations
 
@@ -17,32 +17,29 @@ _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.jso
 
 _RESULTS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 
-#: What ``graphpass[genai]`` installs.
+#: Packages that ``graphpass[genai]`` installs, by module.
 _PACKAGES = {"openvino_tokenizers": "openvino-tokenizers", "transformers": "transformers"}
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether ``folder`` holds a tokenizer of Hugging Face's, and not what would be made of it."""
+    """Return whether ``folder`` holds a tokenizer of Hugging Face's, and no converted one."""
     found = {file.name for file in folder.iterdir()}
     return not found.isdisjoint(_VOCABULARIES) and found.isdisjoint(_RESULTS)
 
 
 def missing_packages() -> list[str]:
-    """The packages that converting needs and that are not installed."""
+    """Return the packages that converting needs and that are not installed."""
     return [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
 
 
 def stage_tokenizer(source: Path, folder: Path) -> str:
-    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``.
+    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``, and return the converter's name.
 
-    The chat template, and which tokens start and end a text, are kept in their rt_info.
+    Their rt_info keeps the chat template and the tokens that start and end a text.
 
     Args:
         source: A folder for which `has_tokenizer` holds.
-        folder: Where to write; see `graphpass.storage.staging.staging`.
-
-    Returns:
-        What converted it.
+        folder: A folder of `graphpass.storage.staging.staging`.
 
     Raises:
         UnsupportedError: GP348, it cannot be converted.
@@ -53,7 +50,7 @@ def stage_tokenizer(source: Path, folder: Path) -> str:
 
     transformers.logging.set_verbosity_error()
     try:
-        # Both packages raise what they like, and which tokenizers they take is theirs to say.
+        # Both packages raise errors of any kind, and only they know the tokenizers that they take.
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(source), local_files_only=True)
         models = openvino_tokenizers.convert_tokenizer(tokenizer, with_detokenizer=True)
     except Exception as error:

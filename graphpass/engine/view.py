@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
-    from graphpass.ir.types import Dimension, Port
+    from graphpass.ir.types import Port
 
 __all__ = [
     "CacheView",
@@ -20,7 +20,6 @@ __all__ = [
     "listed",
     "names_of",
     "not_stateful_ir",
-    "shape_text",
     "without",
 ]
 
@@ -130,11 +129,6 @@ def listed(names: Iterable[str]) -> str:
     if not others:
         return first
     return f"{first} and {others[0]}" if len(others) == 1 else f"{first} and {len(others)} more"
-
-
-def shape_text(shape: tuple[Dimension, ...] | None) -> str:
-    """Return ``[?, 2, 0, 16]`` or the like."""
-    return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:

@@ -1,4 +1,4 @@
-"""ONNX models with caches of fixed capacity in ONNX Runtime, which writes them in place."""
+"""Run ONNX models whose caches ONNX Runtime writes in place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphpass.dialects.onnx.rewrite import attributes
 from graphpass.dialects.onnx.walk import captured
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
-from graphpass.runtime.sessions.editable import windowed
+from graphpass.runtime.sessions.cache_store import windowed
 
 if TYPE_CHECKING:
     import onnx
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxRuntimeInPlaceSession", "capacity_in_place"]
 
-#: Operators that write into the memory of a cache where past and present are one.
+#: Operators that write into the memory of a cache whose past and present are one.
 _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElements", "ScatterND", "TensorScatter"})
 
 
 def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
-    """How many positions the growing caches have room for; ``None`` where they are not written in place.
+    """Return the number of positions that growing caches have room for; ``None`` if they are not written in place.
 
-    They are where all have room for the same number, an operator writes each that can do so in the memory in which the
-    past lies, and nothing else reads that past: as `static-cache` makes it, or the onnxruntime-genai builder exports.
+    They are if all have equal room, an operator writes each in the memory of its past, and nothing else reads that
+    past: as `static-cache` or the onnxruntime-genai builder makes it.
     """
     makers = {name: node for node in model.proto.graph.node for name in node.output}
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -49,25 +49,25 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
 
 
 class OnnxRuntimeInPlaceSession(FixedCapacitySession):
-    """An ONNX model whose growing caches are one buffer each, past and present.
+    """Keeps each growing cache in one buffer, past and present.
 
-    A step neither allocates nor copies them. Buffers move only when the number of rows changes.
+    A step neither allocates nor copies buffers. They move only when the number of rows changes.
     """
 
     def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int, exact: bool) -> None:
         """Open the model.
 
         Args:
-            model: What to run.
+            model: The model to run.
             inventory: Its caches.
-            capacity: As `capacity_in_place` says.
+            capacity: As from `capacity_in_place`.
             exact: See `OnnxRuntimeRequest`.
 
         Raises:
             UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model.
         """
         super().__init__(model, inventory, capacity, capacity)
-        # A state is read while it is written, so that it takes two memories in turn.
+        # A state is read while it is written, so it takes two memories in turn.
         self._spare: dict[str, Array] = {}
         for cache in inventory.caches:
             cache_memory(cache, 0)
@@ -100,7 +100,7 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
         return self.buffers[cache.read]
 
     def _make_memory(self, cache: Cache, batch: int) -> Array:
-        """The memory of ``cache`` for so many rows; zeros where it was for another number."""
+        """Return the memory of ``cache`` for so many rows, zeroed if the number changed."""
         buffer, axis = self.buffers.get(cache.read), cache.axes.batch
         if buffer is None or (axis is not None and buffer.shape[axis] != batch):
             buffer = self.buffers[cache.read] = cache_memory(cache, batch)

@@ -10,17 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.engine.view import (
-    Sees,
-    View,
-    is_mistaken,
-    judged,
-    listed,
-    names_of,
-    not_stateful_ir,
-    shape_text,
-)
+from graphpass.engine.view import Sees, View, is_mistaken, judged, listed, names_of, not_stateful_ir
 from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.types import shape_text
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
