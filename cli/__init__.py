@@ -1,1 +1,1 @@
-"""The command line; one file a command. Nothing here is imported by the engine or by passes."""
+"""The command line; one file a command. Neither the engine nor passes import it."""

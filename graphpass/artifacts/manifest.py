@@ -30,7 +30,7 @@ _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 
 
 def manifest_of(result: Path, *, is_file: bool) -> Path:
-    """Return the path of a result's manifest: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
+    """Return the path of a manifest: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
     return result.parent / f"{result.name}.graphpass.json" if is_file else result / "graphpass.json"
 
 

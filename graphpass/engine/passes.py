@@ -1,4 +1,4 @@
-"""`Pass`, its conditions, and what it returns."""
+"""Define passes, their conditions and results."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The pass ran to its end. The manager observes whether it changed anything.
+    """Reports that the pass ran to its end; the manager observes changes.
 
     Attributes:
-        statistics: What was done, counted: ``{"attention fused": 12}``.
-        notes: What the user should know, for example what was left as it was and why.
-        model: Another model to go on with; ``None`` for the one that was given.
+        statistics: Counted actions: ``{"attention fused": 12}``.
+        notes: Facts that the user should know, for example parts that were left, with reasons.
+        model: Another model to continue with; ``None`` for the given one.
     """
 
     statistics: Mapping[str, int] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The pass edited the model, or made another one.
+    """Reports that the pass edited the model, or made another one.
 
     Attributes:
-        model: The model to go on with.
-        statistics: What was done, counted: ``{"attention fused": 12}``.
-        notes: What the user should know, for example what was left as it was and why.
+        model: The model to continue with.
+        statistics: Counted actions: ``{"attention fused": 12}``.
+        notes: Facts that the user should know, for example parts that were left, with reasons.
     """
 
     model: Model
@@ -61,10 +61,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The pass looked and found nothing to do.
+    """Reports that the pass found nothing to do.
 
     Attributes:
-        notes: What the user should know.
+        notes: Facts that the user should know.
     """
 
     notes: tuple[str, ...] = ()
@@ -72,10 +72,10 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The pass does not apply to this model.
+    """Reports that the pass does not apply to this model.
 
     Attributes:
-        reason: Why not.
+        reason: The reason, for people.
     """
 
     reason: str
@@ -86,12 +86,12 @@ PassResult: TypeAlias = Changed | Unchanged | Skipped
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that a pass needs to hold before, or promises to hold after.
+    """Checks a fact that a pass requires before, or ensures after.
 
     Attributes:
-        name: How documentation and errors call it: ``"stateless"``.
-        missing: Says what is missing, or ``None`` where the condition holds.
-        hint: What to do about it.
+        name: Name in documentation and errors: ``"stateless"``.
+        missing: Returns the flaw, or ``None`` if the condition holds.
+        hint: Cure for the flaw.
     """
 
     name: str
@@ -104,13 +104,13 @@ class Pass(ABC, Generic[ModelT]):
     """One rewrite of a model. Subclasses are frozen dataclasses; their fields are the pass's options.
 
     Field types may be ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of strings, ``X | None`` of one of these, or
-    a ``tuple`` of one of these; every field needs a default. The docstring is what ``graphpass explain`` prints.
+    a ``tuple`` of one of these; every field needs a default. ``graphpass explain`` prints the docstring.
 
     Attributes:
-        name: What pipelines call it, in kebab-case.
-        dialect: The dialect it takes; ``None`` where it takes any.
-        requires: What must hold before.
-        ensures: What holds after, unless the pass was skipped.
+        name: Name in pipelines, in kebab-case.
+        dialect: The dialect it takes; ``None`` for any.
+        requires: Conditions before the run.
+        ensures: Conditions after the run, unless the pass was skipped.
     """
 
     name: ClassVar[str]
@@ -126,21 +126,21 @@ class Pass(ABC, Generic[ModelT]):
             model: A working copy; a pass that raises may leave it half-way.
 
         Returns:
-            What happened. Edits through `Model.rewriter` and `OnnxModel.graphsurgeon` are observed; a pass that edits
-            the native model calls `Model.mark_edited`.
+            The result. Edits through `Model.rewriter` and `OnnxModel.graphsurgeon` are observed; a pass that edits the
+            native model calls `Model.mark_edited`.
 
         Raises:
-            PreconditionError: The model is not what this pass takes.
+            PreconditionError: The model is not of the form that this pass takes.
             UnsupportedError: The model holds something that this pass cannot handle.
         """
 
 
 @contextmanager
 def at_node(name: str) -> Iterator[None]:
-    """Say which node a pass works on, so that what fails inside is reported with it.
+    """Name the node in errors that are raised inside.
 
     Raises:
-        PassFailedError: GP401, for anything that is raised inside and is no graphpass error.
+        PassFailedError: GP401, for anything raised inside that is no graphpass error.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""`View`: the caches of a model as a consumer sees them, and the words that rules for it share."""
+"""View the caches of a model as a consumer sees them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
-    from graphpass.ir.types import Port
+    from graphpass.ir.types import Dimension, Port
 
 __all__ = [
     "CacheView",
@@ -20,6 +20,7 @@ __all__ = [
     "listed",
     "names_of",
     "not_stateful_ir",
+    "shape_text",
     "without",
 ]
 
@@ -129,6 +130,11 @@ def listed(names: Iterable[str]) -> str:
     if not others:
         return first
     return f"{first} and {others[0]}" if len(others) == 1 else f"{first} and {len(others)} more"
+
+
+def shape_text(shape: tuple[Dimension, ...] | None) -> str:
+    """Return ``[?, 2, 0, 16]`` or the like."""
+    return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:

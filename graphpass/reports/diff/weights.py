@@ -82,7 +82,7 @@ def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
 
 
 def digest_of_weights(model: Model) -> str:
-    """Return the SHA-256 of all outside a model's graph file: names, types, shapes and bytes of tensors, small ones too.
+    """Return the SHA-256 of all tensors outside a model's graph file: names, types, shapes and bytes.
 
     Places in files do not count, nor bytes between tensors.
 
