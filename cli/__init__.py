@@ -1,1 +1,1 @@
-"""The command line; one file a command. Neither the engine nor passes import it."""
+"""Define the command line; one file a command."""

@@ -138,7 +138,7 @@ def _plan_folder(console: Console, job: Job, files: EncoderDecoder, target: Targ
 def _convert(
     console: Console, job: Job, target: Target, plan: _Plan, made: Result, *, allow_unfused: bool, tokenizer: bool
 ) -> None:
-    """Run the pipelines, check and compare the result, and write it with what lies beside the input.
+    """Run the pipelines, prove the result, and write it with its companions.
 
     Raises:
         VerificationError: GP601, the result does not compute the same as the input.
@@ -202,7 +202,7 @@ def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...]
 
 
 def _add_tokenizer(model_file: Path, folder: Path, console: Console) -> list[str]:
-    """Convert the tokenizer beside a file of the input, if necessary and possible, and return a line about it.
+    """Convert the tokenizer beside a file of the input, and return a line.
 
     Raises:
         UnsupportedError: GP348, it cannot be converted.

@@ -50,7 +50,7 @@ cache_option = click.option(
 
 
 def _locate(path: Path) -> Path:
-    """Return the model file that ``path`` means; ask at a terminal if a folder holds several.
+    """Return the model file that ``path`` means, or ask at a terminal.
 
     Raises:
         ReadError: As `graphpass.io.find_model`.

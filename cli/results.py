@@ -1,4 +1,4 @@
-"""Write results whole or not at all, leave those that are up to date, and report on them."""
+"""Write results whole or not at all, and report on them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Result:
             self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
 
     def is_there(self) -> bool:
-        """Return whether an earlier job made the same result, and print that, or the difference, if asked to look."""
+        """Return whether an earlier job made the same result, and print that."""
         from graphpass.artifacts.manifest import graphs_of, manifest_of, stale
 
         if not self._job.if_changed:
@@ -81,7 +81,7 @@ class Result:
         return True
 
     def staged(self) -> AbstractContextManager[Path]:
-        """Return a folder to write into, before the work, so that a write-protected place is known by then."""
+        """Return a folder to write into, before the work: its place may be write-protected."""
         from graphpass.storage.staging import staging
 
         return staging(self.folder)
@@ -115,7 +115,7 @@ class Result:
         self._files = files_told(staged, written)
 
     def tell(self, report: Iterable[str], notes: Iterable[str] = ()) -> None:
-        """Print the report and the written files, or only the paths of the results, if quiet.
+        """Print the report and the written files; if quiet, only the results.
 
         Args:
             report: Lines.
@@ -125,7 +125,7 @@ class Result:
 
 
 def tell(console: Console, report: Iterable[str], folder: Path, files: Iterable[str], results: Iterable[Path]) -> None:
-    """Print a report and the files that were written into a folder; if quiet, only the results."""
+    """Print a report and the written files; if quiet, only the results."""
     if console.quiet:
         for result in results:
             console.result(str(result))
@@ -152,7 +152,7 @@ def refuse_input(model: Model, target: Path) -> None:
 
 
 def files_told(folder: Path, written: Iterable[Written]) -> list[str]:
-    """Return the files in a staged folder with their sizes, and warnings on files that models share."""
+    """Return the files in a staged folder with sizes and warnings."""
     from graphpass.reports.text import in_bytes
 
     files = sorted(file for file in folder.rglob("*") if file.is_file())

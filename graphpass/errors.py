@@ -32,7 +32,7 @@ __all__ = [
 
 
 class GraphpassError(Exception):
-    """The root of all graphpass errors.
+    """Carries an id, a message, a hint and an exit code.
 
     Attributes:
         id: Stable identifier, for example ``"GP101"``.
@@ -64,7 +64,7 @@ class ReadError(GraphpassError):
 
 
 class UsageError(GraphpassError):
-    """Reports a request that is not well formed: an unknown pass, a bad option, a bad pipeline text."""
+    """Reports a request that is not well formed."""
 
     exit_code = 2
 

@@ -102,7 +102,7 @@ def _did_you_mean(path: Path) -> str:
 
 
 def _instead_of_file(file: Path) -> str:
-    """Return a cure for a file that is no graph: name the graph whose weights it holds, or export a checkpoint."""
+    """Return a cure for a file that is no graph."""
     graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
     if graph is not None and _is_graph(graph):
         return f"name the graph that reads it: {graph}"
@@ -110,7 +110,7 @@ def _instead_of_file(file: Path) -> str:
 
 
 def _instead_of_folder(folder: Path) -> str:
-    """Return a cure for a folder that holds no model: name one below it, or export a checkpoint."""
+    """Return a cure for a folder that holds no model."""
     below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
     if below:
         return f"name one of the folders in it that do: {', '.join(map(str, below))}"
@@ -344,7 +344,7 @@ def _same(before: tuple[Port, ...], after: tuple[Port, ...]) -> bool:
 
 
 def _same_shape(before: tuple[Dimension, ...] | None, after: tuple[Dimension, ...] | None) -> bool:
-    """Return whether two shapes agree; reading back infers shapes anew, and may know less or more."""
+    """Return whether two shapes agree, as far as both are known."""
     if before is None or after is None:
         return True
     return len(before) == len(after) and all(

@@ -37,7 +37,7 @@ class EncoderDecoder:
 
 
 def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
-    """Return the files in folder ``path``; ``None`` if it is no folder, or holds no encoder.
+    """Return the files in folder ``path``; ``None`` without an encoder.
 
     Raises:
         UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder; GP227, files of another kind
@@ -74,7 +74,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
 
 
 def folder_of_part(file: Path) -> Path | None:
-    """Return the folder of an encoder and a decoder if ``file`` is a part of them by its name."""
+    """Return the folder of an encoder and a decoder with the part ``file``."""
     for prefix, suffix in _FORMS:
         parts = [file.with_name(f"{prefix}{part}{suffix}") for part in _PARTS]
         if file in parts and os.path.isfile(parts[0]) and any(map(os.path.isfile, parts[1:])):

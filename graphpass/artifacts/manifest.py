@@ -1,4 +1,6 @@
-"""Note in a file beside a result its inputs and settings, so that the same work can be skipped next time."""
+"""Note inputs and settings beside a result, so that the work can be skipped."""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Mapping
@@ -80,7 +82,7 @@ def write_manifest(
     records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
     graphs: Sequence[str],
 ) -> None:
-    """Write the manifest of the result in a staged folder, without times: the same work gives the same bytes.
+    """Write the manifest of the result in a staged folder, without times.
 
     Args:
         path: The file to write, beside the result.
@@ -106,7 +108,7 @@ def write_manifest(
 
 
 def stale(path: Path, described: Mapping[str, Any]) -> str | None:
-    """Return why the result beside a manifest is not that of the described work; ``None`` if it is.
+    """Return why a result has to be made again; ``None`` if up to date.
 
     Args:
         path: The manifest.

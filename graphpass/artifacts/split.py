@@ -1,4 +1,4 @@
-"""Split one dynamic model into a prefill and a decode model of static shapes; weights are stored once."""
+"""Split one dynamic model into a prefill and a decode model of static shapes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def verify_split(reference: Model, models: dict[str, Model], split: Split) -> in
 
 
 def _limit(model: Model) -> int | None:
-    """Return the size above which an ONNX model's weights leave its file: any, if two models would store them."""
+    """Return the size above which an ONNX model's weights leave its file."""
     if model.dialect != "onnx":
         return None
     from graphpass.dialects.onnx.model import OnnxModel

@@ -1,4 +1,4 @@
-"""Findings of a target's rules, and whether its runtime, tried on the same model, confirms them."""
+"""Hold findings of a target's rules, and compare them with a trial."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Observation:
         fused: Names of the parts that it fused; ``None`` if the runtime does not show them.
         subject: Kind of these parts.
         refused: The runtime's own words, if it failed.
-        wrong: How its numbers differ, if they do.
+        wrong: Difference of its numbers, if there is one.
         ran: Whether it computed numbers, which were compared.
     """
 

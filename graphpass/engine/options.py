@@ -1,4 +1,4 @@
-"""Read and write the options of a pass: its dataclass fields, with types, defaults and documentation."""
+"""Read and write the options of passes and targets, which are dataclass fields."""
 
 from __future__ import annotations
 

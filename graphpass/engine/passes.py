@@ -101,7 +101,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Pass(ABC, Generic[ModelT]):
-    """One rewrite of a model. Subclasses are frozen dataclasses; their fields are the pass's options.
+    """Rewrites a model. Subclasses are frozen dataclasses; their fields are the pass's options.
 
     Field types may be ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of strings, ``X | None`` of one of these, or
     a ``tuple`` of one of these; every field needs a default. ``graphpass explain`` prints the docstring.

@@ -32,7 +32,7 @@ class AttentionGroup:
 
 
 def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
-    """Return the attentions of a model, alike ones together, in order of the first of each group."""
+    """Return attentions grouped by likeness, in order of the first of each group."""
     cross = {cache.name for cache in inventory.of_kind("cross")}
     groups: dict[object, list[AttentionBlock]] = {}
     for block in inventory.attention:

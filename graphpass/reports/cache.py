@@ -31,7 +31,7 @@ _ENDS = 6
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One rule that was tried.
+    """Records one rule that was tried.
 
     Attributes:
         rule: Its claim.
@@ -46,13 +46,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One attention that reads a cache.
+    """Describes one attention that reads a cache.
 
     Attributes:
         node: Its operator and name.
-        role: What it reads the cache as.
+        role: The cache's role in it.
         through: Operators and names on the way from the cache to attention.
-        miss: Why `fuse-attention` leaves it; ``None`` if it does not.
+        miss: Obstacle of `fuse-attention`; ``None`` if there is none.
     """
 
     node: str
@@ -79,7 +79,7 @@ class Reasoning:
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
-    """Return the cache called ``name``: its own, that of its past or present, or a beginning that only it has.
+    """Return a cache by its own name, its past's or present's, or a unique beginning.
 
     Raises:
         UsageError: GP217, there is none.

@@ -1,4 +1,4 @@
-"""Report the contents of a model: as text, folded or with the evidence, and as JSON (``schemas/inspect.json``)."""
+"""Report the contents of a model as text and as JSON (``schemas/inspect.json``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums up the bytes of caches for one sequence; ``None`` if a size is not known.
+    """Sums up the bytes of caches for one sequence; ``None`` if unknown.
 
     Attributes:
         bytes_per_token: Growth of the kv caches by each token.
@@ -149,13 +149,13 @@ def _form(model: Model, inventory: Inventory) -> str:
 
 
 def runs_with(model: Model) -> list[str]:
-    """Return a line with the options that plugins take from a model; none if it sets none."""
+    """Return a line with the runtime options that a model sets, if any."""
     options = runtime_options(model)
     return [f"runs with {', '.join(f'{name}={value}' for name, value in options.items())}"] if options else []
 
 
 def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
-    """Return the layout of each growing cache by name, if it is known and not the common one."""
+    """Return the layouts of growing caches by name, but for the common one."""
     from graphpass.analysis.caches.parts import packed_caches, packed_layout
     from graphpass.ir.layout import layout_of
 
@@ -168,7 +168,7 @@ def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
 
 
 def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
-    """Return a line for all layers whose caches are alike; roles that are alike, mostly key and value, share one."""
+    """Return a line for all alike layers; alike roles share one."""
     groups: dict[tuple[str, ...], list[Cache]] = {}
     for cache in caches:
         alike = (cache.role, cache.kind, cache.element_type, _laid_out(cache, layouts))

@@ -69,7 +69,7 @@ def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
 
 
 def _reader(model: Model, inventory: Inventory, cache: Cache) -> Node | None:
-    """Return the fused attention over ``cache``; of decomposed attention, its Softmax or its product with the value."""
+    """Return the attention over ``cache``: the fused operator, its Softmax or its product."""
     for block, attention in zip(inventory.attention, model.analysis(find_attention), strict=True):
         if cache.name == block.value:
             return model.graph.producer(attention.output)
@@ -83,7 +83,7 @@ def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
 
 
 def group_layers(model: Model, inventory: Inventory) -> tuple[LayerGroup, ...]:
-    """Return the layers of ``model``, alike ones together, in order of the first of each group."""
+    """Return layers grouped by likeness, in order of the first of each group."""
     layers: dict[int | None, list[Cache]] = {}
     for cache in inventory.caches:
         layers.setdefault(cache.layer, []).append(cache)

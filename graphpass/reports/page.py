@@ -1,4 +1,4 @@
-"""Render HTML: a summary, a picture of each group of layers, the evidence of each cache."""
+"""Render HTML: a summary, pictures of layers, and the evidence of each cache."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def framed(title: str, heading: str, parts: Iterable[str], script: str = "") -> 
 
 
 def render(model: Model, inventory: Inventory, title: str) -> str:
-    """Return a self-contained HTML page about the caches of ``model``, always the same for the same model.
+    """Return a self-contained HTML page about the caches of ``model``.
 
     Args:
         model: The model of ``inventory``.

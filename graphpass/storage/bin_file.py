@@ -1,4 +1,4 @@
-"""Lay out the ``.bin`` file of an IR: bytes that lie in files already, and new ones after them."""
+"""Lay out the ``.bin`` file of an IR: present bytes, then new ones."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class BinFile:
         return offset
 
     def reuse_appended(self) -> None:
-        """Find the new bytes at the end of a shared file, if the same work done before left them.
+        """Find new bytes that the same work left at the end of a shared file.
 
         Raises:
             OSError: The file is gone.
@@ -208,7 +208,7 @@ def _whole_file(used: Iterable[Place]) -> list[Extent]:
 
 
 def _extents(used: Iterable[Place]) -> list[Extent]:
-    """Return ranges of files that hold all used bytes, and few unused ones, laid out one after the other."""
+    """Return ranges of files that hold all used bytes, laid out in sequence."""
     ranges: dict[WeightFile, list[tuple[int, int]]] = {}
     for place in used:
         ranges.setdefault(place.file, []).append((place.offset, place.offset + place.length))

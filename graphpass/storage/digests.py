@@ -53,7 +53,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def digests_of(places: Iterable[Place]) -> dict[Place, str]:
-    """Return the SHA-256 of bytes in weight files, remembered if size and time of change of a file are as before.
+    """Return the SHA-256 of bytes in weight files, remembered for unchanged files.
 
     Raises:
         ReadError: GP110 a file is not as it was when the model was read; GP111 it cannot be read.
@@ -119,7 +119,7 @@ def _remembered(file: WeightFile) -> dict[str, str]:
 def _remember(file: WeightFile, digests: dict[str, str]) -> None:
     if time.time_ns() - file.modified < _SETTLED:
         return
-    # If nothing can be remembered, the next one computes again: that costs time alone.
+    # Without a memory, the next one computes again: that costs time alone.
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)

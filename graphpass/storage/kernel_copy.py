@@ -1,4 +1,4 @@
-"""Copy files: clone blocks if the file system can, else copy past the file cache, else inside the kernel.
+"""Copy files by cloning blocks, past the file cache, or inside the kernel.
 
 The caller waits until the disk has the copy, so it gains nothing from the cache, and making room there for gigabytes
 takes longer than all else: on one machine 1.5 GB took 2.5 s past the cache, and from 4 to 23 s through it.
@@ -43,7 +43,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def reserve(target: int, size: int) -> None:
-    """Take room for a file before it is written: five times faster on ext4, and a full disk shows at once.
+    """Reserve room: writing is five times faster on ext4, and a full disk shows.
 
     Raises:
         OSError: There is no room.

@@ -18,7 +18,7 @@ _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, er
 
 
 def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
-    """Lock a file or folder until ``stack`` or the process ends, and return whether nobody else holds the lock.
+    """Lock a file or folder, and return whether nobody else holds the lock.
 
     Args:
         path: The file or folder; only callers of this function notice.

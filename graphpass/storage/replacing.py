@@ -1,4 +1,4 @@
-"""Replace files of a folder one by one, for file systems without the links that do it at one instant."""
+"""Replace files of a folder one by one, on file systems without links."""
 
 from __future__ import annotations
 

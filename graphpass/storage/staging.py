@@ -29,7 +29,7 @@ _WRITING = "new"
 
 @contextlib.contextmanager
 def staging(destination: Path) -> Iterator[Path]:
-    """Yield a fresh folder on the destination's file system, whose files move into the destination at the end.
+    """Yield a fresh folder whose files move into the destination at the end.
 
     A new destination appears at once with all its files. In an existing one all files get their new content at one
     instant (`graphpass.storage.switching`), so that a killed writer leaves its old files or its new ones, and never a
@@ -97,7 +97,7 @@ def _clean_up(base: Path) -> None:
 
 
 def _leave(scratch: Path, base: Path) -> None:
-    """Remove a scratch folder, unless files of ``base`` depend on it that cannot be put right now."""
+    """Remove a scratch folder, unless files of ``base`` still depend on it."""
     try:
         settle(scratch, base)
         finish(scratch, base)

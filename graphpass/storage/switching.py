@@ -39,7 +39,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, er
 
 
 def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> bool:
-    """Put staged files into a folder, all at one instant; on failure the folder is as before.
+    """Put staged files into a folder at one instant, or leave it unchanged.
 
     Args:
         staged: The folder of the files, below ``scratch``.
@@ -83,7 +83,7 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
 
 
 def settle(scratch: Path, destination: Path) -> None:
-    """Finish or undo the work of a writer that was killed, or that failed to undo it.
+    """Finish or undo the unfinished work of another writer.
 
     Raises:
         OSError: The file system's words.
@@ -111,7 +111,7 @@ def _try_links(scratch: Path) -> None:
 
 
 def _keep(scratch: Path, destination: Path, name: Path) -> None:
-    """Give an old file a second name below ``old``; make the folder for a new one."""
+    """Give an old file a second name; make the folder of a new one."""
     target, old = destination / name, scratch / _OLD / name
     if not os.path.lexists(target):
         for folder in reversed(name.parents):

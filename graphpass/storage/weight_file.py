@@ -100,7 +100,7 @@ class Place:
     length: int
 
     def ends(self, count: int) -> bytes:
-        """Return the first and the last ``count`` bytes, read from the file: touching a byte of a map maps a megabyte.
+        """Read both ends of the bytes from the file: touching a map maps a megabyte.
 
         Raises:
             OSError: The file is gone.
@@ -116,7 +116,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Describes a part of a file that this process has mapped into memory, from address ``start`` to ``end``."""
+    """Describes a part of a file that is mapped from address ``start`` to ``end``."""
 
     start: int
     end: int
@@ -137,7 +137,7 @@ class MappedWeights:
         self._windows = _windows(files) if files and _MAPS.exists() else []
 
     def find(self, address: int, length: int) -> Place | None:
-        """Return the place of ``length`` bytes of memory; ``None`` if they come from no weight file."""
+        """Return the place of ``length`` bytes of memory; ``None`` if not from a file."""
         for window in self._windows:
             if window.start <= address and address + length <= window.end:
                 offset = window.offset + address - window.start

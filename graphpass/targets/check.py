@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_model"]
 
-#: By dialect of a target: what it takes, and a cure for models of another.
+#: By dialect of a target: its input, and a cure for models of another.
 _TAKES = {
     "onnx": "takes ONNX: take the model as it was exported, since nothing turns OpenVINO IR into ONNX",
     "openvino": "takes OpenVINO IR: run graphpass convert first",

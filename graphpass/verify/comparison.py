@@ -42,7 +42,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRun:
-    """Records one trajectory: a reset, a prefill, greedy steps, and perhaps edits of the caches between them.
+    """Records one trajectory: a reset, a prefill, greedy steps, and edits of caches between them.
 
     Attributes:
         description: The trajectory, for people.

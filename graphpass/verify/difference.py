@@ -31,7 +31,7 @@ class Tolerance:
 
     @classmethod
     def for_models(cls, *models: Model) -> Tolerance:
-        """Return the effect of rounding in the coarsest type in which any of the models computes.
+        """Return the effect of rounding in the coarsest type of the models.
 
         Constants do not count: weights that are stored in f16 and converted are the same numbers in every model.
         """

@@ -103,7 +103,7 @@ class Editor:
                 getattr(self._session, edit.name)(*edit.arguments)
 
     def feed_tree(self, ids: NDArray[np.int64], tree: Tree) -> dict[str, Array]:
-        """Feed a tree at once if the model takes one, else each of its branches, and keep one branch.
+        """Feed a tree at once, or branch by branch, and keep one branch.
 
         Args:
             ids: int64 [batch, length].
@@ -157,7 +157,7 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
 
 
 def beam_rounds(rows: int) -> tuple[Round, ...]:
-    """Return edits of sequences side by side, fed one token a step, since some operators take no more.
+    """Return edits of sequences side by side, with one token a step.
 
     Args:
         rows: Number of sequences.

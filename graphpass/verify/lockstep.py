@@ -305,12 +305,12 @@ def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | No
 
 
 def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:
-    """Return whether it is [batch, length, ...], or [batch, 1, ...] for the last position, which is never padding."""
+    """Return whether it is [batch, length, ...], or [batch, 1, ...] for the last position."""
     return output.ndim >= 2 and output.shape[0] == counts.shape[0] and output.shape[1] in (1, counts.shape[1])
 
 
 def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of the new ``ids`` if each token takes one that ``mask`` has an entry for."""
+    """Return the positions of the new ``ids``, counted by entries of ``mask``."""
     total = mask.shape[1]
     return np.broadcast_to(np.arange(total - ids.shape[1], total), ids.shape)
 

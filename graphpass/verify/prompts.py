@@ -53,7 +53,7 @@ def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
 
 
 def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Return prompts of several lengths, padded with id 0 after the first token, so that all padding sees one.
+    """Return prompts of several lengths, padded with id 0 after the first token.
 
     Padding takes positions, since a model that counts them itself counts it, too.
     """

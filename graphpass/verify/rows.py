@@ -1,4 +1,4 @@
-"""Run a padded batch row by row on a model that takes padding in front for tokens."""
+"""Run a padded batch row by row, for models that misread padding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding", "takes_positions"]
 
-#: Operators of ONNX Runtime that are told how many positions of a row count, and take the first ones.
+#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones.
 _COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
 
 
@@ -30,7 +30,7 @@ def misreads_left_padding(model: Model) -> bool:
 
 
 def is_undefined_behind_padding(model: Model) -> bool:
-    """Return whether ``model`` uses attention of padding in front, whose query sees no key at all."""
+    """Return whether ``model`` uses attention of padding in front, which sees no key."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
 
@@ -86,7 +86,7 @@ class RowByRow:
 
 
 def _aligned(output: Array, tokens: int, length: int) -> Array:
-    """Return ``output`` of ``tokens`` as that of the last ``length``: cut, or with zeros in front."""
+    """Cut or pad ``output`` of ``tokens`` to the last ``length``."""
     if output.shape[1] != tokens:
         return output
     missing = max(length - tokens, 0)

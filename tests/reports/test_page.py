@@ -11,8 +11,8 @@ from support.loaded import exported
 from support.models import export, fixtures
 
 import graphpass
-from graphpass.reports import render
 from graphpass.reports.layers import flow_of, group_layers
+from graphpass.reports.page import render
 from graphpass.reports.text import ranges
 
 

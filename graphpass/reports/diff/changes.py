@@ -48,7 +48,7 @@ class WeightChanges:
 
     @property
     def unchanged_percent(self) -> float:
-        """Return the unchanged part of all bytes, rounded down to two digits, so that 100 means all."""
+        """Return the unchanged part of all bytes, rounded down to two digits."""
         total = self.unchanged_bytes + self.changed_bytes
         return 100.0 if not total else self.unchanged_bytes * 10_000 // total / 100
 
@@ -87,7 +87,7 @@ class Difference:
 
 
 def changes_between(before: Mapping[str, Facets], after: Mapping[str, Facets]) -> tuple[Change, ...]:
-    """Return the changes of named things: those of the first set in its order, then new ones."""
+    """Return changes of named things in the first set's order, then new ones."""
     changes = []
     for name, old in before.items():
         if name not in after:

@@ -1,4 +1,4 @@
-"""Print one file of a model as text, for programs that compare line by line, git first of all.
+"""Print one file of a model as lines of text, for git and other programs.
 
 Nothing beside the file is read: git hands over single files, and older ones in a folder of their own. So weights in
 other files are listed by name, type and shape; their own file shows its size and digest when they change.

@@ -71,7 +71,7 @@ def _ports(ports: Iterable[Port], *, symbols: bool) -> dict[str, Facets]:
 
 
 def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -> tuple[Change, ...]:
-    """Return changes of caches, paired by name, or by layer and role, since variables have other names than inputs."""
+    """Return changes of caches, paired by name, or by layer and role."""
     news = {cache.name: cache for cache in after}
     olds = {cache.name: cache for cache in before}
     places = {(cache.layer, cache.role): cache for cache in news.values() if cache.name not in olds}

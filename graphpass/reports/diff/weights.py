@@ -53,7 +53,7 @@ class Weight:
 
 
 def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
-    """Return the weights of a model in its own order, those in bodies and functions included, unread.
+    """Return the unread weights of a model, those in bodies and functions included.
 
     Args:
         model: The model.
@@ -82,7 +82,7 @@ def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
 
 
 def digest_of_weights(model: Model) -> str:
-    """Return the SHA-256 of all tensors outside a model's graph file: names, types, shapes and bytes.
+    """Digest names, types, shapes and bytes of all tensors outside a model's graph file.
 
     Places in files do not count, nor bytes between tensors.
 

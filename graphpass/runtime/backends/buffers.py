@@ -16,7 +16,7 @@ __all__ = ["CacheBuffer", "move_entries"]
 
 
 class CacheBuffer:
-    """Swaps two memories: the runtime reads the past in one and writes the present into the other.
+    """Swaps two memories: the past lies in one, the runtime fills the other.
 
     One memory cannot serve: operators that append read the past while they write, and place each head after all entries
     of the head before. The model copies a present once a step, the session never. Both memories double when outgrown.
@@ -39,7 +39,7 @@ class CacheBuffer:
         self._spare = np.empty(0, self.held.dtype)
 
     def room(self, length: int) -> Array:
-        """Return a dense array like `held` in the other memory, with ``length`` entries if the cache grows."""
+        """Return an array like `held` in the other memory, with ``length`` entries if growing."""
         shape = list(self.held.shape)
         if self._sequence is not None:
             shape[self._sequence] = length
@@ -91,7 +91,7 @@ class CacheBuffer:
 
 
 def move_entries(memory: Array, axis: int, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-    """Copy entries along ``axis`` in place as if at once, and return the number of bytes moved."""
+    """Copy entries along ``axis`` in place as if at once, and return the bytes moved."""
     entries = np.moveaxis(memory, axis, 0)
     # Read whole before anything is overwritten.
     values = entries[sources]

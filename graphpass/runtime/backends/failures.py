@@ -24,7 +24,7 @@ def running(runtime: str) -> AbstractContextManager[None]:
 
 
 class _Translation(AbstractContextManager[None]):
-    """A class, since a generator takes five times as long, at every step."""
+    """Translates without a generator, which takes five times as long, at every step."""
 
     __slots__ = ("_failure", "_id")
 

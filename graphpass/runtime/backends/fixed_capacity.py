@@ -86,7 +86,7 @@ class FixedCapacitySession(DecodeSession):
         self._clear(cache, length)
 
     def _clear(self, cache: Cache, start: int) -> None:
-        """Zero the entries from ``start`` on: attention weighs them with 0, which makes NaN of NaN."""
+        """Zero the entries from ``start`` on, since attention turns NaN times 0 into NaN."""
         part(self._memory(cache), cache, start, self._end)[...] = 0
 
     def _sort(self, slots: Slots) -> None:

@@ -26,7 +26,7 @@ _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElements", "ScatterND", "T
 
 
 def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
-    """Return the number of positions that growing caches have room for; ``None`` if they are not written in place.
+    """Return the capacity of growing caches; ``None`` if they are not written in place.
 
     They are if all have equal room, an operator writes each in the memory of its past, and nothing else reads that
     past: as `static-cache` or the onnxruntime-genai builder makes it.

@@ -75,7 +75,7 @@ class OnnxRuntimeRequest:
 
 
 def _in_f32(model: OnnxModel) -> OnnxModel:
-    """Return ``model`` if no operator lets activations be rounded, else a copy in which none does."""
+    """Return ``model``, or a copy in which no operator rounds activations."""
     if not any(True for _ in _rounding(model)):
         return model
     copy = model.clone()

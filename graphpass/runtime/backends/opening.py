@@ -27,7 +27,7 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
         backend: ``"auto"`` takes ONNX Runtime for ONNX and OpenVINO for OpenVINO. ``"openvino"`` also runs ONNX models,
             through OpenVINO's frontend.
-        exact: Compute and keep caches in f32, as far as the device can be told to. Otherwise the device's defaults
+        exact: Compute and keep caches in f32, as far as the device has options for that. Otherwise its defaults
             hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
 
     Returns:

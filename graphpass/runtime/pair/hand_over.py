@@ -52,7 +52,7 @@ def hand_over(
     extent: tuple[int, ...],
     element_type: str | None = None,
 ) -> int:
-    """Move the first ``extent`` elements along each axis of a cache to their places in another layout.
+    """Move the first ``extent`` elements along each axis of a cache to another layout.
 
     Trailing axes on which both layouts and the extent agree make one row with the axis before them; a row that overlaps
     itself is moved as by ``memmove``. Rows lie in both layouts in the same order and apart from each other. So only
@@ -113,7 +113,7 @@ def _check(buffer: NDArray[Any], source: Placement, destination: Placement, exte
 
 
 def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) -> tuple[int, int]:
-    """Return the number of leading axes that are left when the trailing ones are one row, and the row's size."""
+    """Join trailing axes to one row; return the number of others and its size."""
     outer, row = len(extent), 1
     while outer:
         outer -= 1

@@ -1,4 +1,4 @@
-"""Run a prefill and a decode model of static shapes as one session, over one buffer a cache."""
+"""Run a prefill and a decode model as one session, over one buffer a cache."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Bound:
 
 
 class PhasePairSession(FixedCapacitySession):
-    """Prefills chunk by chunk with one model, hands the caches over in place, and decodes with the other.
+    """Prefills chunk by chunk with one model, and decodes with the other.
 
     Both models see the same memory: the prefill's ``[1, H, P, D]`` becomes the decode's ``[1, H, N, D]`` in one buffer
     a cache. Between forward passes it is the decode's, and edits go by that. Buffers never move.

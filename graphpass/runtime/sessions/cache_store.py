@@ -44,7 +44,7 @@ class CacheStore(ABC):
         """Set a cache to ``value``, which belongs to the session from here on."""
 
     def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """Keep these entries of growing caches, and these rows of all; ``None`` keeps those that they hold."""
+        """Keep these entries of growing caches, and these rows of all; ``None`` keeps everything."""
         for cache in self._inventory.caches:
             if cache in self._growing and entries is not None:
                 assert cache.axes.sequence is not None
@@ -104,5 +104,5 @@ def has_capacity(cache: Cache) -> bool:
 
 
 def does_not_grow(cache: Cache) -> UnsupportedError:
-    """Return the error GP370 on a cache that does not hold one entry for each position."""
+    """Return the error GP370 on a cache without one entry for each position."""
     return UnsupportedError("GP370", f"cannot edit cache {cache.name}: it does not grow by what is appended")

@@ -139,7 +139,7 @@ class StepHistory:
             self._starts = [*self._starts, start][-self._slots :]
 
     def back(self, length: int) -> int | None:
-        """Take back as few steps as leave fewer than ``length`` slots, so that some token is fed next.
+        """Take back as few steps as leave fewer than ``length`` slots.
 
         Returns:
             Number of slots that the caches then know; ``None`` if the history does not reach back so far.

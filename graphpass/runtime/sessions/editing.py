@@ -29,7 +29,7 @@ __all__ = ["EditableCaches", "SessionStats"]
 
 @dataclass(frozen=True, slots=True)
 class SessionStats:
-    """Counts the cost of caches since the session was opened, besides that of running the model.
+    """Counts the cost of caches since the session was opened.
 
     Attributes:
         bytes_copied: Bytes of caches that the session itself read or wrote; copies inside the model do not count.

@@ -201,7 +201,7 @@ def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory
 
 
 def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: Inventory) -> Callable[[Step], Array]:
-    """Return the feed of a ``dst_idx``: ``[n]``, or a cache's shape with ``n`` entries that all name their slot."""
+    """Return the feed of a ``dst_idx``, of shape ``[n]`` or a cache's with ``n`` entries."""
     if len(shape) == 1:
         return lambda step: step.moves[1]
     axes = next((cache.axes for cache in inventory.of_kind("kv") if _is_laid_out_as(cache, shape)), Axes(batch=0))

@@ -52,7 +52,7 @@ class DecodeSession(EditableCaches):
         """Plan what to feed; subclasses then make the runtime ready.
 
         model: The model to run.
-            model: What to run.
+            model: The model to run.
             inventory: Its caches.
 
         Raises:
@@ -184,10 +184,10 @@ class DecodeSession(EditableCaches):
         """Run the model once, keep its caches, and return the other outputs."""
 
     def _check_room(self, count: int, held: int) -> None:
-        """Refuse ``count`` tokens that do not fit after so many others; caches that grow take any."""
+        """Refuse ``count`` tokens that do not fit after so many others."""
 
     def _runs(self, past: int, length: int) -> list[int]:
-        """Return how many of ``length`` new tokens each run of the model takes, after ``past`` entries."""
+        """Cut ``length`` new tokens, after ``past`` entries, into runs of the model."""
         size = self._inputs.tokens_at_once(past, length)
         if length % size:
             raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
@@ -252,7 +252,7 @@ class DecodeSession(EditableCaches):
     def _feed(
         self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.float32] | None = None
     ) -> list[dict[str, Array]]:
-        """Run the model on ``fed``, so many tokens at a time, and return the results of each run."""
+        """Run the model on ``fed``, and return the results of each run."""
         slots = self._slots
         assert slots is not None
         # A state that the model keeps itself need not be copied out of it at every step.
@@ -276,7 +276,7 @@ class DecodeSession(EditableCaches):
         return results
 
     def _must_keep_state(self) -> bool:
-        """Return whether a state is due that the caches hold only after the model has taken steps back."""
+        """Return whether a state is due while steps are still to be taken back."""
         assert self._slots is not None
         return self._steps.pending > 0 and self._checkpoints.are_due(self._slots.length, drafting=False)
 

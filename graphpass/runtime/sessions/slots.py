@@ -102,7 +102,7 @@ class Slots:
 
     @property
     def shares(self) -> bool:
-        """Return whether an entry stands for two slots: attention would see it once instead of twice."""
+        """Return whether an entry stands for two slots, which attention would see once."""
         return self._used < self.length
 
     @property
@@ -126,7 +126,7 @@ class Slots:
         return self._counted
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
-        """Return the contents of the slots from ``start`` up to ``stop``, or to the last one."""
+        """Return the contents of the slots from ``start`` up to ``stop``."""
         ids, positions, mask = self._table[:3, :, self.entries[start:stop]]
         return Tokens(ids, mask, positions)
 
@@ -261,11 +261,11 @@ class CompactionPolicy:
         self._cost = 0
 
     def wants_sorting(self, slots: Slots) -> bool:
-        """Return whether entries have to stand in the order of their slots, one for each, and do not."""
+        """Return whether entries have to be moved into the order of their slots."""
         return slots.shares or (not slots.in_order and self._past_order() != "any")
 
     def fits(self, slots: Slots) -> bool:
-        """Return whether the next step may run on sorted entries as they lie; to be called once a step."""
+        """Return whether the next step may leave sorted entries; call it once a step."""
         if slots.in_place:
             return True
         if self._past_order() == "index":

@@ -166,7 +166,7 @@ def _likeliest(logits: Array, count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
-    """Guesses that the last tokens are followed by the same ones as before; needs no model.
+    """Guesses that the last tokens go on as before; needs no model.
 
     Attributes:
         length: Most tokens to guess.

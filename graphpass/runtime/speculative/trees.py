@@ -50,7 +50,7 @@ class DraftTree:
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
     def path(self, choices: Sequence[int], stop: Collection[int] = ()) -> list[int]:
-        """Return the nodes that hold: the first, and from each on the child that the model chose.
+        """Follow the model's choices from the first node, and return the path.
 
         Args:
             choices: The model's choice after each token.
@@ -102,7 +102,7 @@ def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def tree_mask(parents: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the bias on the scores of the new tokens among each other, f32 [1, length, length].
+    """Return the bias of new tokens on each other, f32 [1, length, length].
 
     It is 0 if a key is the query or one of its ancestors, and the lowest number elsewhere.
     """

@@ -43,7 +43,7 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def cache_type(shape: Shape) -> Sees:
-    """Return the answer of ``get_cache_types`` for a variable with an initializer of this shape, or with none."""
+    """Return the answer of ``get_cache_types`` for a variable by its initializer's shape."""
     if shape is None or shape.count(None) != 1:
         return "nothing"
     zeros = shape.count(0)
@@ -71,7 +71,7 @@ def kv_axes(shapes: list[Shape]) -> tuple[int, int]:
 
 
 def _initializers(model: Model) -> dict[str, Shape]:
-    """Return the shape of each variable's initializer, in the order of ``get_ops``, on which a rule depends."""
+    """Return the shape of each variable's initializer, in the order of ``get_ops``."""
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.dialects.openvino.ports import shape_of
 

@@ -1,4 +1,4 @@
-"""The rules of the NPU plugin with ``NPUW_LLM``: names, a Gather by ``beam_idx``, one layout, all padding masked.
+"""Predict the NPU plugin with ``NPUW_LLM``: names, a Gather, one layout, masked padding.
 
 NPUW takes the variables apart again, gives every input a fixed size, and feeds the prompt right-aligned in a window of
 that size, so whatever ignores the attention mask reads padding. Sources, of openvino: the files that the findings name;
@@ -193,7 +193,7 @@ def _instead(inventory: Inventory) -> str:
 
 
 def _attention(model: Model) -> Iterator[Finding]:
-    """Yield attention whose mask meets other positions than it was made for, or hides rows of padding whole."""
+    """Yield attention whose mask is wrong for padding, or for the plugin's positions."""
     graph = model.graph
     for node in graph.of_op("ScaledDotProductAttention"):
         mask = node.inputs[3] if len(node.inputs) > 3 else None

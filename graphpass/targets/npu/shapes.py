@@ -24,7 +24,7 @@ _SIZES: dict[str, tuple[int, ...]] = {
 
 
 def data_dependent(graph: Graph) -> Node | None:
-    """Return the first operator whose result's shape follows from values that the model is fed or computes."""
+    """Return the first operator whose result's shape follows from data."""
     computed: set[int] = set()
     for node in graph.nodes:
         if node.op in {"Constant", "ShapeOf"}:

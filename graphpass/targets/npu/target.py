@@ -1,4 +1,4 @@
-"""The target `npu`."""
+"""Define the target `npu`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["NPU"]
 
 @dataclass(frozen=True)
 class NPU(StatefulTarget):
-    """The NPU plugin's NPUW, which takes a model apart into a prefill and a decode model of static shapes.
+    """OpenVINO's NPU plugin with NPUW, which makes prefill and decode models of static shapes.
 
     It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
 
