@@ -82,10 +82,7 @@ class Split:
         from graphpass.engine.registry import get_pass
 
         static: Any = get_pass("make-static")
-        return {
-            "prefill": static(length=self.chunk, past=self.prompt),
-            "decode": static(length=1, past=self.capacity),
-        }
+        return {"prefill": static(length=self.chunk, past=self.prompt), "decode": static(length=1, past=self.capacity)}
 
 
 def stage_split(

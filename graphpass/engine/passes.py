@@ -14,17 +14,7 @@ from graphpass.ir.model import Model
 if TYPE_CHECKING:
     from graphpass.ir.types import Dialect
 
-__all__ = [
-    "Changed",
-    "Condition",
-    "Done",
-    "Pass",
-    "PassResult",
-    "Skipped",
-    "Unchanged",
-    "at_node",
-    "first_line",
-]
+__all__ = ["Changed", "Condition", "Done", "Pass", "PassResult", "Skipped", "Unchanged", "at_node", "first_line"]
 
 ModelT = TypeVar("ModelT", bound=Model)
 

@@ -106,13 +106,7 @@ def compare(
 
 class _Lockstep:
     def __init__(
-        self,
-        reference: DecodeSession,
-        candidate: DecodeSession,
-        tolerance: Tolerance,
-        *,
-        alone: bool,
-        inside: bool,
+        self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance, *, alone: bool, inside: bool
     ) -> None:
         self._reference = reference
         self._alone = RowByRow(reference) if alone else None

@@ -23,14 +23,7 @@ from graphpass.ir.operators import SLICES
 from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
 from graphpass.targets import static_shapes
-from graphpass.targets.npu.names import (
-    EDITING_INPUTS,
-    GO_BACK,
-    KNOWN_INPUTS,
-    START_AGAIN,
-    gather_by_beams,
-    named_kind,
-)
+from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN, gather_by_beams, named_kind
 from graphpass.targets.npu.shapes import data_dependent
 from graphpass.targets.npu.values import is_transposed, misreads
 from graphpass.targets.npu.weights import not_widened
@@ -68,12 +61,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     phase = Phase.find(model)
     if phase is not None:
         return static_shapes.predict(model, phase)
-    return (
-        *_whole(model, inventory),
-        *_inputs(model, inventory),
-        *_caches(model, inventory),
-        *_attention(model),
-    )
+    return (*_whole(model, inventory), *_inputs(model, inventory), *_caches(model, inventory), *_attention(model))
 
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
