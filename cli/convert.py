@@ -74,8 +74,8 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     target's runtime would not fuse is not written; `graphpass check` prints the reasons. `graphpass targets` lists
     targets and their options.
     """
+    from graphpass.artifacts.companions import missing_packages
     from graphpass.artifacts.encoder_decoder import find_encoder_decoder, folder_of_part
-    from graphpass.artifacts.tokenizer import missing_packages
     from graphpass.engine.pipeline import format_target, parse_target
 
     target = parse_target(target_name)
@@ -207,7 +207,7 @@ def _add_tokenizer(model_file: Path, folder: Path, console: Console) -> list[str
     Raises:
         UnsupportedError: GP348, it cannot be converted.
     """
-    from graphpass.artifacts.tokenizer import has_tokenizer, missing_packages, stage_tokenizer
+    from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
     if not has_tokenizer(model_file.parent):
         return []

@@ -92,7 +92,6 @@ def _is_graph(file: Path) -> bool:
 
 
 def _did_you_mean(path: Path) -> str:
-    """Return a cure for a missing ``path``."""
     near: list[str] = []
     with contextlib.suppress(OSError):
         near = difflib.get_close_matches(path.name, sorted(file.name for file in path.parent.iterdir()), n=1)
@@ -102,7 +101,6 @@ def _did_you_mean(path: Path) -> str:
 
 
 def _instead_of_file(file: Path) -> str:
-    """Return a cure for a file that is no graph."""
     graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
     if graph is not None and _is_graph(graph):
         return f"name the graph that reads it: {graph}"
@@ -110,7 +108,6 @@ def _instead_of_file(file: Path) -> str:
 
 
 def _instead_of_folder(folder: Path) -> str:
-    """Return a cure for a folder that holds no model."""
     below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
     if below:
         return f"name one of the folders in it that do: {', '.join(map(str, below))}"

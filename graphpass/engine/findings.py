@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from graphpass.ir.graph import Node
+    from graphpass.ir.model import Model
     from graphpass.ir.pattern import Miss
 
 __all__ = ["Confirmation", "Finding", "Observation", "Report", "Subject", "Verdict", "compare"]
@@ -46,6 +48,13 @@ class Finding:
     def holds(self) -> bool:
         """Return whether the contract allows it."""
         return self.verdict not in _BROKEN
+
+    @classmethod
+    def of_model(
+        cls, model: Model, verdict: Verdict, reason: str, source: str | None = None, node: Node | None = None
+    ) -> Finding:
+        """Return a finding on ``model`` as a whole."""
+        return cls("model", str(model.path), verdict, None, None if node is None else node.name, reason, source)
 
     @classmethod
     def at(

@@ -125,7 +125,6 @@ _TOML_HINT = 'write [[pass]] with name = "make-stateful" and its options, for ex
 
 
 def _build(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
-    """Build ``step`` of the class that ``named`` finds under its name."""
     try:
         made_class = named(step.name)
     except UsageError as error:

@@ -217,7 +217,6 @@ def _sizes(caches: Sequence[Cache]) -> str:
 
 
 def _totals(inventory: Inventory) -> list[str]:
-    """Return a line with the sizes of all caches; none if nothing is known."""
     totals = total_bytes(inventory)
     told = []
     if inventory.of_kind("kv") and totals.bytes_per_token is not None and totals.bytes_per_1k_tokens is not None:
@@ -246,7 +245,6 @@ def _unfolded_views(views: Sequence[View]) -> list[str]:
 
 
 def _folded_attention(inventory: Inventory) -> list[str]:
-    """Return a line for all layers whose attention is alike."""
     rows = [(group.layers, group.blocks[0], group.is_cross) for group in group_attention(inventory)]
     return columns(
         [(layers, attention_in_words(block, is_cross=cross), form_in_words(block)) for layers, block, cross in rows]

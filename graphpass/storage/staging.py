@@ -89,7 +89,6 @@ def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
 
 
 def _clean_up(base: Path) -> None:
-    """Finish, undo or remove the work of dead writers in ``base``."""
     for scratch in sorted(base.glob(f"{_PREFIX}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
             if scratch.is_dir() and not scratch.is_symlink() and lock(scratch, stack):

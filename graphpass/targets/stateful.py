@@ -131,7 +131,6 @@ class StatefulTarget(Target):
 
 
 def _to_openvino(model: Model) -> list[str]:
-    """Return the passes that turn ``model`` into IR."""
     if model.dialect == "openvino":
         return []
     # Files that hold the decoder for the first step and the one for all others choose by this input.

@@ -310,7 +310,6 @@ def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _greedy(logits: Array, chosen: list[list[int]]) -> None:
-    """Append the likeliest next token of each row to ``chosen``."""
     for row, token in zip(chosen, logits[:, -1].argmax(axis=-1).tolist(), strict=True):
         row.append(token)
 

@@ -48,11 +48,6 @@ class RowByRow:
     """
 
     def __init__(self, session: DecodeSession) -> None:
-        """Begin without tokens.
-
-        Args:
-            session: A session without a fixed batch; it is reset all the time.
-        """
         self._session = session
         self._ids: NDArray[np.int64] | None = None
         self._last: dict[str, Array] = {}

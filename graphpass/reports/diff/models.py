@@ -101,7 +101,6 @@ def _cache(cache: Cache, *, symbols: bool) -> Facets:
 
 
 def _metadata(model: Model) -> dict[str, Facets]:
-    """Return a model's metadata, one entry a key."""
     if model.dialect == "openvino":
         from graphpass.dialects.openvino.model import OpenVINOModel
 

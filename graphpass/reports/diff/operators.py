@@ -93,7 +93,6 @@ def _facets(node: Node, graph: Graph, model: Model) -> Facets:
 
 
 def _names(node: Node, value: Value) -> set[str]:
-    """Return the names of the tensor that an operator makes."""
     if hasattr(node.native, "outputs") and value.port < node.native.get_output_size():
         names: set[str] = node.native.output(value.port).get_names()
         return names

@@ -39,17 +39,7 @@ class FixedCapacitySession(DecodeSession):
     _steps_per_copy = 0.0
 
     def __init__(self, model: Model, inventory: Inventory, capacity: int, prompt: int) -> None:
-        """Plan the feeds; subclasses make the memory.
-
-        Args:
-            model: The model that takes one step after another.
-            inventory: Its caches.
-            capacity: Number of positions that fit.
-            prompt: Number of positions that a prompt may take.
-
-        Raises:
-            UnsupportedError: GP320, an input that cannot be fed, or a cache that another model makes.
-        """
+        """Plan the feeds; subclasses make the memory. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         self._compaction = CompactionPolicy(lambda: "index", self._steps_per_copy)
         self.capacity, self.prompt = capacity, prompt

@@ -55,17 +55,7 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
     """
 
     def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int, exact: bool) -> None:
-        """Open the model.
-
-        Args:
-            model: The model to run.
-            inventory: Its caches.
-            capacity: As from `capacity_in_place`.
-            exact: See `OnnxRuntimeRequest`.
-
-        Raises:
-            UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model.
-        """
+        """Open the model with the result of `capacity_in_place`; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, capacity, capacity)
         # A state is read while it is written, so it takes two memories in turn.
         self._spare: dict[str, Array] = {}

@@ -24,17 +24,7 @@ class OpenVINOStatefulSession(DecodeSession):
     _steps_per_copy = 50.0
 
     def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool) -> None:
-        """Compile the model.
-
-        Args:
-            model: The model to run.
-            inventory: Its caches.
-            device: The OpenVINO device.
-            exact: Compute and keep caches in f32.
-
-        Raises:
-            UnsupportedError: GP320 an input that cannot be fed; GP321 OpenVINO refuses the model.
-        """
+        """Compile the model; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         self._request = OpenVINORequest(model, device, exact)
 

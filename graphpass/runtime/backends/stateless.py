@@ -38,18 +38,7 @@ class StatelessSession(DecodeSession):
     _steps_per_copy = 0.1
 
     def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool, backend: Backend = "auto") -> None:
-        """Open the model.
-
-        Args:
-            model: The model to run.
-            inventory: Its caches.
-            device: The OpenVINO device.
-            exact: Compute in f32.
-            backend: See `open_request`.
-
-        Raises:
-            UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 the runtime refuses the model.
-        """
+        """Open the model; see `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         least = _least_lengths(inventory)
         self._starts = {cache: _start(cache, least.get(cache.name, 0)) for cache in inventory.caches}
@@ -85,7 +74,6 @@ class StatelessSession(DecodeSession):
         return {name: results[name] for name in self.outputs}
 
     def _make_buffers(self, batch: int) -> None:
-        """Make empty buffers unless there are some."""
         if not self._buffers:
             for cache, (shape, dtype) in self._starts.items():
                 sizes = [batch if axis == cache.axes.batch else size for axis, size in enumerate(shape)]

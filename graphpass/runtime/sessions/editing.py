@@ -58,13 +58,6 @@ class EditableCaches(CacheStore):
     _steps_per_copy: ClassVar[float]
 
     def __init__(self, model: Model, inventory: Inventory, inputs: InputPlan) -> None:
-        """Begin without tokens.
-
-        Args:
-            model: The model that is run.
-            inventory: Its caches.
-            inputs: Its feeds.
-        """
         super().__init__(inventory)
         self._inputs = inputs
         may_hide = bool(self._growing) and inputs.takes_mask
@@ -78,7 +71,6 @@ class EditableCaches(CacheStore):
         self._begin()
 
     def _begin(self) -> None:
-        """Forget all tokens."""
         self._slots: Slots | None = None
         self._owed: Tokens | None = None
         self._rows: NDArray[np.int64] | None = None
@@ -353,7 +345,6 @@ class EditableCaches(CacheStore):
         return none, none
 
     def _compact(self, slots: Slots) -> None:
-        """Take unused entries out of the growing caches."""
         self._copy_snapshots()
         self._compactions += bool(self._growing)
         rows, self._rows = self._rows, None
@@ -367,7 +358,6 @@ class EditableCaches(CacheStore):
             self._gather(None, rows)
 
     def _copy_snapshots(self) -> None:
-        """Copy the entries that snapshots refer to."""
         assert self._slots is not None
         for snapshot in self._snapshots:
             if snapshot.life is self._life and snapshot.held is not None:
@@ -384,5 +374,4 @@ class EditableCaches(CacheStore):
             self._put(cache, states[cache.name].copy())
 
     def _check_editable(self) -> None:
-        """Raise as `check_editable`."""
         check_editable(self._inventory)

@@ -49,15 +49,7 @@ class DecodeSession(EditableCaches):
     last_only = False
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
-        """Plan what to feed; subclasses then make the runtime ready.
-
-        model: The model to run.
-            model: The model to run.
-            inventory: Its caches.
-
-        Raises:
-            UnsupportedError: GP320, an input that cannot be fed.
-        """
+        """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
@@ -228,7 +220,6 @@ class DecodeSession(EditableCaches):
         return Tokens(ids, mask, first if ids.shape[1] == 1 else first + np.arange(ids.shape[1]))
 
     def _mask_past(self, mask: NDArray[np.int64]) -> None:
-        """Apply the caller's mask to the positions so far."""
         slots = self._slots
         if slots is None:
             return
@@ -252,7 +243,6 @@ class DecodeSession(EditableCaches):
     def _feed(
         self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.float32] | None = None
     ) -> list[dict[str, Array]]:
-        """Run the model on ``fed``, and return the results of each run."""
         slots = self._slots
         assert slots is not None
         # A state that the model keeps itself need not be copied out of it at every step.

@@ -82,7 +82,6 @@ class Slots:
     """
 
     def __init__(self, batch: int) -> None:
-        """Begin without entries."""
         self.batch = batch
         self.size = 0
         self.length = 0

@@ -96,7 +96,6 @@ def speculate(
 
 
 def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[int]:
-    """Return the target's choice after each token of the draft."""
     unknown = next((token for token in draft.tokens if not 0 <= token < vocabulary), None)
     if unknown is not None:
         raise UsageError("GP262", f"the draft has id {unknown}, and the target's vocabulary ends before {vocabulary}")

@@ -48,7 +48,7 @@ def _cut_for_gpus(model: Model) -> Iterator[Finding]:
 
     if model.read_note(TRIM_NOTE) is not None:
         reason = "its caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: here that drops a position"
-        yield Finding("model", str(model.path), "wrong", reason=reason)
+        yield Finding.of_model(model, "wrong", reason)
 
 
 def _require_fusion(graph: Graph, attention: Attention) -> None:

@@ -61,7 +61,7 @@ def boolean_gathers(graph: Graph) -> list[Node]:
 def _refused_gathers(model: Model) -> Iterator[Finding]:
     reason = "it looks booleans up, for which the plugin has no kernel: run lower-boolean-gathers"
     for node in boolean_gathers(model.graph):
-        yield Finding("model", str(model.path), "refused", node=node.name, reason=reason, source=_KERNEL)
+        yield Finding.of_model(model, "refused", reason, _KERNEL, node)
 
 
 def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:

@@ -54,7 +54,7 @@ def scaled_products(model: Model) -> Iterator[Finding]:
         "to; run lower-variadic-split, or make-stateful on a stateless model"
     )
     for product in _products(model.graph):
-        yield Finding("model", str(model.path), "refused", node=product.name, reason=reason, source=_PARTIAL)
+        yield Finding.of_model(model, "refused", reason, _PARTIAL, product)
 
 
 def scales_activations(model: Model) -> bool:

@@ -34,7 +34,6 @@ class GPU(StatefulTarget):
     trim: Literal["slice", "begin-one"] = "slice"
 
     def __post_init__(self) -> None:
-        """Check that the options fit."""
         if self.trim != "slice" and self.cache != "reorder":
             raise ValueError("trim is how cache=reorder cuts")
 

@@ -43,7 +43,6 @@ def is_transposed(graph: Graph, read: Node) -> bool:
 
 
 def _joined(graph: Graph, read: Node) -> list[Node]:
-    """Return the Concats of the past that ``read`` gives and new positions."""
     uses = graph.uses(past_of(graph, read))
     return [use.node for use in uses if use.node.op == "Concat" and use.port == 0 and len(use.node.inputs) == 2]
 

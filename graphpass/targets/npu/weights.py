@@ -96,7 +96,6 @@ def _in_steps(stored: Value) -> str | None:
 
 
 def _is_gathered(graph: Graph, moved: list[Node]) -> bool:
-    """Return whether a Gather takes rows of the weight."""
     starts = [node.outputs[0] for node in moved]
     uses = graph.forward(starts, lambda use: use.node.outputs if use.node.op in {"Reshape", "Convert"} else ())
     return any(use.node.op == "Gather" and use.port == 0 for use in uses)

@@ -42,7 +42,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     elif not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
         lacks = "it holds no ScaledDotProductAttention"
     if lacks is not None:
-        return (Finding("model", str(model.path), "refused", reason=lacks, source=_TRANSFORMATION),)
+        return (Finding.of_model(model, "refused", lacks, _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
     verdicts = {finding.name: finding for finding in attention}
     return (*attention, *_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))

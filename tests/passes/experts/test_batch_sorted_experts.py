@@ -17,7 +17,7 @@ import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Changed, Unchanged
 from graphpass.passes.experts.batch_experts import BatchExperts
-from graphpass.targets.npu.shapes import data_dependent
+from graphpass.targets.npu.rules import data_dependent
 
 MODEL, LAYERS, EXPERTS = "granitemoehybrid", 4, 4
 
