@@ -1,1 +1,1 @@
-"""The command line; one file a command. Nothing here is imported by the engine or by passes."""
+"""Define the command line; one file a command."""

@@ -1,10 +1,11 @@
-"""Where the command line says what: results on stdout; logs, progress and errors on stderr."""
+"""Print results on stdout; logs, progress and errors on stderr."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,65 +16,79 @@ from graphpass.progress import Activity
 if TYPE_CHECKING:
     from graphpass.errors import GraphpassError
 
-__all__ = ["Console", "columns", "pass_console", "talk_options"]
+__all__ = ["Console", "console_command", "format_option", "talk_options"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
 class Console:
-    """What a command talks through.
+    """Prints for a command.
 
     Attributes:
-        quiet: Say nothing but results and errors.
-        verbose: Say more.
+        quiet: Print nothing but results and errors.
+        verbose: Print more.
     """
 
     quiet: bool = False
     verbose: bool = False
 
     def result(self, text: str) -> None:
-        """Print what was asked for."""
+        """Print a result."""
         click.echo(text)
 
+    def report(self, form: str, text: Callable[[], str], data: Callable[[], Any]) -> None:
+        """Print a result in the form that `format_option` gave.
+
+        Args:
+            form: ``text`` or ``json``.
+            text: Makes the text.
+            data: Makes the object for JSON.
+        """
+        self.result(json.dumps(data(), indent=2, allow_nan=False) if form == "json" else text())
+
     def note(self, text: str) -> None:
-        """Say something on the side, unless quiet."""
+        """Print a remark, unless quiet."""
         if not self.quiet:
             click.echo(text, err=True)
 
     def activity(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """A context that tells, unless quiet, what takes over a second."""
+        """Return a context that prints a line, unless quiet, about work of over a second."""
         return contextlib.nullcontext() if self.quiet else Activity(text, sys.stderr)
 
     def error(self, error: GraphpassError) -> None:
-        """Print an error and what to do about it."""
+        """Print an error and its cure."""
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {error.message}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)
 
 
-pass_console = click.make_pass_decorator(Console)
+def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    console = context.ensure_object(Console)
+    if given:
+        setattr(console, str(parameter.name), True)
+    if console.quiet and console.verbose:
+        raise click.UsageError("--quiet and --verbose exclude each other", context)
 
 
-def talk_options(command: Function) -> Function:
-    """The options ``--quiet`` and ``--verbose``, which the group and every command take."""
-
-    def remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-        console = context.ensure_object(Console)
-        if given:
-            setattr(console, str(parameter.name), True)
-        if console.quiet and console.verbose:
-            raise click.UsageError("--quiet and --verbose exclude each other", context)
-
-    for name, doc in (("verbose", "Say more; show tracebacks."), ("quiet", "Print results and errors only.")):
-        option = click.option(f"-{name[0]}", f"--{name}", is_flag=True, expose_value=False, callback=remember, help=doc)
-        command = option(command)
-    return command
-
-
-def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
-    """Rows as lines, with each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def talk_options() -> list[click.Parameter]:
+    """Return the options ``--quiet`` and ``--verbose``, for the group and every command."""
+    texts = {"quiet": "Print results and errors only.", "verbose": "Print more, and tracebacks."}
     return [
-        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        click.Option([f"-{name[0]}", f"--{name}"], is_flag=True, expose_value=False, callback=_remember, help=text)
+        for name, text in texts.items()
     ]
+
+
+def console_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that takes a `Console` first."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        return click.command(name, params=talk_options())(click.make_pass_decorator(Console)(function))
+
+    return decorate
+
+
+def format_option(*forms: str) -> Callable[[Function], Function]:
+    """Return the option ``--format``."""
+    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], help="Form of the output.")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
 
-from .console import Console, pass_console, talk_options
-from .models import load_model
-from .paths import PATH
+from .console import Console, console_command, format_option
+from .models import PATH, load_model
 
 
-@click.command("diff")
+@console_command("diff")
 @click.argument("models", type=PATH, nargs=-1, metavar="A B")
-@click.option("--format", "form", type=click.Choice(["text", "json", "html"]), default="text", help="How to print it.")
-@click.option("--all", "unfolded", is_flag=True, help="Tell every change, also where there are many.")
+@format_option("text", "json", "html")
+@click.option("--all", "unfolded", is_flag=True, help="Print every change, even if there are many.")
 @click.option(
     "--textconv",
     "listed",
@@ -22,26 +22,21 @@ from .paths import PATH
     metavar="FILE",
     help="Instead, print one file as text that git can compare line by line.",
 )
-@talk_options
-@click.pass_context
-@pass_console
-def command(
-    console: Console, context: click.Context, models: tuple[Path, ...], form: str, unfolded: bool, listed: Path | None
-) -> None:
-    """Tell how two models differ.
+def command(console: Console, models: tuple[Path, ...], form: str, unfolded: bool, listed: Path | None) -> None:
+    """List the differences between two models.
 
     A and B are each an .onnx file, an .xml file, or a folder that holds one of them; they may be of different formats.
-    Told are inputs, outputs, caches, operators, metadata, and which weights are the same, by what they hold and not by
-    where they lie. Exits with 0 where the models are the same, with 1 where they differ.
+    Compares inputs, outputs, caches, operators, metadata, and weights by their contents. Exits with 0 if the models are
+    the same, with 1 if they differ.
 
     \b
     As a git textconv:
       git config diff.graphpass.textconv "graphpass diff --textconv"
       echo "*.xml diff=graphpass"  >> .gitattributes
       echo "*.onnx diff=graphpass" >> .gitattributes
-    """  # noqa: D301 - click keeps the lines of a paragraph behind this character
+    """  # noqa: D301 - click keeps the lines of a paragraph after this character
     if len(models) != (2 if listed is None else 0):
-        raise click.UsageError("give two models, or --textconv and one file", context)
+        raise click.UsageError("give two models, or --textconv and one file", click.get_current_context())
     if listed is not None:
         from graphpass.reports.diff.listing import list_file
 
@@ -50,22 +45,14 @@ def command(
     before, after = (load_model(path, console) for path in models)
 
     from graphpass.reports.diff import diff_models
+    from graphpass.reports.difference import as_json, as_page, as_text
 
     with console.activity("comparing"):
         difference = diff_models(before, after)
-    if form == "json":
-        import json
-
-        from .difference import as_json
-
-        console.result(json.dumps(as_json(before, after, difference), indent=2))
-    elif form == "html":
-        from graphpass.reports.difference import render_difference
-
-        console.result(render_difference(difference, *map(str, models)).rstrip("\n"))
+    if form == "html":
+        console.result(as_page(difference, *map(str, models)).rstrip("\n"))
     else:
-        from .difference import as_text
-
-        console.result(as_text(before, after, difference, unfolded=unfolded))
+        text = functools.partial(as_text, before, after, difference, unfolded=unfolded)
+        console.report(form, text, lambda: as_json(before, after, difference))
     if not difference.same:
-        context.exit(1)
+        raise click.exceptions.Exit(1)

@@ -6,23 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import Console, columns, pass_console, talk_options
+from .console import Console, console_command
 
 if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
 
 
-@click.command("explain")
+@console_command("explain")
 @click.argument("name", metavar="PASS|ERROR-ID")
-@talk_options
-@pass_console
 def command(console: Console, name: str) -> None:
     """Explain a pass, or an error by its id.
 
     \b
     graphpass explain make-stateful
     graphpass explain GP203
-    """  # noqa: D301 - click keeps the lines of a paragraph behind this character
+    """  # noqa: D301 - click keeps the lines of a paragraph after this character
     from graphpass.error_catalog import explain_error, is_error_id
 
     if is_error_id(name):
@@ -36,6 +34,7 @@ def command(console: Console, name: str) -> None:
 
 def _explain_pass(pass_class: type[Pass[Any]]) -> str:
     from graphpass.engine.options import documentation, options_of
+    from graphpass.reports.text import columns
 
     options = options_of(pass_class)
     written = ",".join(f"{option.name}={option.default_text}" for option in options)
@@ -45,8 +44,5 @@ def _explain_pass(pass_class: type[Pass[Any]]) -> str:
         if conditions:
             lines.append(f"{word:<7}  {', '.join(condition.name for condition in conditions)}")
     if options:
-        lines += ["", "options"]
-        lines += columns(
-            [(option.name, option.type_text, f"default {option.default_text}", option.doc) for option in options]
-        )
+        lines += ["", "options", *columns([option.row for option in options])]
     return "\n".join([*lines, "", documentation(pass_class)])

@@ -1,39 +1,51 @@
-"""What commands that write a result are told alike, and the arguments and options that tell it."""
+"""Run pipelines for commands that write a result: options, observers, proof and report."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .models import cache_option
-from .paths import PATH
-from .pipelines import Observation, instrument_options
+from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged, Progress
+from graphpass.errors import UnsupportedError, VerificationError
+
+from .models import PATH, cache_option
 
 if TYPE_CHECKING:
-    from graphpass.io import Weights
+    from collections.abc import Sequence
 
-__all__ = ["Job", "job_options"]
+    from graphpass.engine.manager import PipelineResult
+    from graphpass.engine.passes import Pass
+    from graphpass.io import Weights
+    from graphpass.ir.model import Model
+    from graphpass.verify import Comparison
+
+    from .console import Console
+
+__all__ = ["Job", "job_options", "prove", "run_pipeline"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a command that writes a result was told.
+    """Holds the options of a command that writes a result.
 
     Attributes:
         model: The input.
-        output: Where to write.
+        output: The place to write to.
         verify: Whether to compare the result with the input first.
-        declared: What the user says of caches.
-        weights: How weights get beside the result; see `graphpass.io.stage_model`.
-        if_changed: Whether to do nothing where the result is there.
-        observation: How to watch the pipeline.
+        declared: The user's declarations of caches.
+        weights: Way of the weights to the result; see `graphpass.io.stage_model`.
+        if_changed: Whether to do nothing if the result is there.
+        print_changed: Whether to print the operators that each pass added and removed.
+        verify_each: Whether to compare the model's numbers after each pass.
+        dump_dir: A folder for the model after each pass.
     """
 
     model: Path
@@ -42,22 +54,24 @@ class Job:
     declared: tuple[str, ...]
     weights: Weights
     if_changed: bool = False
-    observation: Observation = field(default_factory=Observation)
+    print_changed: bool = False
+    verify_each: bool = False
+    dump_dir: Path | None = None
 
     @property
     def noted(self) -> dict[str, Any]:
-        """What of it the result depends on, for the manifest."""
-        told = {"verify": self.verify, "verify_each": self.observation.verify_each}
-        return told | {"weights": self.weights, "cache": list(self.declared)}
+        """Return the options that the result depends on, for the manifest."""
+        checks = {"verify": self.verify, "verify_each": self.verify_each}
+        return checks | {"weights": self.weights, "cache": list(self.declared)}
 
 
 def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable[[Function], Function]:
-    """The argument MODEL and the options that make a `Job`, which the command gets as its second argument.
+    """Return the argument MODEL and the options of a `Job`, the command's second argument.
 
     Args:
         output: The help of ``--output``.
-        verify: Whether the result is verified unless told otherwise.
-        pipeline: Whether the command watches its pipeline and writes a manifest.
+        verify: Whether the result is verified by default.
+        pipeline: Whether the command observes its pipeline and writes a manifest.
     """
     options = [
         click.argument("model", type=PATH),
@@ -71,19 +85,23 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
             type=click.Choice(["auto", "share", "copy"]),
             default="auto",
             show_default=True,
-            help="Copy the input's weight file, or share it: a hard link, to which what passes made is appended.",
+            help="Copy the input's weight file, or share it: a hard link, to which new constants are appended.",
         ),
     ]
     if pipeline:
-        changed = "Do nothing where the result of the same input, options and versions is there."
-        options += [click.option("--if-changed", is_flag=True, help=changed), instrument_options]
+        flags = {
+            "--if-changed": "Do nothing if the result of the same input, options and versions is there.",
+            "--print-changed": "Print the operators that each pass added and removed.",
+            "--verify-each": "Check the graph and compare its numbers after each pass.",
+        }
+        options += [click.option(name, is_flag=True, help=text) for name, text in flags.items()]
+        options.append(click.option("--dump-dir", type=PATH, help="Write the model after each pass into this folder."))
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
-        def with_job(**given: Any) -> Any:
-            watched = {one.name: given.pop(one.name) for one in fields(Observation) if one.name in given}
-            told = {one.name: given.pop(one.name) for one in fields(Job) if one.name in given}
-            return command(Job(**told, observation=Observation(**watched)), **given)
+        def with_job(*arguments: Any, **given: Any) -> Any:
+            job = Job(**{one.name: given.pop(one.name) for one in fields(Job) if one.name in given})
+            return command(*arguments, job, **given)
 
         made: Any = with_job
         for option in reversed(options):
@@ -91,3 +109,55 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
         return made  # type: ignore[no-any-return]
 
     return decorate
+
+
+def run_pipeline(
+    passes: Sequence[Pass[Any]], model: Model, console: Console, job: Job
+) -> tuple[PipelineResult, list[str]]:
+    """Run passes as the options ask.
+
+    Returns:
+        The result, and the report: the pipeline's text, the outcome and time of each pass, notes.
+    """
+    from graphpass.engine.manager import PassManager
+    from graphpass.engine.pipeline import format_passes
+    from graphpass.reports.text import columns
+    from graphpass.verify.each import VerifyEach
+
+    observers: list[Instrumentation] = [] if console.quiet else [Progress(sys.stderr)]
+    if job.verify_each:
+        observers.append(VerifyEach(console.note))
+    if job.dump_dir is not None:
+        observers.append(DumpDir(job.dump_dir))
+    if job.print_changed:
+        observers.append(PrintChanged(lambda line: click.echo(line, err=True)))
+    result = PassManager(passes, observers).run(model)
+    rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in result.records]
+    total = sum(record.seconds for record in result.records)
+    report = [f"pipeline  {format_passes(passes)}", *columns([*rows, ("total", f"{total:.3f} s", "")])]
+    report += [f"  note: {record.step.name}: {note}" for record in result.records for note in record.notes]
+    return result, report
+
+
+def prove(comparing: Callable[[], Comparison], console: Console, hint: str) -> Comparison:
+    """Compare a result with its input.
+
+    Args:
+        comparing: Compares them.
+        console: Prints the activity.
+        hint: Advice if they do not compute the same.
+
+    Raises:
+        VerificationError: GP601, they do not compute the same.
+        UnsupportedError: One of them cannot be run here.
+    """
+    with console.activity("verifying"):
+        try:
+            comparison = comparing()
+        except UnsupportedError as error:
+            message = f"the result cannot be verified: {error.message}"
+            raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
+    if not comparison.passed:
+        reason = f"the result does not compute the same as the input\n{comparison.summary()}"
+        raise VerificationError("GP601", reason, f"nothing was written; {hint}--no-verify writes it all the same")
+    return comparison

@@ -1,7 +1,9 @@
-"""The program ``graphpass``: the only place where errors become exit codes."""
+"""Run the program ``graphpass``, and turn errors into exit codes, here alone."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import io
 import os
 import sys
@@ -13,17 +15,57 @@ import click
 from graphpass.errors import GraphpassError, UnsupportedError, WriteError
 
 from .console import Console, talk_options
-from .group import LazyGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["cli", "main"]
+__all__ = ["COMMANDS", "cli", "main"]
+
+#: Every command with the first line of its help, so that listing them imports none.
+COMMANDS = {
+    "inspect": "Report inputs, outputs, caches and attention of a model.",
+    "why": "Explain the kind and role of a cache.",
+    "check": "Predict how a target's runtime treats a model, and try it.",
+    "convert": "Make a model fit for a target, and prove that it computes the same.",
+    "split": "Make a prefill and a decode model of static shapes, over one file of weights.",
+    "run": "Run a pipeline of passes on a model.",
+    "diff": "List the differences between two models.",
+    "verify": "Run two models in lockstep and report the first difference.",
+    "passes": "List the passes and their options.",
+    "explain": "Explain a pass, or an error by its id.",
+    "targets": "List the targets that models can be converted to.",
+}
 
 _USAGE = 2
 _INTERNAL = 70
 _INTERRUPTED = 130
-_NOBODY_READS = 141  # what a shell reports of a program that SIGPIPE ended
+_NOBODY_READS = 141  # a shell's report of a program that SIGPIPE ended
+
+
+class _LazyGroup(click.Group):
+    """Imports a command, from the module of its name, when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            advice = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 def _print_version(context: click.Context, _: click.Parameter, given: bool) -> None:
@@ -34,11 +76,10 @@ def _print_version(context: click.Context, _: click.Parameter, given: bool) -> N
         context.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=talk_options())
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
-@talk_options
 def cli() -> None:
     """Rewrite exported LLM graphs (ONNX, OpenVINO IR) into the form a runtime runs fastest, and prove it.
 
@@ -51,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: Without the program's name; those of this process where not given.
+        arguments: Arguments without the program's name; those of this process by default.
 
     Returns:
         The exit code.
@@ -94,7 +135,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
     except OSError as error:
         if error.filename is not None:
             return _internal(error, console)
-        # What fails without a file's name is a stream: those of the command itself are the only ones here.
+        # An error without a file's name is a stream's: those of the command itself are the only ones here.
         _close_output(sys.stdout)
         refused = WriteError("GP501", f"cannot print the result: {error.strerror}", "make room, or print it elsewhere")
         return _refused(refused, console)
@@ -108,7 +149,7 @@ def _refused(error: GraphpassError, console: Console) -> int:
         console.error(error)
     except BrokenPipeError:
         raise
-    except OSError:  # nobody can be told, but the exit code tells
+    except OSError:  # nobody reads the message, but the exit code remains
         _close_output(sys.stderr)
     return error.exit_code
 
@@ -124,10 +165,9 @@ def _internal(error: Exception, console: Console) -> int:
 
 
 def _open_streams() -> None:
-    """Make streams that take all that is printed.
+    """Open streams that the caller closed, and print unknown characters with escapes.
 
-    What the caller closed is opened: libraries print there, and the next file to be opened would take its number. A
-    name that a stream's encoding does not have is printed with escapes.
+    Libraries print there, and the next file to be opened would take the number of a closed stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -137,7 +177,7 @@ def _open_streams() -> None:
 
 
 def _close_output(*streams: TextIO) -> None:
-    """Let what is still buffered go nowhere, so that the interpreter does not complain while it ends."""
+    """Discard buffered output, so that the interpreter does not complain while it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nowhere, stream.fileno())

@@ -1,8 +1,9 @@
-"""The MODEL argument."""
+"""Take models and other files as arguments."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,26 +13,44 @@ from graphpass.io import find_model, load, models_in
 from graphpass.ir.declaration import parse_declaration
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
-    from pathlib import Path
 
     from graphpass.ir.model import Model
 
     from .console import Console
 
-__all__ = ["cache_option", "load_model"]
+__all__ = ["PATH", "cache_option", "load_model"]
+
+
+class _NamedPath(click.Path):
+    """Refuses an empty path: an unset variable of a shell would mean the current folder."""
+
+    def __init__(self) -> None:
+        # Readers of the file report that it cannot be read, with their own error.
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        if not str(value):
+            self.fail("the path is empty; where a variable should stand for it, it is not set", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _NamedPath()
 
 cache_option = click.option(
     "--cache",
     "declared",
     multiple=True,
     metavar="NAME=KIND,...",
-    help="Say what a cache is that is of unknown kind: past_0=kv,sequence=2,role=key. May be given several times.",
+    help="Declare the kind of an unknown cache: past_0=kv,sequence=2,role=key. May be given several times.",
 )
 
 
 def _locate(path: Path) -> Path:
-    """The model file that ``path`` means; asks at a terminal where a folder holds several.
+    """Return the model file that ``path`` means, or ask at a terminal.
 
     Raises:
         ReadError: As `graphpass.io.find_model`.
@@ -51,19 +70,19 @@ def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Mo
     """Read the model that ``path`` means.
 
     Args:
-        path: What the user named.
-        console: Where to say what is done.
-        declared: What the user says of caches, as `cache_option` gives it.
+        path: The user's path.
+        console: Prints the activity.
+        declared: The user's declarations of caches, from `cache_option`.
 
     Raises:
         ReadError: As `graphpass.io.load`.
-        UsageError: As `_locate`; GP218, what is said of a cache does not say what it is.
+        UsageError: As `_locate`; GP218, a declaration lacks a kind or axis.
     """
-    said = {declaration.name: declaration for declaration in map(parse_declaration, declared)}
+    new = {declaration.name: declaration for declaration in map(parse_declaration, declared)}
     file = _locate(path)
     with console.activity(f"reading {file}"):
         model = load(file)
-        if said:
+        if new:
             known = {declaration.name: declaration for declaration in model.declarations}
-            model.declare((known | said).values())
+            model.declare((known | new).values())
         return model

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import click
-
-from .console import Console, columns, pass_console, talk_options
+from .console import Console, console_command
 
 
-@click.command("passes")
-@talk_options
-@pass_console
+@console_command("passes")
 def command(console: Console) -> None:
     """List the passes and their options.
 
-    `graphpass explain PASS` tells more of each. A pass whose distribution is broken is listed with the reason.
+    `graphpass explain PASS` prints more about one. A pass of a broken distribution is listed with the reason.
     """
     from graphpass.engine.options import documentation, options_of
     from graphpass.engine.registry import get_pass, pass_names
     from graphpass.errors import UsageError
+    from graphpass.reports.text import columns
 
     for name in pass_names():
         try:
@@ -26,7 +23,6 @@ def command(console: Console) -> None:
         except UsageError as error:
             console.result(f"{name}\n    cannot be used: {error.id}: {error.message}")
             continue
-        console.result(f"{name}\n    {documentation(pass_class).partition(chr(10))[0]}")
-        if options:
-            rows = [(option.name, option.type_text, f"default {option.default_text}", option.doc) for option in options]
-            console.result("\n".join(columns(rows, indent="      ")))
+        summary = documentation(pass_class).partition("\n")[0]
+        rows = columns([option.row for option in options], indent="      ")
+        console.result("\n".join([name, f"    {summary}", *rows]))

@@ -1,4 +1,4 @@
-"""What a command makes of its input: left alone where it is there, written whole or not at all, and told."""
+"""Write results whole or not at all, and report on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError
 from graphpass.io import is_same_place
-
-from .sizes import in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,10 +25,10 @@ __all__ = ["Result", "files_told", "refuse_input", "tell"]
 
 
 class Result:
-    """The result of a job, with its manifest.
+    """Writes the result of a job, with its manifest.
 
     Attributes:
-        folder: Where it goes.
+        folder: The folder of the result.
     """
 
     def __init__(
@@ -43,15 +41,15 @@ class Result:
         *,
         is_file: bool = False,
     ) -> None:
-        """Read what it is to be made from.
+        """Describe the inputs of the result.
 
         Args:
-            console: Where to say what is done.
-            job: What was asked for.
+            console: Prints activities and results.
+            job: The options of the command.
             inputs: See `graphpass.artifacts.manifest.describe`.
             passes: See there.
-            options: What else than the job it depends on.
-            is_file: Whether the output is a model file, written without what lies beside the input.
+            options: Further options that the result depends on.
+            is_file: Whether the output is a model file, written without companions of the input.
 
         Raises:
             ReadError: As `graphpass.artifacts.manifest.describe`.
@@ -60,7 +58,7 @@ class Result:
         from graphpass.artifacts.manifest import describe
 
         self.folder = job.output.parent if is_file else job.output
-        _refuse_dumps(job.observation.dump_dir, self.folder)
+        _refuse_dumps(job.dump_dir, self.folder)
         self._console, self._job, self._is_file = console, job, is_file
         self._files: list[str] = []
         self._graphs: list[str] = []
@@ -68,7 +66,7 @@ class Result:
             self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
 
     def is_there(self) -> bool:
-        """Whether nothing is to be done, since an earlier job made the same; says so, or why not, where that counts."""
+        """Return whether an earlier job made the same result, and print that."""
         from graphpass.artifacts.manifest import graphs_of, manifest_of, stale
 
         if not self._job.if_changed:
@@ -83,10 +81,7 @@ class Result:
         return True
 
     def staged(self) -> AbstractContextManager[Path]:
-        """A folder to write into; see `graphpass.storage.staging.staging`.
-
-        It comes before the work, so that a place which cannot be written to is known by then.
-        """
+        """Return a folder to write into, before the work: its place may be write-protected."""
         from graphpass.storage.staging import staging
 
         return staging(self.folder)
@@ -98,12 +93,12 @@ class Result:
         records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
         source: Path | None,
     ) -> None:
-        """Write models, and what belongs to them, into the staged folder.
+        """Write models, companions and manifest into the staged folder.
 
         Args:
-            staged: What `staged` gave.
-            models: By the names of their files.
-            records: What each pass did; see `graphpass.artifacts.manifest.write_manifest`.
+            staged: The folder from `staged`.
+            models: The models by the names of their files.
+            records: Results of the passes; see `graphpass.artifacts.manifest.write_manifest`.
             source: A file of the input, beside which configurations and tokenizers lie.
         """
         from graphpass.artifacts.companions import copy_companions
@@ -120,17 +115,17 @@ class Result:
         self._files = files_told(staged, written)
 
     def tell(self, report: Iterable[str], notes: Iterable[str] = ()) -> None:
-        """Print what was done and written, or where the result is, if quiet.
+        """Print the report and the written files; if quiet, only the results.
 
         Args:
             report: Lines.
-            notes: Lines about what lies beside the models.
+            notes: Lines about the companions.
         """
         tell(self._console, report, self.folder, [*self._files, *notes], [self.folder / name for name in self._graphs])
 
 
 def tell(console: Console, report: Iterable[str], folder: Path, files: Iterable[str], results: Iterable[Path]) -> None:
-    """Print what was done, and the files that were written into a folder; if quiet, only the results."""
+    """Print a report and the written files; if quiet, only the results."""
     if console.quiet:
         for result in results:
             console.result(str(result))
@@ -146,7 +141,7 @@ def refuse_input(model: Model, target: Path) -> None:
         target: The model file to be written; an ``.xml`` has a ``.bin`` beside it.
 
     Raises:
-        UsageError: GP203, it would.
+        UsageError: GP203, it would replace one.
     """
     targets = [target, target.with_suffix(".bin")] if target.suffix.lower() == ".xml" else [target]
     sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
@@ -157,7 +152,9 @@ def refuse_input(model: Model, target: Path) -> None:
 
 
 def files_told(folder: Path, written: Iterable[Written]) -> list[str]:
-    """The files in a staged folder with their sizes; and what was done to files that models share with others."""
+    """Return the files in a staged folder with sizes and warnings."""
+    from graphpass.reports.text import in_bytes
+
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     told = [f"{file.relative_to(folder)} ({in_bytes(file.stat().st_size)})" for file in files]
     return told + [_warning(shared, one.appended) for one in written for shared in one.shared]

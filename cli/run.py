@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .console import Console, pass_console, talk_options
-from .job import Job, job_options
+from .console import Console, console_command
+from .job import Job, job_options, prove, run_pipeline
 from .models import load_model
-from .pipelines import prove, run_pipeline
 from .results import Result, refuse_input
 
 if TYPE_CHECKING:
@@ -18,28 +17,26 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.ir.types import Dialect
 
-#: What a model file is called in a folder.
+#: Names of model files in a folder.
 _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 
 
-@click.command("run")
+@console_command("run")
 @click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
 @job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
-@talk_options
-@pass_console
 def command(console: Console, job: Job, text: str) -> None:
     """Run a pipeline of passes on a model.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder,
-    the configuration and tokenizer files beside the input are copied, too. The file graphpass.json
-    (beside a single file FILE.graphpass.json) tells what the result was made from and how.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder, the configuration and
+    tokenizer files beside the input are copied, too. The file graphpass.json (beside a single file FILE.graphpass.json)
+    records input, options and passes.
 
     \b
     A pipeline:  to-openvino,fuse-attention,make-stateful{beam-index=true}
     As TOML:     [[pass]]
                  name = "make-stateful"
                  beam-index = true
-    """  # noqa: D301 - click keeps the lines of a paragraph behind this character
+    """  # noqa: D301 - click keeps the lines of a paragraph after this character
     passes = _passes(text)
     loaded = load_model(job.model, console, job.declared)
     output = job.output
@@ -53,12 +50,16 @@ def command(console: Console, job: Job, text: str) -> None:
     if made.is_there():
         return
     with made.staged() as folder:
-        result, report = run_pipeline(passes, loaded, console, job.observation)
+        result, report = run_pipeline(passes, loaded, console, job)
         target = output if is_file else output / _FILE_NAMES[result.model.dialect]
         check_destination(result.model, target)
         refuse_input(loaded, target)
         if job.verify:
-            report += ["", f"verified  {prove(loaded, result.model, console).summary()}"]
+            from graphpass.verify import compare
+
+            hint = "--verify-each names the pass, "
+            verdict = prove(lambda: compare(loaded, result.model), console, hint)
+            report += ["", f"verified  {verdict.summary()}"]
         made.write(folder, {target.name: result.model}, result.records, loaded.path)
     made.tell(report)
 

@@ -6,30 +6,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .console import Console, pass_console, talk_options
-from .job import Job, job_options
+from .console import Console, console_command
+from .job import Job, job_options, run_pipeline
 from .models import load_model
-from .pipelines import run_pipeline
 from .results import files_told, refuse_input, tell
 
 if TYPE_CHECKING:
     from graphpass.ir.types import Dialect
 
 
-@click.command("split")
+@console_command("split")
 @click.option("--prompt", type=int, required=True, help="Tokens of the longest prompt.")
 @click.option("--chunk", type=int, help="Tokens that the prefill model takes at a time; the longest prompt by default.")
-@click.option("--capacity", type=int, required=True, help="Positions that there is room for, the prompt included.")
+@click.option("--capacity", type=int, required=True, help="Positions that fit, the prompt included.")
 @click.option("--to", "dialect", type=click.Choice(["onnx", "openvino"]), help="Convert an ONNX model to IR.")
 @job_options(output="The folder to write to.", verify=True, pipeline=False)
-@talk_options
-@pass_console
 def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity: int, dialect: Dialect | None) -> None:
     """Make a prefill and a decode model of static shapes, over one file of weights.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. That is the form which NPUs and other
-    ahead-of-time compilers take: the prefill model runs chunk by chunk until the prompt is in, the decode model token
-    by token. No dimension of either is left open. graphpass.runtime.open_pair runs the two as one session.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. NPUs and other ahead-of-time compilers
+    take this form: the prefill model runs chunk by chunk until the prompt is in, the decode model token by token. No
+    dimension of either is left open. graphpass.runtime.open_pair runs the two as one session.
     """
     from graphpass.artifacts.companions import copy_companions
     from graphpass.artifacts.split import Split, stage_split, verify_split
@@ -44,12 +41,12 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
     suffix = ".onnx" if wanted == "onnx" else ".xml"
     for name in split.phases():
         refuse_input(loaded, job.output / f"{name}{suffix}")
-    # The staging folder comes first, so that a place which cannot be written to is known before long work.
+    # The staging folder comes first, so that a write-protected place is known before long work.
     with staging(job.output) as folder:
         passes = split.preparation(loaded, wanted)
         prepared, report = loaded, list[str]()
         if passes:
-            result, report = run_pipeline(passes, loaded, console, job.observation)
+            result, report = run_pipeline(passes, loaded, console, job)
             prepared = result.model
         with console.activity("writing"):
             models, written = stage_split(prepared, split, folder, job.weights)
@@ -59,7 +56,7 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
             report += [""] if report else []
             report.append(f"verified  same: {compared} positions compared, after prompts of 1 to {split.prompt} tokens")
         if loaded.path is not None:
-            # Without what only ONNX Runtime GenAI reads: it names one model.
+            # Without files that only ONNX Runtime GenAI reads: they name one model.
             copy_companions(loaded.path, folder, "openvino")
         files = files_told(folder, [written])
         if suffix == ".xml":

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import click
-
-from .console import Console, pass_console, talk_options
+from .console import Console, console_command
 
 
-@click.command("targets")
-@talk_options
-@pass_console
+@console_command("targets")
 def command(console: Console) -> None:
     """List the targets that models can be converted to.
 
@@ -29,9 +25,9 @@ def command(console: Console) -> None:
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
         rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
-        console.result(
-            f"{name}\n    {target.description}\n    writes {target.output_file}; promises: {contract}; {rules}"
+        options = (
+            f"option {option.name}: {option.type.text}, default {option.default_text}"
+            for option in options_of(type(target))
         )
-        for option in options_of(type(target)):
-            console.result(f"    option {option.name}: {option.type_text}, default {option.default_text}")
-        console.result("\n" + textwrap.indent(documentation(type(target)), "    "))
+        lines = [target.description, f"writes {target.output_file}; promises: {contract}; {rules}", *options, ""]
+        console.result(f"{name}\n" + textwrap.indent("\n".join([*lines, documentation(type(target))]), "    "))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from .console import Console, pass_console, talk_options
-from .models import load_model
-from .paths import PATH
+from .console import Console, console_command, format_option
+from .models import PATH, load_model
 
 
 def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -20,7 +19,7 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"{text!r} is no list of token ids such as 1,5,9", context, parameter) from error
 
 
-@click.command("verify")
+@console_command("verify")
 @click.argument("reference", type=PATH)
 @click.argument("candidate", type=PATH)
 @click.option(
@@ -34,13 +33,9 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
     is_flag=True,
     help="Also trim, rewind and reorder the caches, restore snapshots, and feed trees of drafts.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
-@talk_options
-@click.pass_context
-@pass_console
+@format_option("text", "json")
 def command(
     console: Console,
-    context: click.Context,
     reference: Path,
     candidate: Path,
     steps: int,
@@ -50,12 +45,11 @@ def command(
     edits: bool,
     form: str,
 ) -> None:
-    """Run two models in lockstep and tell where they part.
+    """Run two models in lockstep and report the first difference.
 
-    Each is an .onnx file, an .xml file, or a folder that holds one of them. Several sequences are run,
-    with a reset before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits,
-    the caches of both are edited alike on the way, as speculative decoding and beam search do. Exits with 1 where the
-    models part.
+    Each is an .onnx file, an .xml file, or a folder that holds one of them. Several sequences are run, with a reset
+    before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
+    both are edited alike on the way, as speculative decoding and beam search do. Exits with 1 if the models differ.
     """
     models = load_model(reference, console), load_model(candidate, console)
 
@@ -63,11 +57,6 @@ def command(
 
     with console.activity("comparing"):
         comparison = compare(*models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol, edits=edits)
-    if form == "json":
-        import json
-
-        console.result(json.dumps(comparison.to_json(), indent=2, allow_nan=False))
-    else:
-        console.result(comparison.summary())
+    console.report(form, comparison.summary, comparison.to_json)
     if not comparison.passed:
-        context.exit(1)
+        raise click.exceptions.Exit(1)

@@ -1,4 +1,4 @@
-"""What each error id means and what to do; ``graphpass explain GP203`` prints it."""
+"""Explain each error id; ``graphpass explain GP203`` prints the entry."""
 
 from __future__ import annotations
 
@@ -9,445 +9,248 @@ from graphpass.errors import UsageError
 
 __all__ = ["CATALOG", "explain_error", "is_error_id"]
 
+_ENTRIES = """
+GP101 The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the folder
+  that the command runs in.
+GP102 The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with external
+  data the .onnx; weights are found from there.
+GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a subfolder
+  (onnx/): name that one.
+GP104 The file is no ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind of file
+  with that ending. Export or copy it again.
+GP105 The ONNX model keeps weights in another file, and that file is missing, too short, outside the model's folder,
+  or not to be read by this user. Copy it beside the .onnx file, under the name that the message tells.
+GP106 The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.
+GP107 An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, shorter than
+  the .xml says, or this user may not read it.
+GP108 The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.
+GP109 What a user said of the model's caches is kept in its metadata, under graphpass.ir.cache (ONNX) or in the
+  rt_info graphpass/caches (IR). What stands there was not written by graphpass, or was changed since.
+GP110 A file that the model's weights lie in was replaced, edited or removed while graphpass worked on the model. What
+  is in memory and what is on disk may be of two models, so nothing was written. Run it again.
+GP111 A file that belongs to the model cannot be read; the message has the file system's words.
+GP112 A tensor in the ONNX file says another size than its data has, or no type. The file is damaged, or was made to
+  look like a model.
+GP113 A file that belongs to the model, a .bin, a configuration or a tokenizer, is a link out of its folder. A model
+  from elsewhere could pass on any file of this machine that way, so it is not followed.
+GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
+GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
+  to-openvino makes an IR.
+GP203 The result would overwrite the model that it is made from. graphpass never edits a model in place: write to
+  another folder or file.
+GP204 The folder of --dump-dir lies in the output folder, which is not there yet and appears at once with all its
+  files when the work is done. Make the output folder first, or dump into another one.
+GP210 The text of the pipeline does not follow the grammar: names separated by commas, options in braces, for example
+  to-openvino,make-stateful{beam-index=true}. The caret shows where. In a shell, put quotes around it.
+GP211 No pass of that name is installed. `graphpass passes` lists those that are; plug-ins add theirs through the
+  entry point group graphpass.passes.
+GP212 The pass has no option of that name. Options are written in kebab-case; `graphpass explain PASS` lists them.
+GP213 The option does not take this value; the message tells the type. Strings may stand in quotes, lists in brackets,
+  nothing is written none.
+GP214 The file is not TOML, or holds something besides [[pass]] tables, each with a name and the options of that pass
+  as keys.
+GP215 No target of that name is installed. `graphpass targets` lists those that are; plug-ins add theirs through the
+  entry point group graphpass.targets.
+GP216 There is no error with this id. Ids are printed after the word error, as in: error: GP203: ...
+GP217 The model has no cache of this name, or several whose names begin so. `graphpass inspect --all` lists the
+  caches; one goes by its own name, by that of its past input, or by that of its present output.
+GP218 The text after --cache does not say what a cache is: NAME=KIND, then what is known, separated by commas: batch,
+  heads, sequence and head_dim with the number of an axis counted from 0, and role. A kv cache needs its sequence
+  axis: past_0=kv,sequence=2.
+GP219 What was said of a cache with --cache, or is noted in the model, is not what the graph says: the message tells
+  what. Caches whose kind the graph tells need no declaration.
+GP220 Two installed distributions, or one and the running program, own a pass or target of the same name, so the name
+  does not say which is meant. Uninstall or rename one of the two that the message names.
+GP221 A plug-in owns the name but cannot be imported; the message tells the distribution and the reason. Other passes
+  and targets work all the same.
+GP222 A plug-in's registration is wrong: the class is no Pass or Target, its name differs from the entry point's, or
+  one of its fields cannot be an option because it has no default or a type that cannot be written in a pipeline.
+GP223 The target of a plug-in implements no rules (`Target.predict`), so `graphpass check` cannot predict its runtime.
+  `graphpass targets` marks the targets that have rules.
+GP224 cache=reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the
+  caches outside of the model, or rewrites the model itself. Leave the option out, or choose another target.
+GP225 A folder with an encoder needs a decoder for the first step and one for all others (decoder_model and
+  decoder_with_past_model), both in one file (decoder_model_merged), or a stateful one, and all of one format. Optimum
+  writes them for tasks that end in -with-past.
+GP226 The target makes no models of an encoder and a decoder, or not with what was asked for: NPUs and paged attention
+  take decoders alone, ONNX Runtime takes such models as they are, and nothing moves slots of them.
+GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention.
+  OpenVINO's runtimes want a decoder that does so. Export the model with optimum.
+GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is
+  venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
+GP230 --weights share makes the result's weights a second name (a hard link) of the input's. That needs weights that
+  lie in one file, and a result on the same file system. Write with --weights copy.
+GP240 A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX on
+  the CPU only.
+GP241 An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all positions
+  so far.
+GP242 A step was given another batch than the one before, but the caches hold that batch: reset the session first. Or
+  the model fixes its batch, and was given another.
+GP243 Logits were asked for before the first forward pass.
+GP244 A session was told to reorder slots that it does not have, from and to lists of unequal length, or two slots
+  into one. Slots count from 0 to the session's length, less 1.
+GP245 A session was told to drop more positions than it holds, or to rewind to a length that it does not have.
+GP246 A session was told to go on with rows that it does not have, with none, or with another number of them than the
+  model fixes. Rows count from 0.
+GP247 The parents given with a step do not make a tree: there must be one for each new token, the index of another new
+  token that stands before it, or -1 for the history.
+GP248 A snapshot belongs to the session that took it, until that is reset: the caches that it refers to are gone then.
+GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, numbers
+  with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
+GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
+  of steps, a tolerance that is no number from 0 on.
+GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
+GP262 What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and
+  target need the same tokens.
+GP263 A way of guessing tokens was told to guess none, or to look at nothing. Its numbers are at least 1.
+GP265 A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the buffer,
+  and the buffer must be contiguous and writable.
+GP266 A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, or what
+  runtimes count.
+GP267 A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was
+  overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over few
+  steps (graphpass verify --steps).
+GP268 graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.
+GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
+  it.
+GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is
+  stateful already. `graphpass explain PASS` lists what it needs.
+GP310 The graph is not well formed, in the words of ONNX's or OpenVINO's own checker. From a model as exported this
+  points at the exporter; after a pass it is a bug of the pass.
+GP311 OpenVINO's ONNX frontend has no rule for some operators of the model; the message names them, their domains and
+  nodes, and the hint the passes that lower them, where there are such.
+GP312 OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the message
+  has its words.
+GP313 The names of past and present of two caches concatenate to one variable id. Rename an input or an output.
+GP314 Some past inputs have no present output, or the reverse, so the model does not carry them from step to step. A
+  decoder exported for the first step only (without past) is like that; take the one with past.
+GP315 A cache does not show by its dataflow what it is, so no pass may guess. `graphpass why MODEL CACHE` tells what
+  is known of it.
+GP316 The initial state of a cache needs a size that the model does not fix. Give that dimension of the past input a
+  fixed size.
+GP317 No input besides the caches has a batch dimension, so the initial state cannot follow the batch.
+GP318 The model has an input called beam_idx already, which make-stateful would add.
+GP319 The model has the inputs that insert-reorder adds already, or cuts its caches already.
+GP320 A decode session does not know how to feed an input or a cache of this model, for example the encoder states of
+  a translation model.
+GP321 The runtime refuses to compile the model, or has no such device; the message has its words.
+GP322 The runtime compiled the model but failed to run it; the message has its words.
+GP323 The model takes a fixed number of tokens at a time, and was given another.
+GP324 It is not clear which output holds the logits: none is called logits, or what is called so is not [batch,
+  length, vocabulary].
+GP326 A cache always holds the same number of positions, because new ones are written in place or push old ones out.
+  Variables start without positions and grow, so make-stateful does not take it.
+GP327 An operator gives f16 or bf16 whatever its inputs are, so promote-to-f32 cannot make the rest of the model f32.
+  Export the model in f32, or run a pipeline without this pass.
+GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
+GP331 The two models fix unlike batch sizes, so they cannot be fed the same.
+GP340 A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Convert the
+  model with onnx.version_converter first.
+GP341 An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size
+  that is needed is not known. The message names the operator, its node and the reason.
+GP342 NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a
+  convolution's window or a recurrent state. Where the graph does not tell that, say it with --cache
+  NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack.
+GP343 A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model.
+GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse
+  constant was changed in place. The model is as it was before the edit.
+GP345 A decoder reads caches of cross attention that another model fills, and that model is not named, does not return
+  them, or needs inputs for them that the decoder does not have. Name the decoder for the first step of the same
+  export.
+GP346 No branch of the model is decided by the input that select-branch was told of.
+GP347 An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and
+  features of a fixed size, can be made up.
+GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With
+  --no-tokenizer the model is converted without it.
+GP350 `graphpass convert` made a model that the target's runtime would not run as the target promises: attention that
+  it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` then names
+  each place, the first node that is in the way, and the rule.
+GP360 The model has an input called tree_mask already, which add-tree-mask would add.
+GP361 add-tree-mask and window-from-positions need the input position_ids, which tells each token of a draft tree its
+  depth, and where tokens stand behind others that were masked out. expose-position-ids adds it to an IR.
+GP362 A cache cannot hold a tree of draft tokens: the state of a linear one follows token after token, and one of
+  fixed capacity holds new tokens elsewhere than at its end. Verify chains of draft tokens with this model.
+GP363 add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the message
+  names it and tells why.
+GP364 window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask
+  from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache itself
+  keeps no more than the window.
+GP365 Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, keeps no more than a
+  window, or it is not known which axis its positions are on.
+GP366 Target ort writes ONNX, and nothing turns OpenVINO IR into ONNX. Export the model to ONNX, or choose a target
+  that runs IR.
+GP367 The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin fuses by a bug of its matcher.
+  Everything else drops the first position there, so only that plugin may run it: make another one for other devices
+  and versions, without trim=begin-one.
+GP368 insert-snapshot cannot keep the earlier states of a linear cache: the model has an input steps_back already, or
+  the cache has no initial value or axes that are not known. make-stateful gives variables initial values.
+GP369 The model has an input that edits caches or hides tokens of a draft tree, and NPUW fails on inputs that it does
+  not know. Take the model as it was before that pass; on NPUs a caller goes back by feeding position_ids from the
+  earlier position on, with 0 in attention_mask for what was dropped.
+GP370 A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots to
+  reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed.
+GP371 A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass
+  add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches.
+GP375 The model gives logits of the last position only, and checking guessed tokens needs those of all positions.
+  Export it with the logits of all positions.
+GP381 The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, sequence,
+  head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, heads, or key and
+  value. Say what is missing, for example with --cache, or run unpack first.
+GP382 Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of unlike sizes shall share
+  an axis, or there is no such layer, sequence, head or position.
+GP383 Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type of
+  whole bytes.
+GP384 The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot
+  change behind them. Standardize the layout before insert-reorder.
+GP386 Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one of
+  them, they are not appended to alike, or the size of a head is not known. The message names the cache.
+GP387 The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not its
+  first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of unlike types or
+  reordered apart. The message names the cache.
+GP390 A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a byte.
+  Keep the cache in a type of whole bytes.
+GP391 static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside
+  Attention or GroupQueryAttention, and where attention alone reads the cache. Here something else is done.
+GP392 A model of fixed shapes runs with slots that hold nothing, and hides them by its attention_mask. This one sees
+  them all the same: a window or a position is counted in slots, or a state takes in padding.
+GP393 A dimension of the model stays open though all of its inputs are of fixed shapes: its size depends on values
+  (NonZero, as experts are chosen), or a cache is updated in a way that make-static does not know.
+GP394 A session over a prefill and a decode model needs two models that were made of one by graphpass split, or by the
+  pass make-static: the decode model with a length of 1.
+GP395 There is not enough memory for the model, its caches or its logits in the sizes that were asked for. Ask for
+  smaller ones, compare over fewer tokens or not at all (--no-verify), or run it where there is more.
+GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
+  traceback, and report it to the pass's author.
+GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.
+GP403 Under --verify-each: the pass says that it changed the model and it did not, or the reverse. This is a bug of
+  the pass.
+GP404 Under --verify-each: after this pass the model computes something else than the pipeline's input. This is a bug
+  of the pass; --dump-dir keeps the models before and after it.
+GP405 The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target.
+GP501 The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was changed.
+GP502 What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes
+  some operators of ONNX Runtime's that it cannot read: then the hint names the pass that lowers them. All else is a
+  bug of graphpass or of the library that wrote it.
+GP503 An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.
+GP504 Another process wrote the same files while this one worked. Its result stays, and this one was thrown away.
+  Write to another folder, or run it again.
+GP601 The result of a pipeline does not compute the same as its input, so it was not written. --verify-each names the
+  pass at fault.
+"""
+
+#: Meaning and cure by error id.
 CATALOG: dict[str, str] = {
-    "GP101": (
-        "The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the "
-        "folder that the command runs in."
-    ),
-    "GP102": (
-        "The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with "
-        "external data the .onnx; weights are found from there."
-    ),
-    "GP103": (
-        "The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a "
-        "subfolder (onnx/): name that one."
-    ),
-    "GP104": (
-        "The file is no ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind "
-        "of file with that ending. Export or copy it again."
-    ),
-    "GP105": (
-        "The ONNX model keeps weights in another file, and that file is missing, too short, outside the model's "
-        "folder, or not to be read by this user. Copy it beside the .onnx file, under the name that the message tells."
-    ),
-    "GP106": "The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.",
-    "GP107": (
-        "An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, shorter than "
-        "the .xml says, or this user may not read it."
-    ),
-    "GP108": "The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.",
-    "GP109": (
-        "What a user said of the model's caches is kept in its metadata, under graphpass.ir.cache (ONNX) or in the "
-        "rt_info graphpass/caches (IR). What stands there was not written by graphpass, or was changed since."
-    ),
-    "GP110": (
-        "A file that the model's weights lie in was replaced, edited or removed while graphpass worked on the model. "
-        "What is in memory and what is on disk may be of two models, so nothing was written. Run it again."
-    ),
-    "GP111": "A file that belongs to the model cannot be read; the message has the file system's words.",
-    "GP112": (
-        "A tensor in the ONNX file says another size than its data has, or no type. The file is damaged, or was made "
-        "to look like a model."
-    ),
-    "GP113": (
-        "A file that belongs to the model, a .bin, a configuration or a tokenizer, is a link out of its folder. A "
-        "model from elsewhere could pass on any file of this machine that way, so it is not followed."
-    ),
-    "GP201": "The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.",
-    "GP202": (
-        "A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with "
-        "to-openvino makes an IR."
-    ),
-    "GP203": (
-        "The result would overwrite the model that it is made from. graphpass never edits a model in place: write "
-        "to another folder or file."
-    ),
-    "GP204": (
-        "The folder of --dump-dir lies in the output folder, which is not there yet and appears at once with all its "
-        "files when the work is done. Make the output folder first, or dump into another one."
-    ),
-    "GP210": (
-        "The text of the pipeline does not follow the grammar: names separated by commas, options in braces, for "
-        "example to-openvino,make-stateful{beam-index=true}. The caret shows where. In a shell, put quotes around "
-        "it."
-    ),
-    "GP211": (
-        "No pass of that name is installed. `graphpass passes` lists those that are; plug-ins add theirs through "
-        "the entry point group graphpass.passes."
-    ),
-    "GP212": (
-        "The pass has no option of that name. Options are written in kebab-case; `graphpass explain PASS` lists them."
-    ),
-    "GP213": (
-        "The option does not take this value; the message tells the type. Strings may stand in quotes, lists in "
-        "brackets, nothing is written none."
-    ),
-    "GP214": (
-        "The file is not TOML, or holds something besides [[pass]] tables, each with a name and the options of that "
-        "pass as keys."
-    ),
-    "GP215": (
-        "No target of that name is installed. `graphpass targets` lists those that are; plug-ins add theirs through "
-        "the entry point group graphpass.targets."
-    ),
-    "GP216": "There is no error with this id. Ids are printed after the word error, as in: error: GP203: ...",
-    "GP217": (
-        "The model has no cache of this name, or several whose names begin so. `graphpass inspect --all` lists the "
-        "caches; one goes by its own name, by that of its past input, or by that of its present output."
-    ),
-    "GP218": (
-        "The text after --cache does not say what a cache is: NAME=KIND, then what is known, separated by commas: "
-        "batch, heads, sequence and head_dim with the number of an axis counted from 0, and role. A kv cache needs "
-        "its sequence axis: past_0=kv,sequence=2."
-    ),
-    "GP219": (
-        "What was said of a cache with --cache, or is noted in the model, is not what the graph says: the message "
-        "tells what. Caches whose kind the graph tells need no declaration."
-    ),
-    "GP220": (
-        "Two installed distributions, or one and the running program, own a pass or target of the same name, so the "
-        "name does not say which is meant. Uninstall or rename one of the two that the message names."
-    ),
-    "GP221": (
-        "A plug-in owns the name but cannot be imported; the message tells the distribution and the reason. Other "
-        "passes and targets work all the same."
-    ),
-    "GP222": (
-        "A plug-in's registration is wrong: the class is no Pass or Target, its name differs from the entry "
-        "point's, or one of its fields cannot be an option because it has no default or a type that cannot be "
-        "written in a pipeline."
-    ),
-    "GP223": (
-        "The target of a plug-in implements no rules (`Target.predict`), so `graphpass check` cannot predict its "
-        "runtime. `graphpass targets` marks the targets that have rules."
-    ),
-    "GP224": (
-        "cache=reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the "
-        "caches outside of the model, or rewrites the model itself. Leave the option out, or choose another target."
-    ),
-    "GP225": (
-        "A folder with an encoder needs a decoder for the first step and one for all others (decoder_model and "
-        "decoder_with_past_model), both in one file (decoder_model_merged), or a stateful one, and all of one format. "
-        "Optimum writes them for tasks that end in -with-past."
-    ),
-    "GP226": (
-        "The target makes no models of an encoder and a decoder, or not with what was asked for: NPUs and paged "
-        "attention take decoders alone, ONNX Runtime takes such models as they are, and nothing moves slots of them."
-    ),
-    "GP227": (
-        "ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention. "
-        "OpenVINO's runtimes want a decoder that does so. Export the model with optimum."
-    ),
-    "GP228": (
-        "GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is "
-        "venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it."
-    ),
-    "GP230": (
-        "--weights share makes the result's weights a second name (a hard link) of the input's. That needs weights "
-        "that lie in one file, and a result on the same file system. Write with --weights copy."
-    ),
-    "GP240": (
-        "A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX "
-        "on the CPU only."
-    ),
-    "GP241": (
-        "An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all "
-        "positions so far."
-    ),
-    "GP242": (
-        "A step was given another batch than the one before, but the caches hold that batch: reset the session first. "
-        "Or the model fixes its batch, and was given another."
-    ),
-    "GP243": "Logits were asked for before the first forward pass.",
-    "GP244": (
-        "A session was told to reorder slots that it does not have, from and to lists of unequal length, or two slots "
-        "into one. Slots count from 0 to the session's length, less 1."
-    ),
-    "GP245": "A session was told to drop more positions than it holds, or to rewind to a length that it does not have.",
-    "GP246": (
-        "A session was told to go on with rows that it does not have, with none, or with another number of them than "
-        "the model fixes. Rows count from 0."
-    ),
-    "GP247": (
-        "The parents given with a step do not make a tree: there must be one for each new token, the index of another "
-        "new token that stands before it, or -1 for the history."
-    ),
-    "GP248": (
-        "A snapshot belongs to the session that took it, until that is reset: the caches that it refers to are gone "
-        "then."
-    ),
-    "GP249": (
-        "The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, "
-        "numbers with commas between them, a semicolon in the middle: 1,2,3;4,5,6."
-    ),
-    "GP250": (
-        "A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative "
-        "number of steps, a tolerance that is no number from 0 on."
-    ),
-    "GP261": "Speculative decoding was asked for no tokens at all. Ask for at least one.",
-    "GP262": (
-        "What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and "
-        "target need the same tokens."
-    ),
-    "GP263": "A way of guessing tokens was told to guess none, or to look at nothing. Its numbers are at least 1.",
-    "GP265": (
-        "A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the "
-        "buffer, and the buffer must be contiguous and writable."
-    ),
-    "GP266": (
-        "A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, or what "
-        "runtimes count."
-    ),
-    "GP267": (
-        "A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was "
-        "overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over "
-        "few steps (graphpass verify --steps)."
-    ),
-    "GP268": "graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.",
-    "GP301": (
-        "The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX "
-        "before it."
-    ),
-    "GP302": (
-        "Something that the pass needs to hold before does not hold, for example make-stateful on a model that is "
-        "stateful already. `graphpass explain PASS` lists what it needs."
-    ),
-    "GP310": (
-        "The graph is not well formed, in the words of ONNX's or OpenVINO's own checker. From a model as exported "
-        "this points at the exporter; after a pass it is a bug of the pass."
-    ),
-    "GP311": (
-        "OpenVINO's ONNX frontend has no rule for some operators of the model; the message names them, their "
-        "domains and nodes, and the hint the passes that lower them, where there are such."
-    ),
-    "GP312": (
-        "OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the "
-        "message has its words."
-    ),
-    "GP313": (
-        "The names of past and present of two caches concatenate to one variable id. Rename an input or an output."
-    ),
-    "GP314": (
-        "Some past inputs have no present output, or the reverse, so the model does not carry them from step to "
-        "step. A decoder exported for the first step only (without past) is like that; take the one with past."
-    ),
-    "GP315": (
-        "A cache does not show by its dataflow what it is, so no pass may guess. `graphpass why MODEL CACHE` "
-        "tells what is known of it."
-    ),
-    "GP316": (
-        "The initial state of a cache needs a size that the model does not fix. Give that dimension of the past "
-        "input a fixed size."
-    ),
-    "GP317": "No input besides the caches has a batch dimension, so the initial state cannot follow the batch.",
-    "GP318": "The model has an input called beam_idx already, which make-stateful would add.",
-    "GP319": "The model has the inputs that insert-reorder adds already, or cuts its caches already.",
-    "GP320": (
-        "A decode session does not know how to feed an input or a cache of this model, for example the encoder "
-        "states of a translation model."
-    ),
-    "GP321": "The runtime refuses to compile the model, or has no such device; the message has its words.",
-    "GP322": "The runtime compiled the model but failed to run it; the message has its words.",
-    "GP323": "The model takes a fixed number of tokens at a time, and was given another.",
-    "GP324": (
-        "It is not clear which output holds the logits: none is called logits, or what is called so is not [batch, "
-        "length, vocabulary]."
-    ),
-    "GP326": (
-        "A cache always holds the same number of positions, because new ones are written in place or push old ones "
-        "out. Variables start without positions and grow, so make-stateful does not take it."
-    ),
-    "GP327": (
-        "An operator gives f16 or bf16 whatever its inputs are, so promote-to-f32 cannot make the rest of the model "
-        "f32. Export the model in f32, or run a pipeline without this pass."
-    ),
-    "GP330": "The two models have no output in common that is not a cache, so there is nothing to compare.",
-    "GP331": "The two models fix unlike batch sizes, so they cannot be fed the same.",
-    "GP340": (
-        "A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Convert "
-        "the model with onnx.version_converter first."
-    ),
-    "GP341": (
-        "An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size "
-        "that is needed is not known. The message names the operator, its node and the reason."
-    ),
-    "GP342": (
-        "NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a "
-        "convolution's window or a recurrent state. Where the graph does not tell that, say it with --cache "
-        "NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack."
-    ),
-    "GP343": (
-        "A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model."
-    ),
-    "GP344": (
-        "A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse "
-        "constant was changed in place. The model is as it was before the edit."
-    ),
-    "GP345": (
-        "A decoder reads caches of cross attention that another model fills, and that model is not named, does not "
-        "return them, or needs inputs for them that the decoder does not have. Name the decoder for the first step of "
-        "the same export."
-    ),
-    "GP346": "No branch of the model is decided by the input that select-branch was told of.",
-    "GP347": (
-        "An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and "
-        "features of a fixed size, can be made up."
-    ),
-    "GP348": (
-        "openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With "
-        "--no-tokenizer the model is converted without it."
-    ),
-    "GP350": (
-        "`graphpass convert` made a model that the target's runtime would not run as the target promises: attention "
-        "that it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` "
-        "then names each place, the first node that is in the way, and the rule."
-    ),
-    "GP360": "The model has an input called tree_mask already, which add-tree-mask would add.",
-    "GP361": (
-        "add-tree-mask and window-from-positions need the input position_ids, which tells each token of a draft tree "
-        "its depth, and where tokens stand behind others that were masked out. expose-position-ids adds it to an IR."
-    ),
-    "GP362": (
-        "A cache cannot hold a tree of draft tokens: the state of a linear one follows token after token, and one of "
-        "fixed capacity holds new tokens elsewhere than at its end. Verify chains of draft tokens with this model."
-    ),
-    "GP363": (
-        "add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the "
-        "message names it and tells why."
-    ),
-    "GP364": (
-        "window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask "
-        "from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache "
-        "itself keeps no more than the window."
-    ),
-    "GP365": (
-        "Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, keeps no more than "
-        "a window, or it is not known which axis its positions are on."
-    ),
-    "GP366": (
-        "Target ort writes ONNX, and nothing turns OpenVINO IR into ONNX. Export the model to ONNX, or choose a target "
-        "that runs IR."
-    ),
-    "GP367": (
-        "The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin fuses by a bug of its matcher. "
-        "Everything else drops the first position there, so only that plugin may run it: make another one for other "
-        "devices and versions, without trim=begin-one."
-    ),
-    "GP368": (
-        "insert-snapshot cannot keep the earlier states of a linear cache: the model has an input steps_back already, "
-        "or the cache has no initial value or axes that are not known. make-stateful gives variables initial values."
-    ),
-    "GP369": (
-        "The model has an input that edits caches or hides tokens of a draft tree, and NPUW fails on inputs that it "
-        "does not know. Take the model as it was before that pass; on NPUs a caller goes back by feeding position_ids "
-        "from the earlier position on, with 0 in attention_mask for what was dropped."
-    ),
-    "GP370": (
-        "A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots "
-        "to reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed."
-    ),
-    "GP371": (
-        "A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass "
-        "add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches."
-    ),
-    "GP375": (
-        "The model gives logits of the last position only, and checking guessed tokens needs those of all positions. "
-        "Export it with the logits of all positions."
-    ),
-    "GP381": (
-        "The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, "
-        "sequence, head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, "
-        "heads, or key and value. Say what is missing, for example with --cache, or run unpack first."
-    ),
-    "GP382": (
-        "Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of unlike sizes shall "
-        "share an axis, or there is no such layer, sequence, head or position."
-    ),
-    "GP383": (
-        "Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type "
-        "of whole bytes."
-    ),
-    "GP384": (
-        "The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot "
-        "change behind them. Standardize the layout before insert-reorder."
-    ),
-    "GP386": (
-        "Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one "
-        "of them, they are not appended to alike, or the size of a head is not known. The message names the cache."
-    ),
-    "GP387": (
-        "The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not "
-        "its first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of "
-        "unlike types or reordered apart. The message names the cache."
-    ),
-    "GP390": (
-        "A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a "
-        "byte. Keep the cache in a type of whole bytes."
-    ),
-    "GP391": (
-        "static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside "
-        "Attention or GroupQueryAttention, and where attention alone reads the cache. Here something else is done."
-    ),
-    "GP392": (
-        "A model of fixed shapes runs with slots that hold nothing, and hides them by its attention_mask. This one "
-        "sees them all the same: a window or a position is counted in slots, or a state takes in padding."
-    ),
-    "GP393": (
-        "A dimension of the model stays open though all of its inputs are of fixed shapes: its size depends on values "
-        "(NonZero, as experts are chosen), or a cache is updated in a way that make-static does not know."
-    ),
-    "GP394": (
-        "A session over a prefill and a decode model needs two models that were made of one by graphpass split, or by "
-        "the pass make-static: the decode model with a length of 1."
-    ),
-    "GP395": (
-        "There is not enough memory for the model, its caches or its logits in the sizes that were asked for. Ask for "
-        "smaller ones, compare over fewer tokens or not at all (--no-verify), or run it where there is more."
-    ),
-    "GP401": (
-        "A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for "
-        "the traceback, and report it to the pass's author."
-    ),
-    "GP402": "A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.",
-    "GP403": (
-        "Under --verify-each: the pass says that it changed the model and it did not, or the reverse. This is a bug "
-        "of the pass."
-    ),
-    "GP404": (
-        "Under --verify-each: after this pass the model computes something else than the pipeline's input. This is "
-        "a bug of the pass; --dump-dir keeps the models before and after it."
-    ),
-    "GP405": (
-        "The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target."
-    ),
-    "GP501": (
-        "The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was "
-        "changed."
-    ),
-    "GP502": (
-        "What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes "
-        "some operators of ONNX Runtime's that it cannot read: then the hint names the pass that lowers them. All else "
-        "is a bug of graphpass or of the library that wrote it."
-    ),
-    "GP503": "An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.",
-    "GP504": (
-        "Another process wrote the same files while this one worked. Its result stays, and this one was thrown away. "
-        "Write to another folder, or run it again."
-    ),
-    "GP601": (
-        "The result of a pipeline does not compute the same as its input, so it was not written. --verify-each "
-        "names the pass at fault."
-    ),
+    entry[:5]: " ".join(entry[6:].split()) for entry in re.split(r"\n(?=GP\d{3} )", _ENTRIES.strip())
 }
 
 
 def is_error_id(text: str) -> bool:
-    """Whether ``text`` looks like an error's id."""
+    """Return whether ``text`` looks like an error's id."""
     return re.fullmatch(r"GP\d+", text, re.IGNORECASE) is not None
 
 
 def explain_error(error_id: str) -> str:
-    """One paragraph about an error.
+    """Return one paragraph about an error.
 
     Raises:
         UsageError: GP216, there is no such id.

@@ -1,10 +1,10 @@
-"""Every error that graphpass raises on purpose, under one root.
+"""Define every error that graphpass raises on purpose, under one root.
 
-An error carries a stable id (``GP1203``), a message that says which file, node or dimension, a hint that says what to
-do next, and through its class the exit code of the command line. Ids never change their meaning.
+An error carries a stable id (``GP203``), a message that names the file, node or dimension, a hint on the next step, and
+through its class the exit code of the command line. Ids never change their meaning.
 
 =====  ==========================================  =========
-ids    what                                        exit code
+ids    meaning                                     exit code
 =====  ==========================================  =========
 GP1xx  cannot read a model                         3
 GP2xx  the caller's request is not well formed     2
@@ -32,25 +32,18 @@ __all__ = [
 
 
 class GraphpassError(Exception):
-    """The root of all graphpass errors.
+    """Carries an id, a message, a hint and an exit code.
 
     Attributes:
         id: Stable identifier, for example ``"GP101"``.
-        message: What is wrong, naming the file, node or dimension.
-        hint: What to do next; ``None`` where nothing useful can be said.
-        exit_code: What the command line exits with.
+        message: The failure, with the file, node or dimension.
+        hint: The next step; ``None`` if none is useful.
+        exit_code: Exit code of the command line.
     """
 
     exit_code: ClassVar[int] = 70
 
     def __init__(self, id: str, message: str, hint: str | None = None) -> None:  # noqa: A002 - the field's name
-        """Create an error.
-
-        Args:
-            id: Stable identifier.
-            message: What is wrong.
-            hint: What to do next.
-        """
         super().__init__(message)
         self.id = id
         self.message = message
@@ -65,40 +58,40 @@ class GraphpassError(Exception):
 
 
 class ReadError(GraphpassError):
-    """A model file is missing, damaged or of no known format."""
+    """Reports a model file that is missing, damaged or of no known format."""
 
     exit_code = 3
 
 
 class UsageError(GraphpassError):
-    """The caller asked for something that is not well formed: an unknown pass, a bad option, a bad pipeline text."""
+    """Reports a request that is not well formed."""
 
     exit_code = 2
 
 
 class UnsupportedError(GraphpassError):
-    """The model holds something that cannot be handled; the message names it."""
+    """Reports a part of a model that cannot be handled."""
 
     exit_code = 4
 
 
 class PreconditionError(UnsupportedError):
-    """What a pass or a target needs to hold before does not hold."""
+    """Reports a condition of a pass or target that does not hold."""
 
 
 class PassFailedError(GraphpassError):
-    """A pass failed half-way; the input model is as it was."""
+    """Reports a pass that failed half-way; the input model is unchanged."""
 
     exit_code = 5
 
 
 class WriteError(GraphpassError):
-    """A result could not be written; an older result is untouched."""
+    """Reports a result that could not be written; an older result is untouched."""
 
     exit_code = 6
 
 
 class VerificationError(GraphpassError):
-    """Two models do not compute the same."""
+    """Reports two models that do not compute the same."""
 
     exit_code = 1

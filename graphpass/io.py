@@ -29,10 +29,9 @@ __all__ = [
 ]
 
 Weights = Literal["auto", "share", "copy"]
-"""How weights get beside a result; see `stage_model`."""
+"""Ways of weights to a result; see `stage_model`."""
 
-
-#: Models that stand beside a language model and are never meant by the folder they lie in.
+#: Models that stand beside a language model; the name of a folder never means them.
 _COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
 
 #: Endings of weights without a graph.
@@ -44,13 +43,10 @@ _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
 def find_model(path: str | Path) -> Path:
-    """The model file that ``path`` means.
+    """Return the model file that ``path`` means.
 
     Args:
         path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
-
-    Returns:
-        The file.
 
     Raises:
         ReadError: GP101 nothing there; GP102 neither ``.onnx`` nor ``.xml``; GP103 a folder without a model.
@@ -79,14 +75,13 @@ def _found(path: Path) -> Path:
         raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
     if len(found) > 1:
         names = ", ".join(file.name for file in found)
-        raise UsageError(
-            "GP201", f"{path} holds several models: {names}", "name one of them, for example " + str(found[0])
-        )
+        hint = f"name one of them, for example {found[0]}"
+        raise UsageError("GP201", f"{path} holds several models: {names}", hint)
     return found[0]
 
 
 def models_in(folder: Path) -> list[Path]:
-    """The model files directly in ``folder``, sorted by name; tokenizer models do not count."""
+    """Return the model files directly in ``folder``, sorted by name, without tokenizer models."""
     return sorted(
         file for file in folder.iterdir() if _is_graph(file) and file.name not in _COMPANION_MODELS and file.is_file()
     )
@@ -97,7 +92,6 @@ def _is_graph(file: Path) -> bool:
 
 
 def _did_you_mean(path: Path) -> str:
-    """What to do where there is no ``path``."""
     near: list[str] = []
     with contextlib.suppress(OSError):
         near = difflib.get_close_matches(path.name, sorted(file.name for file in path.parent.iterdir()), n=1)
@@ -107,7 +101,6 @@ def _did_you_mean(path: Path) -> str:
 
 
 def _instead_of_file(file: Path) -> str:
-    """What to do with a file that is no graph: to name the graph whose weights it holds, or to export a checkpoint."""
     graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
     if graph is not None and _is_graph(graph):
         return f"name the graph that reads it: {graph}"
@@ -115,7 +108,6 @@ def _instead_of_file(file: Path) -> str:
 
 
 def _instead_of_folder(folder: Path) -> str:
-    """What to do with a folder that holds no model: to name one below it, or to export a checkpoint."""
     below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
     if below:
         return f"name one of the folders in it that do: {', '.join(map(str, below))}"
@@ -125,13 +117,12 @@ def _instead_of_folder(folder: Path) -> str:
 
 
 def load(path: str | Path) -> Model:
-    """Read a model.
+    """Read a model as an `OnnxModel` or an `OpenVINOModel`.
+
+    Weights are read when their values are first needed.
 
     Args:
         path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
-
-    Returns:
-        An `OnnxModel` or an `OpenVINOModel`. Weights are not read until something asks for their values.
 
     Raises:
         ReadError: The file is missing, damaged, or of no known format (GP101 to GP107).
@@ -151,9 +142,9 @@ def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
     """Write a model, weights untouched, all files or none.
 
     Args:
-        model: What to write.
+        model: The model to write.
         path: The ``.onnx`` or ``.xml`` file to write; weights go beside it.
-        weights: How they get there; see `stage_model`.
+        weights: Their way there; see `stage_model`.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.
@@ -166,11 +157,11 @@ def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a model's weights.
+    """Reports on the weights of a written model.
 
     Attributes:
-        shared: The input's files that the result's are other names of.
-        appended: Bytes that were written for constants that no file held, behind the others.
+        shared: Files of the input that the result's are other names of.
+        appended: Bytes of constants that no file held, written after the others.
     """
 
     shared: tuple[Path, ...] = ()
@@ -178,22 +169,19 @@ class Written:
 
 
 def write_model(model: Model, path: Path, limit: int | None = None, weights: Weights = "auto") -> Written:
-    """Write a model, all files or none.
+    """Write a model, all files or none, and report on its weights.
 
     Args:
-        model: What to write; its weights are copied as they are.
+        model: The model to write; its weights are copied unchanged.
         path: The ``.onnx`` file, or the ``.xml`` file beside which the ``.bin`` file goes.
         limit: Size in bytes above which an ONNX model's weights get a file of their own; protobuf's by default.
         weights: See `stage_model`.
-
-    Returns:
-        What became of the weights.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input; GP230 the weights
             cannot be shared.
-        WriteError: GP501 the file system's words; GP502 what was written does not read back; GP503 too large; GP504
+        WriteError: GP501 the file system's words; GP502 the written file does not read back; GP503 too large; GP504
             another process writes there.
     """
     check_destination(model, path)
@@ -219,14 +207,14 @@ def check_destination(model: Model, path: Path) -> None:
 
 
 def is_same_place(target: Path, source: Path) -> bool:
-    """Whether writing ``target`` would replace ``source``, under whatever name.
+    """Return whether writing ``target`` would replace ``source``, under any name.
 
-    Another hard link to the same file is another place: the name is replaced, and the file stays where it is.
+    Another hard link to the same file is another place: the name is replaced, and the file stays.
     """
     try:
         if not target.samefile(source):
             return False
-    except OSError:  # one is not there, or cannot be looked at, let alone written
+    except OSError:  # one is missing, or cannot be looked at, let alone written
         return False
     target, source = target.resolve(), source.resolve()
     return target.name.casefold() == source.name.casefold() and target.parent.samefile(source.parent)
@@ -235,30 +223,27 @@ def is_same_place(target: Path, source: Path) -> bool:
 def stage_model(
     model: Model, folder: Path, file_name: str, limit: int | None = None, weights: Weights = "auto"
 ) -> Written:
-    """Write a model into a staged folder, and read it back.
+    """Write a model into a staged folder, read it back, and report on its weights.
 
     Weights that lie in files already are never read: the result refers to them in a copy of the file that the kernel
-    makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). Constants
-    that passes made are appended. To a shared file, too, unless the same work left them there before: the input stays
-    as usable as before, but longer; and whoever overwrites one of the two in place, overwrites both. ``onnx.load``
-    refuses external data that has a second hard link (ONNX Runtime and OpenVINO take it), so an ONNX model that shares
-    its data is closed to it.
+    makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). New
+    constants are appended, to a shared file, too, unless the same work left them there before: the input stays as
+    usable as before, but longer; and overwriting one of the two in place overwrites both. ``onnx.load`` refuses
+    external data that has a second hard link (ONNX Runtime and OpenVINO take it), so it cannot read an ONNX model that
+    shares its data.
 
     Args:
-        model: What to write.
+        model: The model to write.
         folder: A folder of `graphpass.storage.staging.staging`.
         file_name: Name of the ``.onnx`` or ``.xml`` file.
         limit: See `write_model`.
         weights: ``"copy"``, ``"share"`` or ``"auto"``.
 
-    Returns:
-        What became of the weights.
-
     Raises:
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP230, the weights cannot be shared.
         WriteError: GP501, GP502 or GP503.
-        OSError: The file system's words; ``staging`` makes a `WriteError` of it.
+        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
     """
     share = weights == "share"
     if model.dialect == "onnx":
@@ -271,7 +256,12 @@ def stage_model(
 
 def _check_written(model: Model, folder: Path, file_name: str) -> None:
     try:
-        written = _reopened(model.dialect, folder / file_name)
+        if model.dialect == "onnx":
+            written = load(folder / file_name)
+        else:
+            from graphpass.dialects.openvino.model import OpenVINOModel
+
+            written = OpenVINOModel.reopen(folder / file_name)
     except GraphpassError as error:
         reason = error.message.replace(str(folder), "").lstrip("/")
         hint = lowering_hint(LOWERED.intersection(node.op for node in model.graph.nodes))
@@ -283,17 +273,8 @@ def _check_written(model: Model, folder: Path, file_name: str) -> None:
         raise WriteError("GP502", f"{file_name} was written, but reads back as another graph")
 
 
-def _reopened(dialect: Dialect, path: Path) -> Model:
-    """A written model; of an ONNX model with external data checked once more, which OpenVINO does itself of an IR's."""
-    if dialect == "onnx":
-        return load(path)
-    from graphpass.dialects.openvino.model import OpenVINOModel
-
-    return OpenVINOModel.reopen(path)
-
-
 def _structure(model: Model) -> str:
-    """A hash of what writing must keep; see `Model.digest`."""
+    """Return a hash of all that writing must keep; see `Model.digest`."""
     if model.dialect == "onnx":
         return model.digest()
     from graphpass.dialects.openvino.digest import digest
@@ -336,13 +317,13 @@ def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) 
     if not share:
         return Written(appended=file.appended)
     if file.appended:
-        # The change of the shared file is our own.
+        # The change of the shared file is this one's own.
         model.weight_files = tuple(WeightFile.of(source.path) for source in model.weight_files)
     return Written(tuple(source.path for source in file.sources), file.appended)
 
 
 def _weight_names(model: Model, path: Path) -> list[str]:
-    """The files with weights that writing ``model`` to ``path`` writes beside it, relative to its folder."""
+    """Return the names of files with weights that writing ``model`` to ``path`` writes beside it."""
     if model.dialect == "openvino":
         return [path.with_suffix(".bin").name]
     from graphpass.dialects.onnx.model import OnnxModel
@@ -360,7 +341,7 @@ def _same(before: tuple[Port, ...], after: tuple[Port, ...]) -> bool:
 
 
 def _same_shape(before: tuple[Dimension, ...] | None, after: tuple[Dimension, ...] | None) -> bool:
-    """Whether two shapes agree; reading back infers shapes anew, and may know less or more."""
+    """Return whether two shapes agree, as far as both are known."""
     if before is None or after is None:
         return True
     return len(before) == len(after) and all(

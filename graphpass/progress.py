@@ -1,4 +1,4 @@
-"""Telling people what takes long."""
+"""Report work that takes long."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Activity"]
 
 
 class Activity:
-    """A context that says in one line what is being done, once it takes longer than ``delay`` seconds."""
+    """Prints a line on work that takes longer than ``delay`` seconds."""
 
     def __init__(self, text: str, stream: TextIO, delay: float = 1.0) -> None:
         """Create an activity.
 
         Args:
-            text: What is being done.
-            stream: Where to say it.
+            text: The work.
+            stream: Takes the line.
             delay: Seconds to stay silent.
         """
-        # A whole line, so that whatever else is said meanwhile starts a line of its own.
+        # A whole line, so that other output meanwhile starts a line of its own.
         self._timer = threading.Timer(delay, lambda: print(f"{text} ...", file=stream, flush=True))
         self._timer.daemon = True
 

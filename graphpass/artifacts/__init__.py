@@ -1,1 +1,1 @@
-"""What is written beside a model, and folders of several models."""
+"""Write manifests and companions beside a model, and folders of several models."""

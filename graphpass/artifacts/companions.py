@@ -1,18 +1,19 @@
-"""The files that lie beside a model and travel with it: configurations and tokenizers."""
+"""Copy the configurations and tokenizers beside a model, and convert tokenizers for openvino.genai."""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphpass.errors import ReadError
+from graphpass.errors import ReadError, UnsupportedError
 from graphpass.storage.weight_file import lies_with
 
 if TYPE_CHECKING:
     from graphpass.ir.types import Dialect
 
-__all__ = ["companions", "copy_companions"]
+__all__ = ["companions", "copy_companions", "has_tokenizer", "missing_packages", "stage_tokenizer"]
 
 _COMPANIONS = (
     "config.json",
@@ -36,19 +37,24 @@ _COMPANIONS = (
     "openvino_detokenizer.bin",
 )
 
-#: What only ONNX Runtime GenAI reads; it names the .onnx file, so it would be wrong beside an .xml.
+#: Files that only ONNX Runtime GenAI reads; they name the .onnx file, so they would be wrong beside an .xml.
 _ONNX_COMPANIONS = ("genai_config.json", "audio_processor_config.json")
+
+#: One of these holds a tokenizer's vocabulary.
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+
+_RESULTS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+
+#: Packages that ``graphpass[genai]`` installs, by module.
+_PACKAGES = {"openvino_tokenizers": "openvino-tokenizers", "transformers": "transformers"}
 
 
 def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """The files beside a model that belong to it.
+    """Return the files beside a model that belong to it, always in the same order.
 
     Args:
         model_file: The model's graph file.
-        dialect: What the result is written as; files that only ONNX Runtime GenAI reads go with ``"onnx"``.
-
-    Returns:
-        The files that are there, always in the same order.
+        dialect: Dialect of the result; files that only ONNX Runtime GenAI reads go with ``"onnx"``.
 
     Raises:
         ReadError: GP113, one is a link to a file elsewhere.
@@ -63,18 +69,57 @@ def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, .
 
 
 def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """Copy a model's companions into a staged folder.
+    """Copy a model's companions into a staged folder, and return the copies.
 
     Args:
         model_file: The model's graph file.
-        folder: Where to; see `graphpass.storage.staging.staging`.
-        dialect: What the result is written as.
-
-    Returns:
-        The copies.
+        folder: A folder of `graphpass.storage.staging.staging`.
+        dialect: Dialect of the result.
 
     Raises:
         ReadError: GP113, one is a link to a file elsewhere.
-        OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
+        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
     """
     return tuple(Path(shutil.copyfile(file, folder / file.name)) for file in companions(model_file, dialect))
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether ``folder`` holds a tokenizer of Hugging Face's, and no converted one."""
+    found = {file.name for file in folder.iterdir()}
+    return not found.isdisjoint(_VOCABULARIES) and found.isdisjoint(_RESULTS)
+
+
+def missing_packages() -> list[str]:
+    """Return the packages that converting needs and that are not installed."""
+    return [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
+
+
+def stage_tokenizer(source: Path, folder: Path) -> str:
+    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``, and return the converter's name.
+
+    Their rt_info keeps the chat template and the tokens that start and end a text.
+
+    Args:
+        source: A folder for which `has_tokenizer` holds.
+        folder: A folder of `graphpass.storage.staging.staging`.
+
+    Raises:
+        UnsupportedError: GP348, it cannot be converted.
+    """
+    import openvino
+    import openvino_tokenizers
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    try:
+        # Both packages raise errors of any kind, and only they know the tokenizers that they take.
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(source), local_files_only=True)
+        models = openvino_tokenizers.convert_tokenizer(tokenizer, with_detokenizer=True)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UnsupportedError(
+            "GP348", f"the tokenizer in {source} cannot be converted: {reason}", "--no-tokenizer leaves it as it is"
+        ) from error
+    for name, model in zip(_RESULTS, models, strict=True):
+        openvino.save_model(model, folder / name, compress_to_fp16=False)
+    return f"openvino-tokenizers {openvino_tokenizers.__version__}"

@@ -1,4 +1,4 @@
-"""Folders that hold an encoder and its decoder, by the names that optimum gives the files."""
+"""Find the parts of an encoder-decoder model in a folder, by optimum's file names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphpass.errors import UsageError
 
 __all__ = ["DECODER_FILE", "ENCODER_FILE", "EncoderDecoder", "find_encoder_decoder", "folder_of_part"]
 
-#: What the results are called; openvino.genai and optimum-intel read these names.
+#: Names of the results, which openvino.genai and optimum-intel read.
 ENCODER_FILE, DECODER_FILE = "openvino_encoder_model.xml", "openvino_decoder_model.xml"
 
 _EXPORT = "export it with a task that ends in -with-past"
@@ -18,12 +18,12 @@ _EXPORT = "export it with a task that ends in -with-past"
 
 @dataclass(frozen=True, slots=True)
 class EncoderDecoder:
-    """The files of one model.
+    """Names the files of one model.
 
     Attributes:
         encoder: Computes hidden states.
         decoder: Computes a step from hidden states or caches of them, and its own past.
-        first: Computes the first step, and the caches of the hidden states; ``None`` where ``decoder`` does that.
+        first: Computes the first step, and the caches of the hidden states; ``None`` if ``decoder`` does that.
     """
 
     encoder: Path
@@ -32,15 +32,12 @@ class EncoderDecoder:
 
     @property
     def merged(self) -> bool:
-        """Whether one file holds both decoders, as branches of an If."""
+        """Return whether one file holds both decoders, as branches of an If."""
         return self.first == self.decoder
 
 
 def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
-    """The files in folder ``path``.
-
-    Returns:
-        ``None`` where it is no folder, or holds no encoder.
+    """Return the files in folder ``path``; ``None`` without an encoder.
 
     Raises:
         UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder; GP227, files of another kind
@@ -48,7 +45,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     """
     try:
         names = {file.name for file in path.iterdir()}
-    except OSError:  # `graphpass.io.find_model` says why
+    except OSError:  # `graphpass.io.find_model` reports it
         return None
     found = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
     if names.issuperset(_BUILDER):
@@ -77,7 +74,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
 
 
 def folder_of_part(file: Path) -> Path | None:
-    """The folder of an encoder and a decoder of which ``file`` is one, by its name; ``None`` where it is none."""
+    """Return the folder of an encoder and a decoder with the part ``file``."""
     for prefix, suffix in _FORMS:
         parts = [file.with_name(f"{prefix}{part}{suffix}") for part in _PARTS]
         if file in parts and os.path.isfile(parts[0]) and any(map(os.path.isfile, parts[1:])):
@@ -88,10 +85,10 @@ def folder_of_part(file: Path) -> Path | None:
 #: Files of ONNX Runtime GenAI's builder.
 _BUILDER = ("encoder.onnx", "decoder.onnx")
 
-#: What optimum calls the encoder and its decoders.
+#: Optimum's names of the encoder and its decoders.
 _PARTS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
-#: What optimum puts around the names of files.
+#: Prefixes and suffixes of optimum's names.
 _FORMS = (("", ".onnx"), ("openvino_", ".xml"))
 
 

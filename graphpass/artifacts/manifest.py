@@ -1,8 +1,7 @@
-"""What a result was made from and how, in a file beside it, by which the same work can be skipped the next time."""
+"""Note inputs and settings beside a result, so that the work can be skipped."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from importlib import metadata
@@ -14,6 +13,7 @@ from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
 from graphpass.reports.diff.weights import digest_of_weights
+from graphpass.storage.digests import digest_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "graphs_of", "manifest_of", "stale", "write_manifest"]
 
-#: The form of the file, to be raised when an older one cannot be compared any more.
+#: Version of the file's form, raised when older files cannot be compared any more.
 _FORM = 2
 
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 
 
 def manifest_of(result: Path, *, is_file: bool) -> Path:
-    """Where the manifest of a result lies: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
+    """Return the path of a manifest: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
     return result.parent / f"{result.name}.graphpass.json" if is_file else result / "graphpass.json"
 
 
@@ -43,13 +43,13 @@ def describe(
     *,
     weights: bool,
 ) -> dict[str, Any]:
-    """What a result is to be made from, and how. The same description gives the same result.
+    """Describe the inputs and settings of a result. The same description gives the same result.
 
     Args:
-        models: The input, as it was read; or several by what they are, ``"encoder"``, which lie in one folder.
-        passes: The pipeline; of each part of the result, where there are several.
-        options: Whatever else the result depends on.
-        weights: Whether to tell what the weights hold. They are read for that once; see `digests_of`.
+        models: The input, as it was read; or several by their parts, ``"encoder"``, which lie in one folder.
+        passes: The pipeline; of each part, if there are several.
+        options: Everything else that the result depends on.
+        weights: Whether to digest the weights, which reads them once; see `digests_of`.
 
     Raises:
         ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
@@ -82,17 +82,17 @@ def write_manifest(
     records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
     graphs: Sequence[str],
 ) -> None:
-    """Write the manifest of the result in a staged folder; no times are in it: the same work gives the same bytes.
+    """Write the manifest of the result in a staged folder, without times.
 
     Args:
         path: The file to write, beside the result.
-        described: What `describe` said before the work.
-        records: What each pass did; of each pipeline, where there are several.
-        graphs: Names of the result's graph files. They are told by digest; weights, which another result may share and
-            add to, by their size.
+        described: The return value of `describe` before the work.
+        records: Results of each pass; of each pipeline, if there are several.
+        graphs: Names of the result's graph files, noted with digests; weights, which another result may share and add
+            to, are noted with their size.
 
     Raises:
-        OSError: The file system's words; inside ``staging`` it becomes a `WriteError`.
+        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
     """
     files = sorted(file for file in path.parent.rglob("*") if file.is_file())
     output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
@@ -103,23 +103,23 @@ def write_manifest(
         passes = {name: [_told(record) for record in each] for name, each in records.items()}
     else:
         passes = [_told(record) for record in records]
-    told = {**described, "passes": passes, "graphs": list(graphs), "output": output}
-    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    noted = {**described, "passes": passes, "graphs": list(graphs), "output": output}
+    path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
 
 
 def stale(path: Path, described: Mapping[str, Any]) -> str | None:
-    """Why the result beside a manifest is not what the described work would give; ``None`` where it is.
+    """Return why a result has to be made again; ``None`` if up to date.
 
     Args:
         path: The manifest.
-        described: What `describe` says, weights included.
+        described: The return value of `describe`, weights included.
     """
     if not path.is_file():
         return "there is no earlier result"
     try:
-        told = json.loads(path.read_bytes())
-        output = {path.parent / name: file for name, file in told["output"].items()}
-        before = {key: told[key] for key in described}
+        noted = json.loads(path.read_bytes())
+        output = {path.parent / name: file for name, file in noted["output"].items()}
+        before = {key: noted[key] for key in described}
         if change := _first_change(before, dict(described)):
             return change
         for file, known in output.items():
@@ -135,7 +135,7 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
 
 
 def graphs_of(path: Path) -> tuple[Path, ...]:
-    """The graph files of the result beside a manifest that is not stale."""
+    """Return the graph files of the result beside a manifest that is not stale."""
     return tuple(path.parent / str(name) for name in json.loads(path.read_bytes())["graphs"])
 
 
@@ -172,16 +172,12 @@ def _told(record: PassRecord) -> dict[str, Any]:
     result = record.result
     if isinstance(result, Skipped):
         return {"pass": record.step.name, "skipped": result.reason}
-    told = {"pass": record.step.name, "changed": result.changed}
-    return told | {"did": dict(result.statistics)} if result.statistics else told
+    noted = {"pass": record.step.name, "changed": result.changed}
+    return noted | {"did": dict(result.statistics)} if result.statistics else noted
 
 
 def _digest(path: Path) -> str:
-    found = hashlib.sha256()
     try:
-        with path.open("rb") as stream:
-            while chunk := stream.read(2**20):
-                found.update(chunk)
+        return digest_of_file(path)
     except OSError as error:
         raise ReadError("GP111", f"{path} cannot be read: {error.strerror}") from error
-    return found.hexdigest()

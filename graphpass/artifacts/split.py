@@ -1,4 +1,4 @@
-"""Split one dynamic model into a prefill and a decode model of static shapes; weights are stored once."""
+"""Split one dynamic model into a prefill and a decode model of static shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Split", "stage_split", "verify_split"]
 #: Name of the shared model while the two are made of it.
 _BASE = "model"
 
-#: Bytes of weights in an ONNX file from which on they leave it to be shared.
+#: Bytes of weights in an ONNX file above which they leave it to be shared.
 _WORTH_SHARING = 1 << 16
 
 #: Attention of the onnxruntime-genai builder, which keeps its cache inside.
@@ -82,10 +82,7 @@ class Split:
         from graphpass.engine.registry import get_pass
 
         static: Any = get_pass("make-static")
-        return {
-            "prefill": static(length=self.chunk, past=self.prompt),
-            "decode": static(length=1, past=self.capacity),
-        }
+        return {"prefill": static(length=self.chunk, past=self.prompt), "decode": static(length=1, past=self.capacity)}
 
 
 def stage_split(
@@ -93,10 +90,8 @@ def stage_split(
 ) -> tuple[dict[str, Model], Written]:
     """Write both models into a staged folder, over one file of weights.
 
-    An IR's weights lie beside its ``.xml`` in a ``.bin`` file of the same name, in which ``read_model`` looks for them:
-    both are hard links to one file. ONNX models name one data file.
-
-    Args:
+    An IR's weights lie beside its ``.xml`` in a file of the same name, where ``read_model`` looks for them, with the
+    suffix ``.bin``: both are hard links to one file. ONNX models name one data file.
         prepared: The model to split.
         split: Their sizes.
         folder: A folder of `graphpass.storage.staging.staging`.
@@ -118,9 +113,9 @@ def stage_split(
     appended = first.appended
     models = {}
     for name, step in split.phases().items():
-        # Read anew for each: weights that the one appends make the file another one to the other.
+        # Read anew for each: weights that the one appends change the file that the other was read from.
         model = PassManager([step]).run(load(base)).model
-        done = stage_model(model, folder, f"{name}{suffix}", weights="share" if _has_files(model) else "auto")
+        done = stage_model(model, folder, f"{name}{suffix}", weights="share" if model.weight_files else "auto")
         appended += done.appended
         models[name] = load(folder / f"{name}{suffix}")
     base.unlink()
@@ -175,12 +170,8 @@ def verify_split(reference: Model, models: dict[str, Model], split: Split) -> in
     return compared
 
 
-def _has_files(model: Model) -> bool:
-    return bool(model.weight_files)
-
-
 def _limit(model: Model) -> int | None:
-    """Return the size from which on an ONNX model's weights leave its file: at once, if two models would store them."""
+    """Return the size above which an ONNX model's weights leave its file."""
     if model.dialect != "onnx":
         return None
     from graphpass.dialects.onnx.model import OnnxModel

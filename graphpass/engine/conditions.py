@@ -1,12 +1,15 @@
-"""What passes need to hold before they run, and promise to hold after."""
+"""Define conditions that passes require before, or ensure after."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import is_stateful
 from graphpass.engine.passes import Condition
 from graphpass.ir.bodies import inlined
 from graphpass.ir.model import Model
+from graphpass.ir.types import Dialect
 
 __all__ = ["HAS_CACHES", "ONNX", "OPENVINO", "STATEFUL", "STATELESS"]
 
@@ -30,12 +33,8 @@ def _needs_caches(model: Model) -> str | None:
     return "no tensor of the model is carried from one step to the next"
 
 
-def _needs_openvino(model: Model) -> str | None:
-    return None if model.dialect == "openvino" else f"the model is in {model.dialect}"
-
-
-def _needs_onnx(model: Model) -> str | None:
-    return None if model.dialect == "onnx" else f"the model is in {model.dialect}"
+def _needs_dialect(dialect: Dialect) -> Callable[[Model], str | None]:
+    return lambda model: None if model.dialect == dialect else f"the model is in {model.dialect}"
 
 
 STATELESS = Condition("stateless", _needs_stateless, "run make-stateless first")
@@ -43,5 +42,7 @@ STATEFUL = Condition("stateful", _needs_stateful, "run make-stateful first")
 HAS_CACHES = Condition(
     "has caches", _needs_caches, "export the model with past_key_values (optimum: a task that ends in -with-past)"
 )
-ONNX = Condition("ONNX", _needs_onnx, "take the model as it was exported to ONNX: nothing turns IR into ONNX")
-OPENVINO = Condition("OpenVINO IR", _needs_openvino, "run to-openvino first")
+ONNX = Condition(
+    "ONNX", _needs_dialect("onnx"), "take the model as it was exported to ONNX: nothing turns IR into ONNX"
+)
+OPENVINO = Condition("OpenVINO IR", _needs_dialect("openvino"), "run to-openvino first")

@@ -1,4 +1,4 @@
-"""Findings of a target's rules, and whether its runtime, tried on the same model, confirms them."""
+"""Hold findings of a target's rules, and compare them with a trial."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from graphpass.ir.graph import Node
+    from graphpass.ir.model import Model
     from graphpass.ir.pattern import Miss
 
 __all__ = ["Confirmation", "Finding", "Observation", "Report", "Subject", "Verdict", "compare"]
@@ -48,6 +50,13 @@ class Finding:
         return self.verdict not in _BROKEN
 
     @classmethod
+    def of_model(
+        cls, model: Model, verdict: Verdict, reason: str, source: str | None = None, node: Node | None = None
+    ) -> Finding:
+        """Return a finding on ``model`` as a whole."""
+        return cls("model", str(model.path), verdict, None, None if node is None else node.name, reason, source)
+
+    @classmethod
     def at(
         cls, miss: Miss, subject: Subject, name: str, verdict: Verdict, source: str, layer: int | None = None
     ) -> Finding:
@@ -64,7 +73,7 @@ class Observation:
         fused: Names of the parts that it fused; ``None`` if the runtime does not show them.
         subject: Kind of these parts.
         refused: The runtime's own words, if it failed.
-        wrong: How its numbers differ, if they do.
+        wrong: Difference of its numbers, if there is one.
         ran: Whether it computed numbers, which were compared.
     """
 

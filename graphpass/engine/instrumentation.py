@@ -1,8 +1,7 @@
-"""Observers of a pipeline: what times, prints, dumps and checks between passes, so that no pass does."""
+"""Time, print, dump and check between passes, so that no pass does."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,81 +15,30 @@ if TYPE_CHECKING:
     from graphpass.engine.passes import Pass, PassResult
     from graphpass.ir.model import Model
 
-__all__ = ["DumpDir", "Instrumentation", "PrintChanged", "Progress", "Statistics", "Timing"]
+__all__ = ["DumpDir", "Instrumentation", "PrintChanged", "Progress"]
 
 
 class Instrumentation:
     """Hooks around a pipeline and each of its passes; every hook does nothing by default."""
 
     def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:
-        """Called once, with the working copy, before the first pass."""
+        """Observe the working copy, before the first pass."""
 
     def after_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:
-        """Called once, with the result, after the last pass."""
+        """Observe the result, after the last pass."""
 
     def before_pass(self, step: Pass[Model], model: Model) -> None:
-        """Called when the pass's requirements hold, before it runs."""
+        """Observe the model when the pass's requirements hold, before it runs."""
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
-        """Called with the resulting model when the pass's promises hold."""
+        """Observe the resulting model when the pass's promises hold."""
 
     def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:
-        """Called with the model as the pass left it; the manager raises afterwards."""
-
-
-class Timing(Instrumentation):
-    """How long each pass took. Put it last, so that it does not measure other observers.
-
-    Attributes:
-        seconds: Name and seconds of each pass that ran to its end, in order.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: list[tuple[str, float]] = []
-        self._start = 0.0
-
-    @property
-    def total(self) -> float:
-        """Seconds in all passes together."""
-        return sum(seconds for _, seconds in self.seconds)
-
-    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: D102, ARG002
-        self._start = time.perf_counter()
-
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102, ARG002
-        self.seconds.append((step.name, time.perf_counter() - self._start))
-
-    def table(self) -> str:
-        """One line a pass, and the total."""
-        rows = [*self.seconds, ("total", self.total)]
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {seconds:8.3f} s" for name, seconds in rows)
-
-
-class Statistics(Instrumentation):
-    """What each pass says it did.
-
-    Attributes:
-        outcomes: Name of each pass, and in one line what came of it.
-        notes: Name of a pass, and something that the user should know.
-    """
-
-    def __init__(self) -> None:
-        self.outcomes: list[tuple[str, str]] = []
-        self.notes: list[tuple[str, str]] = []
-
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102, ARG002
-        if isinstance(result, Skipped):
-            self.outcomes.append((step.name, f"skipped: {result.reason}"))
-            return
-        did = ", ".join(f"{count} {name}" for name, count in result.statistics.items())
-        outcome = did or ("changed" if result.changed else "unchanged")
-        self.outcomes.append((step.name, outcome))
-        self.notes.extend((step.name, note) for note in result.notes)
+        """Observe the model as the pass left it; the manager raises afterwards."""
 
 
 class PrintChanged(Instrumentation):
-    """Tells for each pass that changed the model how many operators of each type came and went."""
+    """Prints how many operators of each type a pass added and removed."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         """Create an observer.
@@ -109,9 +57,9 @@ class PrintChanged(Instrumentation):
             return
         after = _operators(model)
         differences = {op: after[op] - self._before[op] for op in sorted(self._before.keys() | after.keys())}
-        told = ", ".join(f"{op} {difference:+d}" for op, difference in differences.items() if difference)
+        counts = ", ".join(f"{op} {difference:+d}" for op, difference in differences.items() if difference)
         size = f"{self._before.total()} -> {after.total()} nodes"
-        self._tell(f"{step.name}: {told or 'the same operators'} ({size})")
+        self._tell(f"{step.name}: {counts or 'the same operators'} ({size})")
 
 
 class DumpDir(Instrumentation):
@@ -121,7 +69,7 @@ class DumpDir(Instrumentation):
         """Create an observer.
 
         Args:
-            folder: Where to; made where it does not exist.
+            folder: Folder for the models; made if it does not exist.
         """
         self._folder = folder
         self._number = 0
@@ -141,7 +89,7 @@ class Progress(Instrumentation):
         """Create an observer.
 
         Args:
-            stream: Where to print.
+            stream: Takes the lines.
             delay: Seconds that a pass may take silently.
         """
         self._stream = stream

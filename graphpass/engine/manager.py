@@ -1,12 +1,13 @@
-"""`PassManager`, which runs a sequence of passes."""
+"""Run a sequence of passes."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.engine.passes import Done, Pass, PassResult, first_line
+from graphpass.engine.passes import Done, Pass, PassResult, Skipped, first_line
 from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
 from graphpass.ir.model import Model
 
@@ -18,15 +19,35 @@ __all__ = ["PassManager", "PassRecord", "PipelineResult"]
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """One pass that ran, and what came of it."""
+    """Records a pass that ran.
+
+    Attributes:
+        step: The pass.
+        result: Its result.
+        seconds: Time that the pass itself took.
+    """
 
     step: Pass[Model]
     result: PassResult
+    seconds: float
+
+    @property
+    def outcome(self) -> str:
+        """Return the result in one line."""
+        if isinstance(self.result, Skipped):
+            return f"skipped: {self.result.reason}"
+        counted = ", ".join(f"{count} {name}" for name, count in self.result.statistics.items())
+        return counted or ("changed" if self.result.changed else "unchanged")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return notes for the user."""
+        return () if isinstance(self.result, Skipped) else self.result.notes
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What a pipeline made.
+    """Holds the result of a pipeline.
 
     Attributes:
         model: The resulting model; the input model is untouched.
@@ -38,7 +59,7 @@ class PipelineResult:
 
     @property
     def changed(self) -> bool:
-        """Whether any pass changed the model."""
+        """Return whether any pass changed the model."""
         return any(isinstance(record.result, Done) and record.result.changed for record in self.records)
 
 
@@ -49,7 +70,7 @@ class PassManager:
         """Create a manager.
 
         Args:
-            passes: What to run.
+            passes: The passes, in order.
             instrumentation: Observers, called in this order before, and in reverse order after each event.
         """
         self.passes = tuple(passes)
@@ -59,13 +80,13 @@ class PassManager:
         """Run all passes.
 
         Args:
-            model: The input; it is left as it was, whatever happens.
+            model: The input; it stays as it was, whatever happens.
 
         Returns:
             The resulting model and one record a pass.
 
         Raises:
-            PreconditionError: A pass's requirement does not hold (GP301, GP302), or the pass itself says so.
+            PreconditionError: A pass's requirement does not hold (GP301, GP302), or the pass itself refuses the model.
             PassFailedError: GP401 a pass raised; GP402 a promise was not kept. It names the pass and those before it.
         """
         working = model.clone()
@@ -74,26 +95,28 @@ class PassManager:
             observer.before_pipeline(self.passes, working)
         for step in self.passes:
             try:
-                working, result = self._run_one(step, working)
+                working, record = self._run_one(step, working)
             except GraphpassError as error:
                 self._fail(step, error, working)
                 raise _with_place(error, step, records) from error
-            except MemoryError as error:  # no pass is to blame for that
+            except MemoryError as error:  # no pass is to blame
                 self._fail(step, error, working)
                 raise
             except Exception as error:
                 self._fail(step, error, working)
                 raise PassFailedError("GP401", _place(step, records) + first_line(error)) from error
-            records.append(PassRecord(step, result))
+            records.append(record)
         for observer in reversed(self.instrumentation):
             observer.after_pipeline(self.passes, working)
         return PipelineResult(working, tuple(records))
 
-    def _run_one(self, step: Pass[Model], working: Model) -> tuple[Model, PassResult]:
+    def _run_one(self, step: Pass[Model], working: Model) -> tuple[Model, PassRecord]:
         _check_requirements(step, working)
         for observer in self.instrumentation:
             observer.before_pass(step, working)
-        edits, result, after = working.edits, step.run(working), working
+        edits, start = working.edits, time.perf_counter()
+        result, after = step.run(working), working
+        seconds = time.perf_counter() - start
         if isinstance(result, Done):
             after = result.model or working
             changed = after is not working or working.edits > edits
@@ -103,7 +126,7 @@ class PassManager:
                     raise PassFailedError("GP402", f"promised {condition.name!r}, but {missing}")
         for observer in reversed(self.instrumentation):
             observer.after_pass(step, after, result)
-        return after, result
+        return after, PassRecord(step, result, seconds)
 
     def _fail(self, step: Pass[Model], error: Exception, working: Model) -> None:
         for observer in reversed(self.instrumentation):

@@ -1,4 +1,4 @@
-"""The options of a pass: its dataclass fields, with types, defaults and documentation, as text and back."""
+"""Read and write the options of passes and targets, which are dataclass fields."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import re
 import sys
 import types
 import typing
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from graphpass.engine.syntax import Value, quote
 from graphpass.errors import UsageError
@@ -22,41 +22,34 @@ __all__ = ["Option", "OptionType", "documentation", "options_of"]
 _NONE = "none"
 
 
-class OptionType(ABC):
-    """How values of one type are written."""
+@dataclass(frozen=True, slots=True)
+class OptionType:
+    """Reads and writes values of one type.
 
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """How documentation calls the type: ``int``, ``beam | scatter``, ``[str, ...]``."""
+    Attributes:
+        text: Name of the type in documentation: ``int``, ``beam | scatter``, ``[str, ...]``.
+        read: Returns the value; raises `ValueError` if it is not of this type.
+        write: Returns the text of a value.
+        choices: All texts, if there are few.
+        quoted: Whether strings are written in quotes.
+    """
 
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """All that can be written, where that is a short list."""
-        return ()
-
-    @abstractmethod
-    def read(self, value: Value) -> object:
-        """The value that was written.
-
-        Raises:
-            ValueError: It is not of this type.
-        """
-
-    @abstractmethod
-    def write(self, value: object) -> str:
-        """How ``value`` is written."""
+    text: str
+    read: Callable[[Value], object]
+    write: Callable[[Any], str]
+    choices: tuple[str, ...] = ()
+    quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a pass.
+    """Describes one option of a pass.
 
     Attributes:
-        name: As written in pipelines, in kebab-case.
+        name: Name in pipelines, in kebab-case.
         field: The dataclass field.
-        type: How its values are written.
-        default: What it is where nothing is written.
+        type: Reads and writes its values.
+        default: Its value if none is written.
         doc: From the ``Attributes:`` or ``Options:`` section of the class's docstring.
     """
 
@@ -67,19 +60,19 @@ class Option:
     doc: str
 
     @property
-    def type_text(self) -> str:
-        """The type for people."""
-        return self.type.text
+    def default_text(self) -> str:
+        """Return the default as it is written in a pipeline."""
+        return self.type.write(self.default)
 
     @property
-    def default_text(self) -> str:
-        """The default as it is written in a pipeline."""
-        return self.type.write(self.default)
+    def row(self) -> tuple[str, str, str, str]:
+        """Return name, type, default and documentation for a table."""
+        return self.name, self.type.text, f"default {self.default_text}", self.doc
 
 
 @functools.cache
 def options_of(pass_class: type) -> tuple[Option, ...]:
-    """The options of a pass or target, in the order of its fields.
+    """Return the options of a pass or target, in the order of its fields.
 
     Args:
         pass_class: A frozen dataclass.
@@ -95,7 +88,7 @@ def options_of(pass_class: type) -> tuple[Option, ...]:
 
 
 def documentation(pass_class: type) -> str:
-    """The class's docstring without indentation; empty where it has none of its own."""
+    """Return the class's docstring without indentation; empty if it has none of its own."""
     doc = pass_class.__dict__.get("__doc__") or ""
     # A dataclass without docstring gets its signature for one.
     return "" if doc.startswith(f"{pass_class.__name__}(") else inspect.cleandoc(doc)
@@ -143,117 +136,60 @@ def _type_of(annotation: object) -> OptionType:
         return _SCALARS[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal and all(isinstance(choice, str) for choice in arguments):
-        return _Choice(arguments)
+        return OptionType(
+            " | ".join(map(quote, arguments)), functools.partial(_read_choice, arguments), quote, arguments, quoted=True
+        )
     if origin in (typing.Union, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
-        return _Maybe(_type_of(next(argument for argument in arguments if argument is not type(None))))
+        return _or_none(_type_of(next(argument for argument in arguments if argument is not type(None))))
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return _Many(_type_of(arguments[0]))
+        inner = _type_of(arguments[0])
+        return OptionType(
+            f"[{inner.text}, ...]",
+            lambda value: tuple(map(inner.read, value.items)) if value.kind == "list" else _refuse(),
+            lambda values: f"[{','.join(map(inner.write, values))}]",
+        )
     raise TypeError(f"{annotation} is not a type that a pipeline can write")
 
 
-class _Bool(OptionType):
-    text = "bool"
-    choices = ("true", "false")
+def _or_none(inner: OptionType) -> OptionType:
+    def read(value: Value) -> object:
+        # Quotes tell the string "none" from nothing. TOML has strings in quotes only, so there they tell it only if a
+        # string could be meant.
+        bare = value.kind == "word" or (value.kind == "string" and not inner.quoted)
+        return None if bare and value.text == _NONE else inner.read(value)
 
-    def read(self, value: Value) -> bool:
-        return {"true": True, "false": False}[_word(value)] if _word(value) in self.choices else _refuse()
+    def write(value: object) -> str:
+        written = _NONE if value is None else inner.write(value)
+        return f'"{written}"' if value is not None and written == _NONE else written
 
-    def write(self, value: object) -> str:
-        return "true" if value else "false"
-
-
-class _Int(OptionType):
-    text = "int"
-
-    def read(self, value: Value) -> int:
-        return int(_word(value))
-
-    def write(self, value: object) -> str:
-        return str(int(cast("int", value)))
+    choices = (*inner.choices, _NONE) if inner.choices else ()
+    return OptionType(f"{inner.text} | {_NONE}", read, write, choices)
 
 
-class _Float(OptionType):
-    text = "float"
-
-    def read(self, value: Value) -> float:
-        number = float(_word(value))
-        # No pass could tell it from itself, and a pipeline with it would not equal its own text.
-        return _refuse() if math.isnan(number) else number
-
-    def write(self, value: object) -> str:
-        return repr(float(cast("float", value)))
+def _read_bool(value: Value) -> bool:
+    return {"true": True, "false": False}[_word(value)] if _word(value) in {"true", "false"} else _refuse()
 
 
-class _Str(OptionType):
-    text = "str"
-
-    def read(self, value: Value) -> str:
-        return _refuse() if value.kind == "list" else value.text
-
-    def write(self, value: object) -> str:
-        return quote(cast("str", value))
+def _read_float(value: Value) -> float:
+    number = float(_word(value))
+    # No pass could tell NaN from itself, and a pipeline with it would not equal its own text.
+    return _refuse() if math.isnan(number) else number
 
 
-@dataclass(frozen=True)
-class _Choice(OptionType):
-    among: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return " | ".join(map(quote, self.among))
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        return self.among
-
-    def read(self, value: Value) -> str:
-        return value.text if value.kind != "list" and value.text in self.among else _refuse()
-
-    def write(self, value: object) -> str:
-        return quote(cast("str", value))
+def _read_str(value: Value) -> str:
+    return _refuse() if value.kind == "list" else value.text
 
 
-@dataclass(frozen=True)
-class _Maybe(OptionType):
-    inner: OptionType
-
-    @property
-    def text(self) -> str:
-        return f"{self.inner.text} | {_NONE}"
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        return (*self.inner.choices, _NONE) if self.inner.choices else ()
-
-    def read(self, value: Value) -> object:
-        # Quotes tell the string "none" from nothing. TOML has strings in quotes only, so there they tell it just where
-        # a string could be meant.
-        bare = value.kind == "word" or (value.kind == "string" and not isinstance(self.inner, (_Str, _Choice)))
-        return None if bare and value.text == _NONE else self.inner.read(value)
-
-    def write(self, value: object) -> str:
-        if value is None:
-            return _NONE
-        written = self.inner.write(value)
-        return f'"{written}"' if written == _NONE else written
+def _read_choice(choices: tuple[str, ...], value: Value) -> str:
+    return value.text if value.kind != "list" and value.text in choices else _refuse()
 
 
-@dataclass(frozen=True)
-class _Many(OptionType):
-    inner: OptionType
-
-    @property
-    def text(self) -> str:
-        return f"[{self.inner.text}, ...]"
-
-    def read(self, value: Value) -> tuple[object, ...]:
-        return tuple(self.inner.read(item) for item in value.items) if value.kind == "list" else _refuse()
-
-    def write(self, value: object) -> str:
-        return f"[{','.join(self.inner.write(item) for item in cast('tuple[object, ...]', value))}]"
-
-
-_SCALARS: dict[object, OptionType] = {bool: _Bool(), int: _Int(), float: _Float(), str: _Str()}
+_SCALARS: dict[object, OptionType] = {
+    bool: OptionType("bool", _read_bool, lambda value: "true" if value else "false", ("true", "false")),
+    int: OptionType("int", lambda value: int(_word(value)), lambda value: str(int(value))),
+    float: OptionType("float", _read_float, lambda value: repr(float(value))),
+    str: OptionType("str", _read_str, quote, quoted=True),
+}
 
 
 def _word(value: Value) -> str:

@@ -1,4 +1,4 @@
-"""`Pass`, its conditions, and what it returns."""
+"""Define passes, their conditions and results."""
 
 from __future__ import annotations
 
@@ -14,27 +14,19 @@ from graphpass.ir.model import Model
 if TYPE_CHECKING:
     from graphpass.ir.types import Dialect
 
-__all__ = [
-    "Condition",
-    "Done",
-    "Pass",
-    "PassResult",
-    "Skipped",
-    "at_node",
-    "first_line",
-]
+__all__ = ["Condition", "Done", "Pass", "PassResult", "Skipped", "at_node", "first_line"]
 
 ModelT = TypeVar("ModelT", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The pass ran to its end.
+    """Reports that the pass ran to its end; the manager observes changes.
 
     Attributes:
-        statistics: Counts by label, ``{"attention fused": 12}``; the manager drops them if nothing changed.
-        notes: Facts that the user should know, for example what was left as it was and why.
-        model: Another model to go on with; ``None`` for the given one, and in records.
+        statistics: Counted actions: ``{"attention fused": 12}``; the manager drops them if nothing changed.
+        notes: Facts that the user should know, for example parts that were left, with reasons.
+        model: Another model to continue with; ``None`` for the given one, and in records.
         changed: Whether the model differs from the one before; set by the manager.
     """
 
@@ -46,10 +38,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The pass does not apply to this model.
+    """Reports that the pass does not apply to this model.
 
     Attributes:
-        reason: Why not.
+        reason: The reason, for people.
     """
 
     reason: str
@@ -60,12 +52,12 @@ PassResult: TypeAlias = Done | Skipped
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that a pass needs to hold before, or promises to hold after.
+    """Checks a fact that a pass requires before, or ensures after.
 
     Attributes:
-        name: How documentation and errors call it: ``"stateless"``.
-        missing: Says what is missing, or ``None`` where the condition holds.
-        hint: What to do about it.
+        name: Name in documentation and errors: ``"stateless"``.
+        missing: Returns the flaw, or ``None`` if the condition holds.
+        hint: Cure for the flaw.
     """
 
     name: str
@@ -75,16 +67,16 @@ class Condition:
 
 @dataclass(frozen=True)
 class Pass(ABC, Generic[ModelT]):
-    """One rewrite of a model. Subclasses are frozen dataclasses; their fields are the pass's options.
+    """Rewrites a model. Subclasses are frozen dataclasses; their fields are the pass's options.
 
     Field types may be ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of strings, ``X | None`` of one of these, or
-    a ``tuple`` of one of these; every field needs a default. The docstring is what ``graphpass explain`` prints.
+    a ``tuple`` of one of these; every field needs a default. ``graphpass explain`` prints the docstring.
 
     Attributes:
-        name: What pipelines call it, in kebab-case.
-        dialect: The dialect it takes; ``None`` where it takes any.
-        requires: What must hold before.
-        ensures: What holds after, unless the pass was skipped.
+        name: Name in pipelines, in kebab-case.
+        dialect: The dialect it takes; ``None`` for any.
+        requires: Conditions before the run.
+        ensures: Conditions after the run, unless the pass was skipped.
     """
 
     name: ClassVar[str]
@@ -100,21 +92,21 @@ class Pass(ABC, Generic[ModelT]):
             model: A working copy; a pass that raises may leave it half-way.
 
         Returns:
-            What happened. Edits through `Model.rewriter` and `OnnxModel.graphsurgeon` are observed; a pass that edits
-            the native model calls `Model.mark_edited`.
+            The result. Edits through `Model.rewriter` and `OnnxModel.graphsurgeon` are observed; a pass that edits the
+            native model calls `Model.mark_edited`.
 
         Raises:
-            PreconditionError: The model is not what this pass takes.
+            PreconditionError: The model is not of the form that this pass takes.
             UnsupportedError: The model holds something that this pass cannot handle.
         """
 
 
 @contextmanager
 def at_node(name: str) -> Iterator[None]:
-    """Say which node a pass works on, so that what fails inside is reported with it.
+    """Name the node in errors that are raised inside.
 
     Raises:
-        PassFailedError: GP401, for anything that is raised inside and is no graphpass error.
+        PassFailedError: GP401, for anything raised inside that is no graphpass error.
     """
     try:
         yield

@@ -44,28 +44,25 @@ __all__ = ["format_passes", "format_target", "load_toml", "parse", "parse_target
 
 
 def parse(text: str) -> tuple[Pass[Model], ...]:
-    """The passes that ``text`` means.
+    """Parse pipeline text.
 
     Args:
         text: ``a,b{x=1,y=true},c{name="quoted, text",sizes=[1,2]}``; whitespace is free, empty text means no passes.
-
-    Returns:
-        The passes, in order.
 
     Raises:
         UsageError: GP210 syntax, GP211 unknown pass, GP212 unknown option, GP213 bad value, each with its column; GP220
             to GP222 a plug-in is not well formed.
     """
-    return tuple(_build(step) for step in parse_steps(text))
+    return tuple(_build(step, get_pass) for step in parse_steps(text))
 
 
 def format_passes(passes: Iterable[Pass[Any]]) -> str:
-    """The shortest text that means ``passes``: only options that differ from their defaults."""
-    return ",".join(_format(step) for step in passes)
+    """Return the shortest text of ``passes``: only options that differ from their defaults."""
+    return ",".join(map(_format, passes))
 
 
 def parse_target(text: str) -> Target:
-    """The target that ``text`` means: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
+    """Parse a target: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
 
     Raises:
         UsageError: GP210 syntax, GP215 unknown target, GP212 unknown option, GP213 bad value, each with its column;
@@ -73,27 +70,23 @@ def parse_target(text: str) -> Target:
     """
     steps = parse_steps(text)
     if len(steps) != 1:
-        raise UsageError(
-            "GP210", f"one target is wanted, not {len(steps)}: {text!r}", "for example: gpu{cache=reorder}"
-        )
-    return _built(steps[0], target_class)
+        message = f"one target is wanted, not {len(steps)}: {text!r}"
+        raise UsageError("GP210", message, "for example: gpu{cache=reorder}")
+    return _build(steps[0], target_class)
 
 
 def format_target(target: Target) -> str:
-    """The shortest text that means ``target``."""
+    """Return the shortest text of ``target``."""
     return _format(target)
 
 
 def parse_toml(text: str) -> tuple[Pass[Model], ...]:
-    """The passes that a TOML document means: ``[[pass]]`` tables with ``name`` and the options as keys.
+    """Parse a TOML document: ``[[pass]]`` tables with ``name`` and the options as keys.
 
     TOML has no null: write ``"none"`` for an option that takes a number or a bool or nothing.
 
     Args:
         text: The document.
-
-    Returns:
-        The passes, in order.
 
     Raises:
         UsageError: GP214 not TOML, or not of this form; otherwise as `parse`.
@@ -106,11 +99,11 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         found = f"; found {', '.join(map(repr, document))}" if document else ""
         raise UsageError("GP214", f"a pipeline in TOML holds [[pass]] tables and nothing else{found}", _TOML_HINT)
-    return tuple(_build(_toml_step(number, table)) for number, table in enumerate(tables, start=1))
+    return tuple(_build(_toml_step(number, table), get_pass) for number, table in enumerate(tables, start=1))
 
 
 def load_toml(path: Path) -> tuple[Pass[Model], ...]:
-    """`parse_toml` of a file.
+    """Parse a TOML file; see `parse_toml`.
 
     Raises:
         ReadError: GP108, the file cannot be read.
@@ -120,9 +113,8 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
         text = path.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise ReadError(
-            "GP108", f"cannot read the pipeline {path}: {reason}", "name a TOML file behind the @"
-        ) from error
+        message = f"cannot read the pipeline {path}: {reason}"
+        raise ReadError("GP108", message, "name a TOML file after the @") from error
     try:
         return parse_toml(text)
     except UsageError as error:
@@ -132,12 +124,7 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
 _TOML_HINT = 'write [[pass]] with name = "make-stateful" and its options, for example beam-index = true'
 
 
-def _build(step: Step) -> Pass[Model]:
-    return _built(step, get_pass)
-
-
-def _built(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
-    """What ``step`` means, of the class that ``named`` finds under its name."""
+def _build(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
     try:
         made_class = named(step.name)
     except UsageError as error:
@@ -172,7 +159,7 @@ def _read(step: Step, option: Option, setting: Setting) -> object:
     try:
         return option.type.read(setting.value)
     except ValueError as error:
-        message = f"option {option.name} of {step.name} takes {option.type_text}, not {setting.value.text!r}"
+        message = f"option {option.name} of {step.name} takes {option.type.text}, not {setting.value.text!r}"
         choices = option.type.choices
         near = difflib.get_close_matches(setting.value.text, choices, n=1)
         hint = f"one of {', '.join(choices)}" if choices else f"the default is {option.default_text}"

@@ -1,7 +1,7 @@
-"""The grammar of pipeline text, without its meaning: ``a,b{x=1,y=[true,none]},c{name="quoted, text"}``.
+"""Parse pipeline text without its meaning: ``a,b{x=1,y=[true,none]},c{name="quoted, text"}``.
 
-Whitespace between tokens is free. A word is anything without whitespace, quotes, ``,``, ``=``, braces or brackets; what
-is quoted follows JSON's rules for strings.
+Whitespace between tokens is free. A word is anything without whitespace, quotes, ``,``, ``=``, braces or brackets;
+quoted text follows JSON's rules for strings.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, TypeAlias
+from typing import Literal, NoReturn, TypeAlias, TypeVar
 
 from graphpass.errors import UsageError
 
 __all__ = ["Place", "Setting", "Step", "Value", "parse_steps", "quote"]
 
+Item = TypeVar("Item")
+
 Place: TypeAlias = Callable[[str], str]
-"""Where something was written: adds the place to a message."""
+"""Adds the place of a text to a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value as it was written.
+    """Holds a value as written.
 
     Attributes:
         kind: A bare word, a quoted string or a list.
-        text: The word, or what stood between the quotes.
+        text: The word, or the text between the quotes.
         items: The list's values.
-        place: Where it stands.
+        place: Its place.
     """
 
     kind: Literal["word", "string", "list"]
@@ -40,7 +42,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ``option=value``."""
+    """Holds one ``option=value``."""
 
     name: str
     value: Value
@@ -49,7 +51,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One pass with its settings."""
+    """Holds one pass with its settings."""
 
     name: str
     settings: tuple[Setting, ...] = ()
@@ -61,7 +63,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:+-]+")
 
 
 def quote(text: str) -> str:
-    """``text`` as a word where that is possible, else quoted."""
+    """Return ``text`` as a word if possible, else quoted."""
     return text if _PLAIN_WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
@@ -112,22 +114,24 @@ class _Parser:
     def pipeline(self) -> tuple[Step, ...]:
         if self._peek().kind == "end":
             return ()
-        steps = [self._step()]
-        while self._take_mark(","):
-            steps.append(self._step())
+        steps = self._listed(self._step)
         if self._peek().kind != "end":
             self._fail(
                 self._peek(), "expected ',' or '{' after a pass name" if not steps[-1].settings else "expected ','"
             )
         return tuple(steps)
 
+    def _listed(self, item: Callable[[], Item]) -> list[Item]:
+        items = [item()]
+        while self._take_mark(","):
+            items.append(item())
+        return items
+
     def _step(self) -> Step:
         name = self._word("the name of a pass")
         settings: list[Setting] = []
         if self._take_mark("{") and not self._take_mark("}"):
-            settings.append(self._setting())
-            while self._take_mark(","):
-                settings.append(self._setting())
+            settings = self._listed(self._setting)
             if not self._take_mark("}"):
                 self._fail(self._peek(), f"expected ',' or '}}' in the options of {name.text}")
         return Step(name.text, tuple(settings), self._place(name))
@@ -153,9 +157,7 @@ class _Parser:
             self._fail(token, "expected a value")
         items: list[Value] = []
         if not self._take_mark("]"):
-            items.append(self._value())
-            while self._take_mark(","):
-                items.append(self._value())
+            items = self._listed(self._value)
             if not self._take_mark("]"):
                 self._fail(self._peek(), "expected ',' or ']' in a list")
         end = self._tokens[self._next - 1].end

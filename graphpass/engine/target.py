@@ -1,4 +1,4 @@
-"""`Target`: a runtime and device that models are made for."""
+"""Describe a runtime and device that models are made for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Target"]
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """A runtime and device that models are made for. Registered under entry point group ``graphpass.targets``.
+    """Makes models for a runtime and device.
 
     Subclasses are frozen dataclasses; their fields are the target's options, written as those of a pass are:
     ``--target gpu{cache=reorder}``. Only `pipeline` must be implemented. A target with rules (`predict`) is checked by
@@ -88,9 +88,8 @@ class Target(ABC):
         """
         for condition in self.contract:
             if missing := condition.missing(model):
-                raise PassFailedError(
-                    "GP405", f"target {self.name} needs {condition.name!r}, but {missing}", condition.hint
-                )
+                message = f"target {self.name} needs {condition.name!r}, but {missing}"
+                raise PassFailedError("GP405", message, condition.hint)
 
     @property
     def has_rules(self) -> bool:
@@ -114,9 +113,9 @@ class Target(ABC):
         raise UsageError("GP223", f"there are no rules for target {self.name}", hint)
 
     def observe(self, model: Model) -> Observation | str:  # noqa: ARG002
-        """Try the runtime on ``model``, a model of the target's dialect; return why not if that is impossible here."""
+        """Try the runtime on ``model``; return the obstacle if that is impossible."""
         return f"target {self.name} has no trial"
 
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
-        """Return the caches of ``model``, of any dialect, as the runtime sees them; ``None`` if it has no rule."""
+        """Return the caches of ``model`` as the runtime sees them; ``None`` without a rule."""
         return None

@@ -1,4 +1,4 @@
-"""`View`: the caches of a model as a consumer sees them, and the words that rules for it share."""
+"""View the caches of a model as a consumer sees them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sees = Literal["kv", "linear", "cross", "nothing"]
 
 @dataclass(frozen=True, slots=True)
 class CacheView:
-    """One cache as a consumer sees it.
+    """Describes one cache as a consumer sees it.
 
     Attributes:
         cache: Name of the cache.
@@ -42,7 +42,7 @@ class CacheView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The caches of a model as a consumer sees them.
+    """Describes the caches of a model as a consumer sees them.
 
     Attributes:
         consumer: Its name.
@@ -73,7 +73,7 @@ def judged(
         consumer: Its name.
         inventory: The caches by graphpass's own analysis.
         sees: The kind that it takes each cache for; it overlooks caches that are left out.
-        problems: What it does wrong.
+        problems: Its mistakes.
         doubts: Conditions outside the model on which its being right depends.
         remarks: Further notes.
     """
@@ -95,14 +95,14 @@ def without(consumer: str, inventory: Inventory) -> View | None:
 
 
 def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
-    """Return the view of a consumer of stateful OpenVINO IR on any other model; ``None`` on such IR.
+    """Return a stateful-IR consumer's view of any other model; ``None`` on such IR.
 
     Args:
         consumer: Its name.
         model: The model.
         inventory: Its caches.
         finds: The part of a variable by which it finds caches: ``names``.
-        cross: Why a model with cross-attention caches is not for it.
+        cross: The reason that a model with cross-attention caches is not for it.
     """
     empty = without(consumer, inventory)
     if empty is not None:
@@ -118,7 +118,7 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
 
 
 def is_mistaken(cache: Cache, seen: Sees) -> bool:
-    """Return whether ``seen`` is wrong for ``cache``; a recurrent network's state may pass for a linear cache."""
+    """Return whether ``seen`` is wrong for ``cache``; recurrent states may pass for linear."""
     if cache.kind == "other":
         return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
     return cache.kind in {"kv", "linear"} and seen != cache.kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Dialect", "Dimension", "Port"]
+__all__ = ["Dialect", "Dimension", "Port", "shape_text"]
 
 Dialect = Literal["onnx", "openvino"]
 
@@ -26,3 +26,10 @@ class Port:
     name: str
     shape: tuple[Dimension, ...] | None
     element_type: str
+
+
+def shape_text(shape: tuple[Dimension, ...] | None, *, symbols: bool = True) -> str:
+    """Return a shape for people: ``[batch, 2, ?]``, or ``[?, 2, ?]`` without symbols."""
+    if shape is None:
+        return "of any rank"
+    return f"[{', '.join(str(size) if isinstance(size, int) or (size and symbols) else '?' for size in shape)}]"

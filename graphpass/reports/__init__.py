@@ -1,5 +1,1 @@
-"""Reports for people: one self-contained HTML file about a model's caches."""
-
-from graphpass.reports.page import render, write
-
-__all__ = ["render", "write"]
+"""Reports for people: inventories, reasons, contracts and differences, as text, JSON and HTML."""

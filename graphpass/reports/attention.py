@@ -1,11 +1,11 @@
-"""Attentions that are alike, folded into one, and said in words."""
+"""Fold attentions that are alike into one, and describe them in words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphpass.reports.layers import layers_in_words
+from graphpass.reports.text import layers_in_words
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import AttentionBlock, Inventory
@@ -15,7 +15,7 @@ __all__ = ["AttentionGroup", "attention_in_words", "form_in_words", "group_atten
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Attentions that are alike but for their names and layers.
+    """Joins attentions that are alike but for their names and layers.
 
     Attributes:
         blocks: All of them, in execution order.
@@ -27,12 +27,12 @@ class AttentionGroup:
 
     @property
     def layers(self) -> str:
-        """``layers 0-3``."""
+        """Return ``layers 0-3``."""
         return layers_in_words(block.layer for block in self.blocks)
 
 
 def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
-    """The attentions of a model, those that are alike together, in order of the first of each group."""
+    """Return attentions grouped by likeness, in order of the first of each group."""
     cross = {cache.name for cache in inventory.of_kind("cross")}
     groups: dict[object, list[AttentionBlock]] = {}
     for block in inventory.attention:
@@ -42,7 +42,7 @@ def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
 
 
 def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
-    """What an attention is like: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``."""
+    """Describe an attention: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``."""
     heads = "heads unknown" if block.heads is None else f"{block.heads} heads"
     if block.key_heads not in {None, block.heads}:
         heads += f" over {block.key_heads}"
@@ -67,7 +67,7 @@ def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
 
 
 def form_in_words(block: AttentionBlock) -> str:
-    """How it is written down: ``fused ScaledDotProductAttention``."""
+    """Return its form: ``fused ScaledDotProductAttention``."""
     if block.form != "decomposed":
         return f"fused {block.form}"
     return "decomposed, fusable" if block.fusable else f"decomposed, not fusable: {block.reason}"

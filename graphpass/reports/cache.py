@@ -14,16 +14,24 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
-from graphpass.ir.operators import SOURCES
+from graphpass.ir.operators import LAYOUT, SOURCES
 from graphpass.ir.paths import shortest_way
 from graphpass.ir.pattern import Miss
+from graphpass.ir.types import shape_text
+from graphpass.reports.text import columns
 
-__all__ = ["Attempt", "Reader", "Reasoning", "find_cache", "reason_about"]
+__all__ = ["Attempt", "Reader", "Reasoning", "as_text", "find_cache", "reason_about"]
+
+#: Operators that only lay out, convert or copy; a folded way leaves them out.
+_QUIET = LAYOUT | {"Dropout"}
+
+#: Length of a folded way at each end.
+_ENDS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One rule that was tried.
+    """Records one rule that was tried.
 
     Attributes:
         rule: Its claim.
@@ -38,13 +46,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One attention that reads a cache.
+    """Describes one attention that reads a cache.
 
     Attributes:
         node: Its operator and name.
-        role: What it reads the cache as.
+        role: The cache's role in it.
         through: Operators and names on the way from the cache to attention.
-        miss: Why `fuse-attention` leaves it; ``None`` if it does not.
+        miss: Obstacle of `fuse-attention`; ``None`` if there is none.
     """
 
     node: str
@@ -71,7 +79,7 @@ class Reasoning:
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
-    """Return the cache called ``name``: its own, that of its past or present, or a beginning that only it has.
+    """Return a cache by its own name, its past's or present's, or a unique beginning.
 
     Raises:
         UsageError: GP217, there is none.
@@ -139,3 +147,47 @@ def _attempts(case: Case) -> Iterator[Attempt]:
         holds = found.cache.kind != "unknown" or found.cache.axes.sequence is not None
         yield Attempt(rule.claim, holds, found.cache.evidence[0 if holds else -1])
         return
+
+
+def as_text(reasoning: Reasoning, *, unfolded: bool = False) -> str:
+    """Return the text of ``graphpass why``.
+
+    Args:
+        reasoning: The reasons.
+        unfolded: Whether the way from past to present is shown whole.
+    """
+    cache = reasoning.cache
+    layer = "no known layer" if cache.layer is None else f"layer {cache.layer}"
+    lines = [f"{cache.name}: {cache.kind}, {cache.role}, {layer}", "", "evidence"]
+    lines += [f"  {fact}" for fact in cache.evidence]
+    lines += ["", "from past to present" if cache.write is not None else "the past; nothing is written back"]
+    lines += _path(reasoning.path, unfolded=unfolded)
+    lines += ["", "read by"]
+    for reader in reasoning.readers:
+        lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
+        lines += [f"    fuse-attention leaves it: {reader.miss}"] if reader.miss is not None else []
+    if not reasoning.readers:
+        lines.append("  no attention that could be recognised")
+    lines += ["", "rules, in the order in which they were tried"]
+    for tried in reasoning.attempts:
+        lines += [f"  {'yes' if tried.holds else 'no '}  {tried.rule}", f"       {tried.fact}"]
+    if not any(attempt.holds for attempt in reasoning.attempts):
+        lines += ["  none holds, so nothing is claimed"]
+    return "\n".join(lines)
+
+
+def _path(nodes: tuple[Node, ...], *, unfolded: bool) -> list[str]:
+    # The ends and the producer of the present always stand: the rules mention them.
+    ends = {*nodes[:1], *nodes[-2:]}
+    shown = [node for node in nodes if unfolded or node in ends or node.op not in _QUIET]
+    lines = columns([(node.op, node.name, _result(node)) for node in shown])
+    if not unfolded and len(lines) > 2 * _ENDS + 1:
+        lines[_ENDS:-_ENDS] = [f"  ... {len(lines) - 2 * _ENDS} more; --all tells them"]
+    return lines
+
+
+def _result(node: Node) -> str:
+    facts = [f"axis {node.attributes['axis']}"] if "axis" in node.attributes else []
+    if node.outputs and node.outputs[0].shape is not None:
+        facts.append(f"to {shape_text(node.outputs[0].shape)}")
+    return ", ".join(facts)

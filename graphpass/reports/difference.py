@@ -1,53 +1,100 @@
-"""How two models differ, as a page and as one line a change."""
+"""Report how two models differ: as text, as JSON (``schemas/diff.json``), and as a page."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from graphpass.reports.frame import framed
+from graphpass.reports.page import framed
+from graphpass.reports.text import columns
 
 if TYPE_CHECKING:
-    from graphpass.reports.diff import Change, Difference, WeightChanges
+    from graphpass.ir.model import Model
+    from graphpass.reports.diff import Change, Difference
 
-__all__ = ["render_difference", "sections_of", "unchanged_in_words"]
+__all__ = ["as_json", "as_page", "as_text"]
 
-OTHER = "nothing above differs, but the graphs do: in their documentation, or in the order of nodes, inputs or outputs"
+_OTHER = "nothing above differs, but the graphs do: in their documentation, or in the order of nodes, inputs or outputs"
 
-
-def sections_of(difference: Difference) -> dict[str, tuple[Change, ...]]:
-    """The changes by what they are changes of, in the order in which to tell them."""
-    return {
-        "inputs": difference.inputs,
-        "outputs": difference.outputs,
-        "caches": difference.caches,
-        "operators": difference.operators,
-        "metadata": difference.metadata,
-        "weights": difference.weights.changes,
-    }
+#: Number of changes of one kind that are shown, unless all are asked for.
+_SHOWN = 12
 
 
-def unchanged_in_words(weights: WeightChanges) -> str:
-    """``unchanged weights: 99.98 % (1,234 of 1,235 bytes)``."""
-    total = weights.unchanged_bytes + weights.changed_bytes
-    return f"unchanged weights: {weights.unchanged_percent:.2f} % ({weights.unchanged_bytes:,} of {total:,} bytes)"
+def as_json(before: Model, after: Model, difference: Difference) -> dict[str, Any]:
+    """Return the object of ``diff --format json``."""
+    weights = asdict(difference.weights) | {"unchanged_percent": difference.weights.unchanged_percent}
+    facts = asdict(difference) | {"weights": weights}
+    kinds = [{"kind": kind, "before": old, "after": new} for kind, old, new in difference.kinds]
+    return {"before": str(before.path), "after": str(after.path), "same": difference.same, **facts, "kinds": kinds}
 
 
-def render_difference(difference: Difference, before: str, after: str) -> str:
-    """A self-contained HTML page.
+def as_text(before: Model, after: Model, difference: Difference, *, unfolded: bool = False) -> str:
+    """Return the text of ``graphpass diff``.
 
     Args:
-        difference: What to show.
-        before: What the page calls the first model.
-        after: What it calls the second.
+        before: The first model.
+        after: The second.
+        difference: Their differences.
+        unfolded: Whether all changes are shown.
+    """
+    lines = [f"{before.path} -> {after.path}: {'the same' if difference.same else 'they differ'}", ""]
+    if difference.dialects[0] != difference.dialects[1]:
+        lines += [f"format: {difference.dialects[0]} -> {difference.dialects[1]}", ""]
+    if difference.kinds:
+        lines.append("operators by kind")
+        lines += columns([(f"{new - old:+d}", kind, f"{old} -> {new}") for kind, old, new in difference.kinds])
+        lines.append("")
+    for name, changes in _sections(difference).items():
+        shown = changes if unfolded else changes[:_SHOWN]
+        lines += [f"{name} ({len(changes)})", *(line for change in shown for line in _lines(change))]
+        lines += [f"  ... {len(changes) - len(shown)} more; --all tells them"] if len(shown) < len(changes) else []
+        lines.append("")
+    if difference.other:
+        lines += [_OTHER, ""]
+    return "\n".join([*lines, _unchanged(difference)])
+
+
+def as_page(difference: Difference, before: str, after: str) -> str:
+    """Return a self-contained HTML page.
+
+    Args:
+        difference: The differences to show.
+        before: The page's name for the first model.
+        after: Its name for the second.
     """
     if difference.same:
         parts = ["<p>They are the same.</p>"]
     else:
-        parts = [_kinds(difference), *(_section(name, found) for name, found in sections_of(difference).items())]
-        parts += [f"<p>{escape(OTHER)}</p>"] if difference.other else []
-    parts.append(f"<p>{escape(unchanged_in_words(difference.weights))}</p>")
+        parts = [_kinds(difference), *(_details(name, found) for name, found in _sections(difference).items())]
+        parts += [f"<p>{escape(_OTHER)}</p>"] if difference.other else []
+    parts.append(f"<p>{escape(_unchanged(difference))}</p>")
     return framed("what differs", f"{before} \u2192 {after}", parts)
+
+
+def _sections(difference: Difference) -> dict[str, tuple[Change, ...]]:
+    """Return the changes by section, in the order of reports; empty sections are left out."""
+    sections = {name: getattr(difference, name) for name in ("inputs", "outputs", "caches", "operators", "metadata")}
+    return {name: changes for name, changes in (sections | {"weights": difference.weights.changes}).items() if changes}
+
+
+def _unchanged(difference: Difference) -> str:
+    """Return ``unchanged weights: 99.98 % (1,234 of 1,235 bytes)``."""
+    weights = difference.weights
+    total = weights.unchanged_bytes + weights.changed_bytes
+    return f"unchanged weights: {weights.unchanged_percent:.2f} % ({weights.unchanged_bytes:,} of {total:,} bytes)"
+
+
+def _lines(change: Change) -> list[str]:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        facets = after or before or {}
+        facts = [facets[key] for key in ("kind", "type", "shape", "is", "value") if key in facets]
+        return [f"  {'+' if before is None else '-'} {change.name}  {' '.join(facts)}".rstrip()]
+    rows = [f"{key}: {before.get(key, 'none')} -> {after.get(key, 'none')}" for key in {**before, **after}]
+    if len(rows) == 1:
+        return [f"  ~ {change.name}  {rows[0]}"]
+    return [f"  ~ {change.name}", *(f"      {row}" for row in rows)]
 
 
 def _kinds(difference: Difference) -> str:
@@ -61,9 +108,7 @@ def _kinds(difference: Difference) -> str:
     return f"<table>{head}{''.join(rows)}</table>"
 
 
-def _section(name: str, changes: tuple[Change, ...]) -> str:
-    if not changes:
-        return ""
+def _details(name: str, changes: tuple[Change, ...]) -> str:
     rows = "".join(_row(change) for change in changes)
     head = "<tr><th></th><th>name</th><th>before</th><th>after</th></tr>"
     opened = " open" if name != "operators" else ""

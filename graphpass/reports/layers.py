@@ -1,30 +1,54 @@
-"""Layers that are alike, folded into one."""
+"""Trace caches through the graph, and fold layers that are alike into one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from graphpass.reports.flow import flow_of
+from graphpass.analysis.attention.find import find_attention
+from graphpass.ir.bodies import inlined
+from graphpass.ir.operators import SOURCES
+from graphpass.ir.paths import shortest_way
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.graph import Node
     from graphpass.ir.model import Model
-    from graphpass.reports.flow import Flow
 
-__all__ = ["LayerGroup", "group_layers", "layers_in_words", "ranges"]
+__all__ = ["Flow", "LayerGroup", "Stop", "flow_of", "group_layers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Names one operator on the way of a cache."""
+
+    op: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Describes the way of one cache.
+
+    Attributes:
+        update: From the past to the present, both included; only the past if nothing is written back.
+        reading: From the end of the common part with ``update`` to the attention that reads the cache; empty if none
+            does.
+    """
+
+    update: tuple[Stop, ...]
+    reading: tuple[Stop, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Layers whose caches have the same kinds, roles, shapes and ways.
+    """Joins layers whose caches have the same kinds, roles, shapes and ways.
 
     Attributes:
         layers: Their numbers; empty for caches of unknown layer.
-        lanes: The caches of the first of them, each with its way.
-        members: The caches of all of them.
+        lanes: Caches of the first of them, each with its way.
+        members: Caches of all of them.
     """
 
     layers: tuple[int, ...]
@@ -32,8 +56,34 @@ class LayerGroup:
     members: tuple[Cache, ...]
 
 
+def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
+    """Return the shortest way of ``cache`` through ``model``, by data alone."""
+    model = inlined(model)
+    read = next(node for node in model.graph.of_op(*SOURCES) if node.name == cache.read)
+    writes = (node for node in model.graph.of_op("Result", "Assign") if node.name == cache.write)
+    write, reader = next(writes, None), _reader(model, inventory, cache)
+    update = (shortest_way(model, read, write) if write is not None else ()) or (read,)
+    reading = shortest_way(model, read, reader) if reader is not None else ()
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(update, reading, strict=False)))
+    return Flow(_stops(update), _stops(reading[shared:]))
+
+
+def _reader(model: Model, inventory: Inventory, cache: Cache) -> Node | None:
+    """Return the attention over ``cache``: the fused operator, its Softmax or its product."""
+    for block, attention in zip(inventory.attention, model.analysis(find_attention), strict=True):
+        if cache.name == block.value:
+            return model.graph.producer(attention.output)
+        if cache.name == block.key:
+            return attention.node
+    return None
+
+
+def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
+    return tuple(Stop(node.attributes.get("loop", node.op), node.name) for node in nodes)
+
+
 def group_layers(model: Model, inventory: Inventory) -> tuple[LayerGroup, ...]:
-    """The layers of ``model``, those that are alike together, in order of the first of each group."""
+    """Return layers grouped by likeness, in order of the first of each group."""
     layers: dict[int | None, list[Cache]] = {}
     for cache in inventory.caches:
         layers.setdefault(cache.layer, []).append(cache)
@@ -55,22 +105,3 @@ def _likeness(cache: Cache, flow: Flow) -> object:
     ways = tuple(tuple(stop.op for stop in stops) for stops in (flow.update, flow.reading))
     shape = tuple(dimension if isinstance(dimension, int) else None for dimension in cache.shape or ())
     return cache.kind, cache.role, cache.axes, cache.element_type, shape, ways
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Rising numbers for people: ``0-3, 5, 7-8``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def layers_in_words(layers: Iterable[int | None]) -> str:
-    """``layers 0-3, 5``; ``no layer`` where none is known."""
-    known = sorted({layer for layer in layers if layer is not None})
-    if not known:
-        return "no layer"
-    return f"layer {known[0]}" if len(known) == 1 else f"layers {ranges(known)}"

@@ -1,4 +1,4 @@
-"""The page: summary, a picture of each group of layers, the evidence of each cache."""
+"""Render HTML: a summary, pictures of layers, and the evidence of each cache."""
 
 from __future__ import annotations
 
@@ -7,31 +7,52 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from graphpass.ir.operators import CASTS
-from graphpass.reports.attention import AttentionGroup, attention_in_words, form_in_words, group_attention
-from graphpass.reports.frame import framed
-from graphpass.reports.layers import LayerGroup, group_layers, ranges
-from graphpass.targets.consumers.summary import total_bytes
+from graphpass.ir.types import shape_text
+from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
+from graphpass.reports.inventory import total_bytes
+from graphpass.reports.layers import LayerGroup, group_layers
+from graphpass.reports.text import axes_in_words, ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
-    from graphpass.reports.flow import Flow, Stop
+    from graphpass.reports.layers import Flow, Stop
 
-__all__ = ["render", "write"]
+__all__ = ["framed", "render", "write"]
+
+
+def framed(title: str, heading: str, parts: Iterable[str], script: str = "") -> str:
+    """Return a self-contained HTML page.
+
+    Args:
+        title: Name of the page in the browser, as plain text.
+        heading: The first line, as plain text.
+        parts: The contents, as HTML; empty ones are left out.
+        script: JavaScript to run at the end.
+    """
+    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    page = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>",
+        f"<h1>{escape(heading)}</h1>",
+        *parts,
+        f"<script>{script}</script></body></html>" if script else "</body></html>",
+    ]
+    return "\n".join(part for part in page if part) + "\n"
 
 
 def render(model: Model, inventory: Inventory, title: str) -> str:
-    """A self-contained HTML page about the caches of ``model``.
+    """Return a self-contained HTML page about the caches of ``model``.
 
     Args:
-        model: The model that ``inventory`` is of.
-        inventory: What `analyze_caches` says of it.
-        title: What the page calls the model.
-
-    Returns:
-        The page: no other file is needed to show it, and the same model gives the same page.
+        model: The model of ``inventory``.
+        inventory: The result of `analyze_caches`.
+        title: The page's name for the model.
     """
     groups = group_layers(model, inventory)
     numbers = {cache.name: number for number, cache in enumerate(inventory.caches)}
@@ -49,7 +70,7 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
 
 
 def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:
-    """Write what `render` makes to ``path``, whole or not at all.
+    """Write the page of `render` to ``path``, whole or not at all.
 
     Raises:
         WriteError: GP501, the file system's words; an older file is untouched.
@@ -71,6 +92,10 @@ def _summary(model: Model, inventory: Inventory) -> str:
         "per token": _size(totals.bytes_per_token) if inventory.of_kind("kv") else "none",
         "fixed": _size(totals.fixed_bytes) if inventory.of_kind("linear") else "none",
     }
+    return _facts(facts)
+
+
+def _facts(facts: dict[str, str]) -> str:
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f"<dl class=facts>{rows}</dl>"
 
@@ -104,19 +129,14 @@ def _evidence_of(group: LayerGroup, numbers: dict[str, int]) -> str:
 def _lane(cache: Cache, flow: Flow, number: int) -> str:
     past, *middle = flow.update
     back = middle.pop() if cache.write is not None else None
-    boxes = [_end(past, cache, "past")]
-    boxes += [_box(stop) for stop in middle if stop.op not in CASTS]
+    boxes = [_end(past, cache, "past"), *_boxes(middle)]
     if back is not None:
         boxes.append(_end(back, cache, "present"))
-    reading = [stop for stop in flow.reading if stop.op not in CASTS]
     way = _arrows(boxes)
     if back is not None:
         way += '<span class=again title="the next step starts with it">&#8635;</span>'
-    branch = (
-        f"<div class=branch><span class=arrow>&#8627;</span>{_arrows([_box(s) for s in reading])}</div>"
-        if reading
-        else ""
-    )
+    reading = _arrows(_boxes(flow.reading))
+    branch = f"<div class=branch><span class=arrow>&#8627;</span>{reading}</div>" if reading else ""
     label = f'<span class="chip {cache.kind}">{cache.role}</span>'
     return f'<button class="lane {cache.kind}" data-cache="{number}">{label}<div class=way>{way}</div>{branch}</button>'
 
@@ -125,12 +145,13 @@ def _arrows(boxes: list[str]) -> str:
     return "<span class=arrow>&#8594;</span>".join(boxes)
 
 
-def _end(stop: Stop, cache: Cache, what: str) -> str:
-    return f'<span class="box {cache.kind}" title="{escape(stop.name)}">{what}<small>{escape(stop.op)}</small></span>'
+def _end(stop: Stop, cache: Cache, word: str) -> str:
+    return f'<span class="box {cache.kind}" title="{escape(stop.name)}">{word}<small>{escape(stop.op)}</small></span>'
 
 
-def _box(stop: Stop) -> str:
-    return f'<span class=box title="{escape(stop.name)}">{escape(stop.op)}</span>'
+def _boxes(stops: Iterable[Stop]) -> list[str]:
+    shown = (stop for stop in stops if stop.op not in CASTS)
+    return [f'<span class=box title="{escape(stop.name)}">{escape(stop.op)}</span>' for stop in shown]
 
 
 def _attention(inventory: Inventory) -> str:
@@ -138,7 +159,8 @@ def _attention(inventory: Inventory) -> str:
         return ""
     rows = [
         f"<tr><td>{group.layers}</td><td>{escape(attention_in_words(block, is_cross=group.is_cross))}</td>"
-        f"<td>{escape(form_in_words(block))}</td><td>{_nodes(group)}</td></tr>"
+        f"<td>{escape(form_in_words(block))}</td>"
+        f"<td>{'<br>'.join(escape(one.node) for one in group.blocks)}</td></tr>"
         for group in group_attention(inventory)
         for block in group.blocks[:1]
     ]
@@ -147,28 +169,18 @@ def _attention(inventory: Inventory) -> str:
     return f"<details><summary>Attention ({count})</summary><table>{head}{''.join(rows)}</table></details>"
 
 
-def _nodes(group: AttentionGroup) -> str:
-    return "<br>".join(escape(block.node) for block in group.blocks)
-
-
 def _evidence(cache: Cache, number: int) -> str:
     sizes = {"bytes per token": cache.bytes_per_token, "bytes": cache.fixed_bytes}
-    axes = cache.axes
-    named = {"batch": axes.batch, "heads": axes.heads, "sequence": axes.sequence, "head_dim": axes.head_dim}
-    shape = (
-        ", ".join("?" if size is None else str(size) for size in cache.shape) if cache.shape is not None else "unknown"
-    )
     facts = {
         "kind": f"{cache.kind}, {cache.role}",
         "layer": "unknown" if cache.layer is None else str(cache.layer),
-        "shape": f"[{shape}] {cache.element_type}",
-        "axes": ", ".join(f"{name} {axis}" for name, axis in named.items() if axis is not None) or "unknown",
+        "shape": f"{shape_text(cache.shape)} {cache.element_type}",
+        "axes": axes_in_words(cache.axes),
         **{name: f"{size:,}" for name, size in sizes.items() if size is not None},
         "read": cache.read,
         "written": cache.write or "never",
     }
-    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     because = "".join(f"<li>{escape(fact)}</li>" for fact in cache.evidence)
     chip = f'<span class="chip {cache.kind}">{cache.kind}</span>'
-    body = f"<dl class=facts>{rows}</dl><ul>{because}</ul>"
+    body = f"{_facts(facts)}<ul>{because}</ul>"
     return f'<details id="cache-{number}"><summary>{chip} {escape(cache.name)}</summary>{body}</details>'

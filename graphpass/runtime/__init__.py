@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from graphpass.runtime.backends.opening import Backend, open_session
 from graphpass.runtime.sessions.reorder_text import parse_reorder
-from graphpass.runtime.sessions.stats import SessionStats
 
 if TYPE_CHECKING:
     from graphpass.runtime.pair.phases import open_pair
     from graphpass.runtime.sessions.checkpoints import Snapshot
+    from graphpass.runtime.sessions.editing import SessionStats
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = [
-    "Backend",
-    "DecodeSession",
-    "SessionStats",
-    "Snapshot",
-    "open_pair",
-    "open_session",
-    "parse_reorder",
-]
+__all__ = ["Backend", "DecodeSession", "SessionStats", "Snapshot", "open_pair", "open_session", "parse_reorder"]
+
+#: Modules of the names that need numpy, which `import graphpass.runtime` should not pay for.
+_LAZY = {
+    "DecodeSession": "sessions.session",
+    "SessionStats": "sessions.editing",
+    "Snapshot": "sessions.checkpoints",
+    "open_pair": "pair.phases",
+}
 
 
 def __getattr__(name: str) -> object:
-    # These need numpy, which `import graphpass.runtime` should not pay for.
-    if name == "DecodeSession":
-        from graphpass.runtime.sessions.session import DecodeSession
-
-        return DecodeSession
-    if name == "Snapshot":
-        from graphpass.runtime.sessions.checkpoints import Snapshot
-
-        return Snapshot
-    if name == "open_pair":
-        from graphpass.runtime.pair.phases import open_pair
-
-        return open_pair
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,1 +1,1 @@
-"""Writing models: weights untouched, all files or none, read back before they take their place."""
+"""Write models: weights untouched, all files or none, read back before they take their place."""

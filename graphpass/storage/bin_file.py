@@ -1,4 +1,4 @@
-"""Lays out the ``.bin`` file of an IR: bytes that lie in files already, and new ones behind them."""
+"""Lay out the ``.bin`` file of an IR: present bytes, then new ones."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _ALIGNMENT = 64
 #: Extents keep their place within a page, so that what was aligned stays so.
 _PAGE = 4096
 
-#: Bytes that nothing refers to are taken along where they are fewer; many small gaps would cost more than they save.
+#: Smaller gaps of unused bytes are copied; many small gaps would cost more than they save.
 _GAP = 64 * 1024
 
-#: How far before the end of a shared file what is new is looked for: places, and those that are compared as a whole.
+#: Limits of the search for new bytes before the end of a shared file: places, and those that are compared whole.
 _LOOK_BACK, _COMPARED = 2**15, 8
 
 _SAMPLE = 32
@@ -40,13 +40,13 @@ _SAMPLE = 32
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes of a weight file that become bytes of the ``.bin`` file.
+    """Maps bytes of a weight file to bytes of the ``.bin`` file.
 
     Attributes:
-        file: Where they lie.
+        file: The weight file.
         start: The first byte.
-        end: Behind the last.
-        target: Where the first lies in the ``.bin`` file.
+        end: One past the last byte.
+        target: Place of the first byte in the ``.bin`` file.
     """
 
     file: WeightFile
@@ -56,11 +56,7 @@ class Extent:
 
 
 class BinFile:
-    """A ``.bin`` file to be written: first planned, whereby offsets become known, then written.
-
-    Attributes:
-        appended: Bytes that no weight file holds, padding included.
-    """
+    """Plans a ``.bin`` file, which fixes offsets, and then writes it."""
 
     def __init__(self, used: Iterable[Place], *, share: bool) -> None:
         """Plan a file.
@@ -80,26 +76,26 @@ class BinFile:
 
     @property
     def appended(self) -> int:
-        """Bytes that no weight file holds, padding included."""
+        """Return the number of bytes that no weight file holds, padding included."""
         return self._size - self._start
 
     @property
     def sources(self) -> tuple[WeightFile, ...]:
-        """The weight files that bytes come from."""
+        """Return the weight files that bytes come from."""
         return tuple(dict.fromkeys(extent.file for extent in self._extents))
 
     def offset_of(self, place: Place) -> int:
-        """Where bytes of a weight file will lie."""
+        """Return the future offset of bytes of a weight file."""
         for extent in self._extents:
             if extent.file == place.file and extent.start <= place.offset < max(extent.end, extent.start + 1):
                 return extent.target + place.offset - extent.start
         raise AssertionError(f"{place} was not planned")
 
     def append(self, data: NDArray[numpy.uint8]) -> int:
-        """Where new bytes will lie; the same bytes are written once.
+        """Return the future offset of new bytes; the same bytes are written once.
 
         Args:
-            data: Bytes, rank 1; they must stay as they are until `write`.
+            data: Bytes, rank 1; they must not change before `write`.
         """
         if not data.size:
             return 0
@@ -115,7 +111,7 @@ class BinFile:
         return offset
 
     def reuse_appended(self) -> None:
-        """Take what is new from the end of a shared file, where the same work done before left it.
+        """Find new bytes that the same work left at the end of a shared file.
 
         Raises:
             OSError: The file is gone.
@@ -143,15 +139,15 @@ class BinFile:
         """Write the file.
 
         Args:
-            path: A file that is not there.
+            path: A new file.
 
         Raises:
-            OSError: The file system's words. A shared file is then as long as it was.
+            OSError: The file system's words. A shared file is then as long as before.
             ReadError: GP110, the file to be shared was replaced.
         """
         if self._share:
             with contextlib.ExitStack() as stack:
-                if self._chunks:  # of two that append to one file the other finds it changed
+                if self._chunks:  # of two that append to one file, the second finds it changed
                     lock(self._extents[0].file.path, stack, wait=True)
                 self._link(path)
                 self._append_chunks(path)
@@ -212,7 +208,7 @@ def _whole_file(used: Iterable[Place]) -> list[Extent]:
 
 
 def _extents(used: Iterable[Place]) -> list[Extent]:
-    """Ranges of files that hold all that is used, without what nobody uses, laid out one behind the other."""
+    """Return ranges of files that hold all used bytes, laid out in sequence."""
     ranges: dict[WeightFile, list[tuple[int, int]]] = {}
     for place in used:
         ranges.setdefault(place.file, []).append((place.offset, place.offset + place.length))

@@ -1,7 +1,7 @@
-"""Digests of weights: computed where they are asked for, by several threads, and remembered for each file.
+"""Digest weights on demand, by several threads, and remember the digests for each file.
 
 They are remembered in the user's cache folder and not beside the weights: comparing only reads, the folders of models
-are under version control, uploaded, or not to be written to, and a stray file there would travel with the model.
+are under version control, uploaded, or read-only, and a stray file there would travel with the model.
 """
 
 from __future__ import annotations
@@ -22,25 +22,38 @@ from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["cache_folder", "digests_of"]
+__all__ = ["cache_folder", "digest_of_file", "digests_of"]
 
 _CHUNK = 2**20
 
-#: A file may be written to twice within one tick of its clock, so one that was written to just now is not remembered.
+#: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
 _SETTLED = 2 * 10**9
 
-#: Files of weights that are remembered; those looked at longest ago are forgotten.
+#: Files of weights that are remembered, the most recently used ones.
 _REMEMBERED = 100
 
 
 def cache_folder() -> Path:
-    """Where digests are remembered: ``graphpass/digests`` in the user's cache folder."""
+    """Return the folder of remembered digests: ``graphpass/digests`` in the user's cache folder."""
     given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(given) if given else Path.home() / ".cache") / "graphpass" / "digests"
 
 
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+        OSError: The file system's words.
+    """
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
 def digests_of(places: Iterable[Place]) -> dict[Place, str]:
-    """SHA-256 of bytes in weight files. A file whose size and time of change are as they were is not read again.
+    """Return the SHA-256 of bytes in weight files, remembered for unchanged files.
 
     Raises:
         ReadError: GP110 a file is not as it was when the model was read; GP111 it cannot be read.
@@ -76,7 +89,7 @@ def _digest(descriptor: int, place: Place) -> str:
     offset, end = place.offset, place.offset + place.length
     while offset < end:
         chunk = os.pread(descriptor, min(_CHUNK, end - offset), offset)
-        if not chunk:  # the file was cut; `check_unchanged` says so
+        if not chunk:  # the file was cut; `check_unchanged` reports it
             break
         found.update(chunk)
         offset += len(chunk)
@@ -99,14 +112,14 @@ def _remembered(file: WeightFile) -> dict[str, str]:
     try:
         told = json.loads(_memory(file).read_bytes())
         return dict(told["digests"]) if told["file"] == _identity(file) else {}
-    except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: it is computed anew
+    except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute anew
         return {}
 
 
 def _remember(file: WeightFile, digests: dict[str, str]) -> None:
     if time.time_ns() - file.modified < _SETTLED:
         return
-    # Where nothing can be remembered, the next one computes again: that costs time alone.
+    # Without a memory, the next one computes again: that costs time alone.
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)

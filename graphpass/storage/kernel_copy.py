@@ -1,7 +1,7 @@
-"""Copies files: clones that share blocks where the file system can, else past the file cache, else inside the kernel.
+"""Copy files by cloning blocks, past the file cache, or inside the kernel.
 
-What is copied is waited for until the disk has it, so it gains nothing from the cache, and making room there for
-gigabytes takes longer than all else: on one machine 1.5 GB took 2.5 s past the cache, and from 4 to 23 s through it.
+The caller waits until the disk has the copy, so it gains nothing from the cache, and making room there for gigabytes
+takes longer than all else: on one machine 1.5 GB took 2.5 s past the cache, and from 4 to 23 s through it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["copy_file", "copy_range", "flush", "reserve"]
 
-#: The request to let a file share all blocks of another (linux/fs.h).
+#: The request to share all blocks of another file (linux/fs.h).
 _FICLONE = 0x40049409
 
-#: Bytes a call; a signal is answered between two.
+#: Bytes a call; signals are handled between two.
 _CHUNK = 256 * 2**20
 
-#: Bytes from which on a file is copied past the cache, in blocks of so many, which start at multiples of a sector.
+#: Smallest file that is copied past the cache, bytes of a block, and of a sector, at whose multiples blocks start.
 _LARGE, _BLOCK, _SECTOR = 64 * 2**20, 16 * 2**20, 4096
 
 
@@ -31,7 +31,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file's content to a new file.
 
     Raises:
-        OSError: The file system's words; `FileExistsError` where ``target`` is there.
+        OSError: The file system's words; `FileExistsError` if ``target`` is there.
     """
     with source.open("rb") as reading, target.open("xb") as writing:
         if _cloned(reading.fileno(), writing.fileno()):
@@ -43,7 +43,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def reserve(target: int, size: int) -> None:
-    """Take room for a file before it is written: five times faster on ext4, and a full disk shows at once.
+    """Reserve room: writing is five times faster on ext4, and a full disk shows.
 
     Raises:
         OSError: There is no room.
@@ -72,12 +72,12 @@ def flush(path: Path) -> None:
 
 
 def copy_range(source: int, offset: int, length: int, target: int) -> None:
-    """Copy bytes of one open file to where the other one stands.
+    """Copy bytes of one open file to the position of another.
 
     Args:
         source: File descriptor to read from; its position stays.
         offset: The first byte.
-        length: How many.
+        length: Number of bytes.
         target: File descriptor to write to; its position moves on.
 
     Raises:
@@ -90,7 +90,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
         if by_kernel:
             try:
                 done = os.copy_file_range(source, target, count, offset)
-            except OSError:  # two file systems, or one that cannot; what is really wrong shows when writing
+            except OSError:  # two file systems, or one that cannot; real failures show when writing
                 by_kernel = False
                 continue
         else:
@@ -113,7 +113,7 @@ def _cloned(source: int, target: int) -> bool:
 
 
 def _copied_past_cache(source: int, size: int, target: Path) -> bool:
-    """Copy a large file without filling the cache of files with it; whether the file system can."""
+    """Copy a large file past the file cache, and return whether the file system can."""
     if size < _LARGE or not hasattr(os, "O_DIRECT"):
         return False
     try:
@@ -139,7 +139,7 @@ def _copied_past_cache(source: int, size: int, target: Path) -> bool:
 
 
 def _written(target: int, data: memoryview, offset: int) -> bool:
-    """Write sectors; whether the file system takes them."""
+    """Write sectors, and return whether the file system takes them."""
     written = 0
     try:
         while written < len(data):

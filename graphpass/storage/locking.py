@@ -1,4 +1,4 @@
-"""Locks that end with the process that has them."""
+"""Lock files and folders until a process ends."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["lock"]
 
-#: What file systems say that have no locks, or none on folders, some network ones among them.
+#: Errors of file systems that have no locks, or none on folders, some network ones among them.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 
 
 def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
-    """Lock a file or folder until ``stack`` ends or the process does; whether nobody else has.
+    """Lock a file or folder, and return whether nobody else holds the lock.
 
     Args:
-        path: What to lock; only who asks for the lock notices.
-        stack: What ends the lock.
-        wait: Wait until whoever has the lock ends it.
+        path: The file or folder; only callers of this function notice.
+        stack: Ends the lock.
+        wait: Wait until another holder ends the lock.
 
     Raises:
-        OSError: The file system's words; none where it has no locks.
+        OSError: The file system's words; none if it has no locks.
     """
     if sys.platform == "win32":
         return True

@@ -1,4 +1,4 @@
-"""Replaces files of a folder one by one, where the file system has no links by which to do it at one instant."""
+"""Replace files of a folder one by one, on file systems without links."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["finish", "replace"]
 
 _GRAPH_SUFFIXES = {".onnx", ".xml"}
 
-#: The files that wait for their place once all are there, and those that they replace until all are replaced.
+#: Folders for new files before they take their place, and for the files that they replace.
 _COMPLETE, _REPLACED = "arriving", "replaced"
 
 
 def replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> None:
-    """Put staged files into a folder; where that fails, the folder is as it was.
+    """Put staged files into a folder; on failure the folder is as before.
 
     Old graphs leave first and new ones come last, so that no graph ever stands beside weights of another; for an
     instant there is none.
 
     Args:
-        staged: Where they are, below ``scratch``.
-        scratch: A folder in ``destination`` whose name nobody else uses; what is left there is to be removed.
+        staged: The folder of the files, below ``scratch``.
+        scratch: A folder in ``destination`` with a unique name, to be removed with its contents.
         destination: The folder; it is locked.
         names: The files, relative to ``staged``.
 
@@ -47,7 +47,7 @@ def replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) -
 
 
 def finish(scratch: Path, destination: Path) -> None:
-    """Finish or undo what a writer began that was killed; nothing where it had not begun.
+    """Finish or undo the work of a writer that was killed, if it had begun.
 
     Raises:
         OSError: The file system's words.

@@ -1,4 +1,4 @@
-"""A folder to write into, whose files take their place together or not at all."""
+"""Write into a folder whose files take their place together or not at all."""
 
 from __future__ import annotations
 
@@ -23,30 +23,27 @@ __all__ = ["staging"]
 
 _PREFIX = ".graphpass-"
 
-#: The folder in which files are written.
+#: The folder to write files in.
 _WRITING = "new"
 
 
 @contextlib.contextmanager
 def staging(destination: Path) -> Iterator[Path]:
-    """A fresh folder on the destination's file system; what is written there moves into the destination at the end.
+    """Yield a fresh folder whose files move into the destination at the end.
 
-    A new destination appears at once with all its files. In one that is there all files get their new content at one
-    instant (`graphpass.storage.switching`), so that whenever a writer is killed its old files are there or its new
-    ones, and never a graph beside weights of another. Where the file system has no links, they are replaced one by one:
-    then there may be no graph for an instant. Where anything fails, in the ``with`` block or later, the destination is
-    as it was and nothing is left behind. After a crash or a kill the next one to write there cleans up. Of several that
-    write the same files at once one wins.
+    A new destination appears at once with all its files. In an existing one all files get their new content at one
+    instant (`graphpass.storage.switching`), so that a killed writer leaves its old files or its new ones, and never a
+    graph beside weights of another. On a file system without links, they are replaced one by one: then there may be no
+    graph for an instant. If anything fails, in the ``with`` block or later, the destination is as before and nothing
+    else is left. After a crash or a kill the next writer cleans up. Of several that write the same files at once one
+    wins.
 
     Args:
-        destination: The folder to write into; it and its parents are made where missing.
-
-    Yields:
-        The folder to write into instead.
+        destination: The folder to write into; it and its parents are made if missing.
 
     Raises:
-        WriteError: GP501, with the file system's words; any `OSError` of the ``with`` block becomes one. GP504,
-            another process wrote the same files meanwhile.
+        WriteError: GP501, with the file system's words, also for any `OSError` of the ``with`` block. GP504, another
+            process wrote the same files meanwhile.
     """
     staged: Path | None = None
     try:
@@ -79,7 +76,7 @@ def staging(destination: Path) -> Iterator[Path]:
 
 
 def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
-    """A new folder in ``base``, locked as long as its writer lives."""
+    """Return a new folder in ``base``, locked as long as its writer lives."""
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"
         stack.callback(_leave, scratch, base)  # first: an interrupt right after the folder is made finds it known
@@ -92,7 +89,6 @@ def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
 
 
 def _clean_up(base: Path) -> None:
-    """Finish, undo or remove what writers left in ``base`` that are no more."""
     for scratch in sorted(base.glob(f"{_PREFIX}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
             if scratch.is_dir() and not scratch.is_symlink() and lock(scratch, stack):
@@ -100,19 +96,19 @@ def _clean_up(base: Path) -> None:
 
 
 def _leave(scratch: Path, base: Path) -> None:
-    """Remove a scratch folder, unless files of ``base`` depend on it that cannot be put right now."""
+    """Remove a scratch folder, unless files of ``base`` still depend on it."""
     try:
         settle(scratch, base)
         finish(scratch, base)
-    except OSError:  # the next one to write there tries again
+    except OSError:  # the next writer tries again
         return
-    # Old files first: without the folder beside them they would be taken for what is to come back.
+    # Old files first: without the folder beside them they would be taken for files to bring back.
     for folder in (scratch / "replaced", scratch):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _inodes(folder: Path) -> dict[str, int] | None:
-    """What lies in ``folder``, each with the number of its file; ``None`` where there is no such folder."""
+    """Return the inode of each entry of ``folder``; ``None`` if there is no such folder."""
     if not folder.exists():
         return None
     with os.scandir(folder) as entries:
@@ -131,7 +127,7 @@ def _refuse_changes(staged: Path, destination: Path, found: dict[str, int]) -> N
 
 
 def _appear(staged: Path, destination: Path) -> None:
-    """Give the staged folder the name of the destination, which was not there, or parents of both their names."""
+    """Rename the staged folder to the destination, which is new, or parents of both."""
     while True:
         depth = sum(1 for folder in destination.parents if not folder.exists())
         missing, new = (destination, *destination.parents)[depth], (staged, *staged.parents)[depth]

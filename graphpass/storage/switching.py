@@ -1,13 +1,13 @@
-"""Gives several files of a folder new content at one instant.
+"""Give several files of a folder new content at one instant.
 
-No call replaces two files at once, but one call can turn a link. So each file is first replaced by a link that leads to
-the old one, through one link that all have in common; that one is turned to the new files; and then each link gives way
-to the file itself. Whenever the writer is killed, a reader finds all old files or all new ones::
+No call replaces two files at once, but one call can turn a link. So each file is first replaced by a link to the old
+one, through one link that all have in common; that one is turned to the new files; and then each link gives way to the
+file itself. At any time a reader finds all old files or all new ones::
 
     openvino_model.xml -> .graphpass-1/current/openvino_model.xml      .graphpass-1/current -> old, then -> complete
     openvino_model.bin -> .graphpass-1/current/openvino_model.bin
 
-A file that is new hangs from a link that leads nowhere until then, so it is not there.
+A new file hangs from a link that leads nowhere until then, so it is not there.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from graphpass.storage.kernel_copy import flush
 
 __all__ = ["settle", "switch"]
 
-#: The link that all others lead through, and where it leads: to the files that were there, and to those to come.
+#: The link that all others lead through, and its targets: the folders of old and of new files.
 _CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
 
-#: Links among the files that were there, as they were; in ``old`` they lead to the same place from where they are now.
+#: Copies of links among the old files; in ``old`` they are relative to the new place.
 _LINKS = "links"
 
-#: The folders that were made for new files.
+#: The folders made for new files.
 _MADE = "made"
 
 #: A file or link on its way.
 _MOVING = "moving"
 
 
-#: What file systems say that have no links, or of files that may not be linked.
+#: Errors of file systems without links, or on files that may not be linked.
 _NO_LINKS = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> bool:
-    """Put staged files into a folder, all at one instant; where that fails, the folder is as it was.
+    """Put staged files into a folder at one instant, or leave it unchanged.
 
     Args:
-        staged: Where they are, below ``scratch``.
-        scratch: A folder in ``destination`` whose name nobody else uses.
+        staged: The folder of the files, below ``scratch``.
+        scratch: A folder in ``destination`` with a unique name.
         destination: The folder; it is locked.
         names: The files, relative to ``staged``.
 
     Returns:
-        Whether the file system has the links that it takes; else the folder is as it was.
+        Whether the file system has the links; else the folder is as before.
 
     Raises:
         OSError: The file system's words.
@@ -77,13 +77,13 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
             _put(scratch / _COMPLETE / name, destination / name, scratch)
         flush(destination)
         undo.pop_all()
-    with contextlib.suppress(OSError):  # while it is there, `settle` does the last step again
+    with contextlib.suppress(OSError):  # while the link is there, `settle` does the last step again
         current.unlink()
     return True
 
 
 def settle(scratch: Path, destination: Path) -> None:
-    """Finish or undo what a writer began that was killed or failed to undo it; nothing where nothing is open.
+    """Finish or undo the unfinished work of another writer.
 
     Raises:
         OSError: The file system's words.
@@ -111,7 +111,7 @@ def _try_links(scratch: Path) -> None:
 
 
 def _keep(scratch: Path, destination: Path, name: Path) -> None:
-    """Give what is there a second name below ``old``; make the folder for what is not."""
+    """Give an old file a second name; make the folder of a new one."""
     target, old = destination / name, scratch / _OLD / name
     if not os.path.lexists(target):
         for folder in reversed(name.parents):
@@ -146,7 +146,7 @@ def _hang(scratch: Path, destination: Path, name: Path) -> None:
 
 
 def _put(file: Path, target: Path, scratch: Path) -> None:
-    """Give a file a second name in place of what bears it."""
+    """Give a file a second name, replacing the owner of that name."""
     moving = scratch / _MOVING
     moving.unlink(missing_ok=True)
     os.link(file, moving, follow_symlinks=False)
@@ -154,7 +154,7 @@ def _put(file: Path, target: Path, scratch: Path) -> None:
 
 
 def _restore(scratch: Path, destination: Path, name: Path) -> None:
-    """Have under a name what was there, or nothing."""
+    """Restore the old file under a name, or none."""
     target = destination / name
     for kept in (scratch / _LINKS / name, scratch / _OLD / name):
         if os.path.lexists(kept):
@@ -168,5 +168,5 @@ def _restore(scratch: Path, destination: Path, name: Path) -> None:
 
 def _remove_made(scratch: Path, destination: Path, folder: Path) -> None:
     if folder.name and (scratch / _MADE / folder).is_dir():
-        with contextlib.suppress(OSError):  # not made yet, or gone with another file's; or others use it by now
+        with contextlib.suppress(OSError):  # not made yet, or gone with another file's; or in use by others
             (destination / folder).rmdir()

@@ -1,10 +1,10 @@
-"""The files that a model's weights lie in: unchanged since it was read, and what memory shows which part of them."""
+"""Find constants in the files that a model's weights lie in, while those are unchanged."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LET_READ", "MappedWeights", "Place", "WeightFile", "check_unchanged", "lies_with"]
 
-#: What to do about a file that may not be read.
+#: Cure for a file that may not be read.
 LET_READ = "let this user read it"
 
 _MAPS = Path("/proc/self/maps")
@@ -24,14 +24,14 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """A file that weights lie in, as it was when the model was read.
+    """Identifies a file of weights as it was when the model was read.
 
     Attributes:
         path: The file, links resolved.
-        device: The file system it lies on.
+        device: Its file system.
         inode: Its number there; a file put in its place has another.
         size: Bytes.
-        modified: When it was last written to, in ns.
+        modified: Time of the last write, in ns.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class WeightFile:
 
     @classmethod
     def of(cls, path: Path) -> WeightFile:
-        """The file as it is now.
+        """Return the file as it is now.
 
         Raises:
             OSError: There is none.
@@ -51,18 +51,12 @@ class WeightFile:
         return cls(path.resolve(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
     def is_same(self, path: Path) -> bool:
-        """Whether ``path`` is another name of this file, as it was."""
-        found = WeightFile.of(path)
-        return (found.device, found.inode, found.size, found.modified) == (
-            self.device,
-            self.inode,
-            self.size,
-            self.modified,
-        )
+        """Return whether ``path`` is another name of this file, unchanged."""
+        return replace(WeightFile.of(path), path=self.path) == self
 
     @property
     def unchanged(self) -> bool:
-        """Whether the file is still there as it was."""
+        """Return whether the file is still there, unchanged."""
         try:
             return WeightFile.of(self.path) == self
         except OSError:
@@ -70,9 +64,10 @@ class WeightFile:
 
 
 def lies_with(file: Path, model_file: Path) -> bool:
-    """Whether a file of weights lies below the folder of its model, links resolved.
+    """Return whether a file of weights lies below the folder of its model, links resolved.
 
-    Below that of the file, too, which the model is a link to: in a download cache both are links into one of blobs.
+    The folder of the file that the model is a link to serves, too: in a download cache both are links into one of
+    blobs.
     """
     folders = (model_file.parent.resolve(), model_file.resolve().parent)
     return any(file.resolve().is_relative_to(folder) for folder in folders)
@@ -92,12 +87,12 @@ def check_unchanged(files: Iterable[WeightFile]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where bytes lie in a weight file.
+    """Places bytes in a weight file.
 
     Attributes:
         file: The file.
         offset: The first byte.
-        length: How many.
+        length: Number of bytes.
     """
 
     file: WeightFile
@@ -105,7 +100,7 @@ class Place:
     length: int
 
     def ends(self, count: int) -> bytes:
-        """The first and the last ``count`` bytes, read from the file: in a map, touching one byte maps a megabyte.
+        """Read both ends of the bytes from the file: touching a map maps a megabyte.
 
         Raises:
             OSError: The file is gone.
@@ -121,7 +116,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A part of a file that this process has mapped into memory, at addresses ``start`` to ``end``."""
+    """Describes a part of a file that is mapped from address ``start`` to ``end``."""
 
     start: int
     end: int
@@ -130,19 +125,19 @@ class _Window:
 
 
 class MappedWeights:
-    """Tells where in a model's weight files the memory of a constant lies.
+    """Finds the memory of constants in a model's weight files.
 
     OpenVINO maps an IR's ``.bin`` and ONNX external data into memory, and its constants point there. The kernel lists
-    what is mapped where (``/proc``, so on Linux; elsewhere no constant is found, and all are written anew).
+    the maps (``/proc``, so on Linux; elsewhere no constant is found, and all are written anew).
     """
 
     def __init__(self, files: Iterable[WeightFile]) -> None:
-        """Look up where ``files`` are mapped."""
+        """Look up the maps of ``files``."""
         files = tuple(files)
         self._windows = _windows(files) if files and _MAPS.exists() else []
 
     def find(self, address: int, length: int) -> Place | None:
-        """The place of ``length`` bytes of memory; ``None`` where they come from no weight file."""
+        """Return the place of ``length`` bytes of memory; ``None`` if not from a file."""
         for window in self._windows:
             if window.start <= address and address + length <= window.end:
                 offset = window.offset + address - window.start

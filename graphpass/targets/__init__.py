@@ -1,4 +1,4 @@
-"""Targets: for each runtime its pipeline, its rules, a trial that confirms them, and how it reads caches.
+"""Make models for runtimes: pipelines, rules, trials and views of caches.
 
 >>> from graphpass.targets import check_model
 >>> report = check_model(model, "cpu")    # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The chain from a variable to attention that OpenVINO's plugins fuse: ``ReadValue -> Gather -> Concat -> SDPA``."""
+"""Trace the chain that OpenVINO's plugins fuse: ``ReadValue -> Gather -> Concat -> SDPA``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OPERAND = look_through(APPENDED, _LAYOUT)
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The operators between a variable and attention that reads it.
+    """Names the operators between a variable and attention that reads it.
 
     Attributes:
         read: The ReadValue.
@@ -78,7 +78,7 @@ def trace(graph: Graph, operand: Value) -> Chain:
 
 
 def _between(graph: Graph, value: Value, end: Node) -> tuple[Node, ...]:
-    """Return the nodes from ``value`` upstream along first inputs, up to ``end``, which is left out."""
+    """Return the nodes from ``value`` upstream along first inputs, without ``end``."""
     found = []
     while (node := graph.producer(value)) != end:
         found.append(node)
@@ -87,5 +87,5 @@ def _between(graph: Graph, value: Value, end: Node) -> tuple[Node, ...]:
 
 
 def data_uses(graph: Graph, value: Value) -> tuple[Node, ...]:
-    """Return the users of ``value`` but those of its shape, which plugins take apart before they match patterns."""
+    """Return the users of ``value`` but those of its shape, which plugins fold before matching."""
     return tuple(use.node for use in graph.uses(value) if use.node.op != "ShapeOf")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_model"]
 
-#: By dialect of a target: what it takes, and a cure for models of another.
+#: By dialect of a target: its input, and a cure for models of another.
 _TAKES = {
     "onnx": "takes ONNX: take the model as it was exported, since nothing turns OpenVINO IR into ONNX",
     "openvino": "takes OpenVINO IR: run graphpass convert first",
@@ -37,7 +37,7 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> 
     name = format_target(chosen)
     if chosen.has_rules and model.dialect != chosen.dialect:
         reason = f"{chosen.name} {_TAKES[chosen.dialect]}"
-        refused = Finding("model", str(model.path), "refused", reason=reason)
+        refused = Finding.of_model(model, "refused", reason)
         return Report(name, (refused,), Confirmation("impossible", reason) if confirm else None)
     findings = chosen.predict(model, analyze_caches(model))
     if not confirm:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.graph import Graph
     from graphpass.ir.model import Model
+    from graphpass.ir.phase import Phase
 
-__all__ = ["attention_findings", "failing_branches", "linear_finding", "require_fused"]
+__all__ = ["attention_findings", "failing_branches", "linear_finding", "require_fused", "static_findings"]
+
+_GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"
 
 
 def require_fused(attention: Attention) -> None:
@@ -83,5 +86,22 @@ def failing_branches(model: Model, source: str) -> Iterator[Finding]:
     """Yield the Ifs with an output of dynamic rank, which plugins do not compile."""
     for node in model.graph.of_op("If"):
         if any(value.rank is None for value in node.outputs):
-            reason = "it is an If of dynamic rank"
-            yield Finding("model", str(model.path), "refused", node=node.name, reason=reason, source=source)
+            yield Finding.of_model(model, "refused", "it is an If of dynamic rank", source, node)
+
+
+def static_findings(model: Model, phase: Phase) -> tuple[Finding, ...]:
+    """Predict a prefill or a decode model of static shapes, as `graphpass split` makes them.
+
+    Its caches are plain inputs and outputs, and its caller writes new positions into them. NPUW takes it on its generic
+    path, without ``NPUW_LLM``.
+    """
+    dynamic = "it is of no fixed shape: run graphpass split again"
+    written = "of fixed shape; who runs the model writes its new positions"
+    return (
+        *(
+            Finding("input", port.name, "refused", reason=dynamic, source=_GENERIC)
+            for port in model.inputs
+            if port.shape is None or not all(isinstance(size, int) for size in port.shape)
+        ),
+        *(Finding("cache", cache.read, "taken", layer=cache.layer, reason=written) for cache in phase.caches),
+    )

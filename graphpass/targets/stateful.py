@@ -1,4 +1,4 @@
-"""The pipelines that OpenVINO's runtimes share: caches become variables, attention becomes one operator."""
+"""Share pipelines of OpenVINO's runtimes: caches become variables, attention one operator."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["StatefulTarget"]
 
 @dataclass(frozen=True)
 class StatefulTarget(Target):
-    """A runtime of OpenVINO that keeps caches itself.
+    """Makes models for a runtime of OpenVINO that keeps caches itself.
 
     Caches become variables that a ``beam_idx`` Gather reads, attention becomes ``ScaledDotProductAttention``. Positions
     and windows are exposed for paged attention, which sees neither the cache's length nor the mask.
 
     Attributes:
         cache: Whether beams reorder the slots of caches, or a caller moves and cuts them.
-        no_reorder: Why slots cannot be moved, and what to do instead; ``None`` if they can.
+        no_reorder: Reason that slots cannot be moved, and a way out; ``None`` if they can.
         takes_begin_one: Whether it takes a model whose caches are cut as one version of one plugin wants it.
         before_attention: Passes of its own, before all that work on attention.
         after_stateful: Passes of its own on the stateful model.
@@ -136,7 +136,6 @@ class StatefulTarget(Target):
 
 
 def _to_openvino(model: Model) -> list[str]:
-    """Return the passes that turn ``model`` into IR."""
     if model.dialect == "openvino":
         return []
     # Files that hold the decoder for the first step and the one for all others choose by this input.

@@ -61,7 +61,7 @@ class Finished:
 
     @property
     def refusal(self) -> Observation | None:
-        """The observation of a runtime that failed; ``None`` if it did not."""
+        """Return the observation of a runtime that failed, if it did."""
         return None if self.refused is None else Observation(self.tried, refused=self.refused)
 
 

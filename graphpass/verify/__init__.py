@@ -1,4 +1,4 @@
-"""Whether two models compute the same, over whole decode trajectories."""
+"""Compare two models over whole decode trajectories."""
 
 from __future__ import annotations
 

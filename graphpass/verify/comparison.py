@@ -1,4 +1,4 @@
-"""What a comparison found, as plain data."""
+"""Hold the result of a comparison as plain data."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["Comparison", "Divergence", "SequenceRun"]
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first place where two models part.
+    """Locates the first place where two models part.
 
     Attributes:
-        sequence: Which of the comparison's sequences, from 0.
-        step: Which step of it; 0 is the prefill.
-        output: The output's name; ``None`` where the candidate failed to run.
-        index: Where in the output; empty where not a value but the whole output differs.
-        reference: The reference's value there; ``None`` where the whole output differs.
+        sequence: Number of the comparison's sequence, from 0.
+        step: Number of its step; 0 is the prefill.
+        output: The output's name; ``None`` if the candidate failed to run.
+        index: Place in the output; empty if the whole output differs.
+        reference: The reference's value there; ``None`` if the whole output differs.
         candidate: The candidate's value there.
-        reason: What differs, for people.
-        edits: What was done to the caches right before that step, in words.
+        reason: The difference, for people.
+        edits: Edits of the caches right before that step, for people.
     """
 
     sequence: int
@@ -42,15 +42,15 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRun:
-    """One trajectory: a reset, a prefill, greedy steps, and perhaps edits of the caches between them.
+    """Records one trajectory: a reset, a prefill, greedy steps, and edits of caches between them.
 
     Attributes:
-        description: What was run, for people.
+        description: The trajectory, for people.
         prompt_ids: One prompt a row, without padding.
         steps: Greedy steps that were run after the prefill.
-        reference_ids: The ids that the reference chose and both were fed, one tuple a row.
-        candidate_ids: What the candidate would have chosen.
-        edits: For each step that was run, what was done to the caches before it, in words; empty where nothing was.
+        reference_ids: The reference's choices, which both models were fed, one tuple a row.
+        candidate_ids: The candidate's choices.
+        edits: Edits of the caches before each step that was run, for people; empty if there were none.
     """
 
     description: str
@@ -63,14 +63,14 @@ class SequenceRun:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of running two models in lockstep.
+    """Reports on two models that ran in lockstep.
 
     Attributes:
         sequences: The trajectories, in order; none after the one that diverged.
         outputs: Names of the outputs that were compared.
-        max_abs_difference: The largest difference between finite values, over all that was compared.
-        divergence: Where they part first; ``None`` where they do not.
-        skipped: What was not compared, and why.
+        max_abs_difference: Largest difference between finite values, over all that was compared.
+        divergence: The first place where they part; ``None`` if they do not.
+        skipped: Parts that were not compared, with reasons.
     """
 
     sequences: tuple[SequenceRun, ...]
@@ -81,27 +81,27 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether the candidate computes what the reference computes."""
+        """Return whether the candidate computes the same as the reference."""
         return self.divergence is None
 
     @property
     def steps_run(self) -> int:
-        """Greedy steps over all sequences, prefills not counted."""
+        """Return the greedy steps over all sequences, without prefills."""
         return sum(run.steps for run in self.sequences)
 
     @property
     def greedy_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The first sequence's greedy ids: the reference's and the candidate's."""
+        """Return the first sequence's greedy ids: the reference's and the candidate's."""
         first = self.sequences[0]
         return first.reference_ids[0], first.candidate_ids[0]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON's types; values that JSON does not have are strings: ``"nan"``, ``"inf"``."""
+        """Return the fields in JSON's types; values that JSON lacks are strings: ``"nan"``, ``"inf"``."""
         found: dict[str, Any] = _plain({"passed": self.passed, "steps_run": self.steps_run, **asdict(self)})
         return found
 
     def summary(self) -> str:
-        """The same for people, a few lines."""
+        """Return a few lines for people."""
         verdict = "same" if self.passed else "DIFFERENT"
         lines = [
             f"{verdict}: {_counted(len(self.sequences), 'sequence')}, {_counted(self.steps_run, 'greedy step')}, "

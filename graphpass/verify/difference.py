@@ -1,4 +1,4 @@
-"""Comparing two arrays."""
+"""Compare two arrays."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphpass.verify.comparison import Divergence
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from graphpass.ir.model import Model
 
-#: How far logits of one model lie apart on two runtimes that compute in a type, coarsest type first: about ten times
-#: what was measured on the fixtures (f32 1e-5 to 1e-4, f16 1e-2 to 2e-2).
+#: Distances between logits of one model on two runtimes that compute in a type, coarsest type first: about ten times
+#: those measured on the fixtures (f32 1e-5 to 1e-4, f16 1e-2 to 2e-2).
 _ROUNDING = {"bf16": 0.2, "f16": 0.05}
 _F32 = 1e-3
 
-__all__ = ["Difference", "Tolerance", "difference"]
+__all__ = ["Difference", "OutputComparer", "Tolerance", "difference"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Values agree where ``|reference - candidate| <= absolute + relative * |reference|``."""
+    """Lets values differ by ``absolute + relative * |reference|``."""
 
     absolute: float
     relative: float
 
     @classmethod
     def for_models(cls, *models: Model) -> Tolerance:
-        """What rounding alone may do: by the coarsest type in which any of the models computes.
+        """Return the effect of rounding in the coarsest type of the models.
 
         Constants do not count: weights that are stored in f16 and converted are the same numbers in every model.
         """
@@ -46,11 +48,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two arrays of one shape differ.
+    """Measures how two arrays of one shape differ.
 
     Attributes:
-        largest: The largest difference between finite values.
-        index: The first place outside the tolerance, in row-major order; ``None`` where there is none.
+        largest: Largest difference between finite values.
+        index: First place outside the tolerance, in row-major order; ``None`` if there is none.
     """
 
     largest: float
@@ -65,8 +67,8 @@ def difference(
     Args:
         reference: Any numeric type.
         candidate: Any numeric type, same shape.
-        counts: Where the leading axes count; everywhere where ``None``.
-        tolerance: What is still the same.
+        counts: Mask over the leading axes; ``None`` compares everything.
+        tolerance: Differences that count as equal.
     """
     left, right = reference.astype(np.float64), candidate.astype(np.float64)
     considered = np.ones(left.shape, np.bool_)
@@ -77,3 +79,42 @@ def difference(
     largest = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
     parted = np.argwhere(considered & ~agree)
     return Difference(largest, tuple(int(axis) for axis in parted[0]) if len(parted) else None)
+
+
+class OutputComparer:
+    """Compares outputs of two models.
+
+    Attributes:
+        largest: Largest difference between finite values so far.
+    """
+
+    def __init__(self, tolerance: Tolerance) -> None:
+        self._tolerance = tolerance
+        self.largest = 0.0
+
+    def compare(
+        self,
+        place: tuple[int, int],
+        name: str,
+        reference: NDArray[Any],
+        candidate: NDArray[Any],
+        counts: NDArray[np.bool_] | None = None,
+    ) -> Divergence | None:
+        """Compare one output.
+
+        Args:
+            place: Numbers of sequence and step.
+            name: The output's name.
+            reference: The reference's output.
+            candidate: The candidate's output.
+            counts: See `difference`.
+        """
+        if reference.shape != candidate.shape:
+            shapes = f"shape {list(candidate.shape)} where the reference has {list(reference.shape)}"
+            return Divergence(*place, name, (), None, None, shapes)
+        found = difference(reference, candidate, counts, self._tolerance)
+        self.largest = max(self.largest, found.largest)
+        if found.index is None:
+            return None
+        values = float(reference[found.index]), float(candidate[found.index])
+        return Divergence(*place, name, found.index, *values, f"reference {values[0]:.7g}, candidate {values[1]:.7g}")

@@ -1,4 +1,4 @@
-"""`VerifyEach`, an observer of pipelines that compares the model's numbers after each pass."""
+"""Compare the model's numbers after each pass of a pipeline."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ __all__ = ["VerifyEach"]
 
 
 class VerifyEach(Instrumentation):
-    """After each pass: the graph is well formed, changed if and only if the pass says so, and computes the same.
+    """Checks after each pass that the graph is well formed and computes the same.
+
+    It has to differ if and only if the pass reports a change.
 
     Raises from its hooks:
-        PassFailedError: GP403 the pass says changed and the digest is the same, or the reverse; GP404 the model
-            computes something else than the pipeline's input, or does not compile any more.
+        PassFailedError: GP403 report and digest disagree; GP404 the numbers differ from those of the pipeline's input,
+            or the model does not compile any more.
         UnsupportedError: GP310, the graph is not well formed.
     """
 
@@ -30,7 +32,7 @@ class VerifyEach(Instrumentation):
         """Create an observer.
 
         Args:
-            tell: Takes a line where a model cannot be run, so that its numbers were not compared.
+            tell: Takes a line about a model that cannot be run, so that its numbers were not compared.
             steps: Greedy steps to compare after each prefill.
         """
         self._tell = tell

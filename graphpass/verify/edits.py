@@ -1,4 +1,4 @@
-"""The edits of caches that a comparison makes between steps."""
+"""Edit caches between the steps of a comparison."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Edit", "Editor", "Round", "Tree", "beam_rounds", "edit_rounds", "tre
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edit.
+    """Describes one edit.
 
     Attributes:
         name: The session's method; ``restore`` brings back the last ``snapshot``.
-        arguments: What it takes: how many positions, or which slots or rows.
+        arguments: Number of positions, or slots or rows.
     """
 
     name: Literal["trim", "rewind", "reorder", "select", "snapshot", "restore"]
@@ -38,10 +38,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree of drafts, of which one branch is kept.
+    """Describes a tree of drafts and the branch of it that is kept.
 
     Attributes:
-        parents: For each token the index of its parent, -1 for the history.
+        parents: Index of each token's parent, -1 for the history.
         branch: The tokens that are kept, from the history on.
     """
 
@@ -53,7 +53,7 @@ class Tree:
 
     @property
     def paths(self) -> tuple[tuple[int, ...], ...]:
-        """Each token with its ancestors, from the history on."""
+        """Return each token with its ancestors, from the history on."""
         found: list[tuple[int, ...]] = []
         for token, parent in enumerate(self.parents):
             found.append((*(found[parent] if parent >= 0 else ()), token))
@@ -62,12 +62,12 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is done at one step.
+    """Describes one step.
 
     Attributes:
-        edits: Before it.
-        length: How many tokens are fed, the reference's choice and drafts behind it.
-        tree: What they are; ``None`` for a chain, which is kept.
+        edits: Edits before it.
+        length: Number of tokens that are fed: the reference's choice and drafts after it.
+        tree: Their tree; ``None`` for a chain, which is kept.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -76,15 +76,14 @@ class Round:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is done to the caches, for people."""
+        """Return the edits of the caches, for people."""
         return tuple(map(str, (*self.edits, *((self.tree,) if self.tree is not None else ()))))
 
 
 class Editor:
-    """Makes edits on one session."""
+    """Edits one session."""
 
     def __init__(self, session: DecodeSession) -> None:
-        """Without a snapshot."""
         self._session = session
         self._snapshot: Snapshot | None = None
 
@@ -104,14 +103,14 @@ class Editor:
                 getattr(self._session, edit.name)(*edit.arguments)
 
     def feed_tree(self, ids: NDArray[np.int64], tree: Tree) -> dict[str, Array]:
-        """Feed a tree at once where the model takes one, else each of its branches, and keep one branch.
+        """Feed a tree at once, or branch by branch, and keep one branch.
 
         Args:
             ids: int64 [batch, length].
-            tree: What they are.
+            tree: The tree of ``ids``.
 
         Returns:
-            All outputs that are not caches, by name, as of one step; of a model that computes the last token's alone,
+            All outputs that are not caches, by name, as of one step; if the model computes the last token's alone,
             that one's.
         """
         held, kept = self._session.length, len(tree.branch)
@@ -133,11 +132,11 @@ class Editor:
 
 
 def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
-    """Edits of one sequence: drafts are rejected in part, old times come back, slots move.
+    """Return edits of one sequence: reject drafts in part, restore old states, move slots.
 
     Args:
-        length: Of the prompt.
-        moves: Whether slots can be moved, as those of linear caches cannot: they have none.
+        length: Length of the prompt.
+        moves: Whether slots can be moved; linear caches have none.
     """
     half = (length + 1) // 2
     rounds = [
@@ -150,7 +149,7 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
         Round((Edit("rewind", (length,)),), length=4),
     ]
     if moves:
-        # A branch is moved to where it belongs; then slots change places, which no decoding asks for but caches take.
+        # Move a branch into its slots; then exchange slots, which no decoding asks for but caches take.
         branch = Edit("reorder", ((length + 2, length + 3), (length, length + 1)))
         exchange = Edit("reorder", ((0, half), (half, 0)))
         rounds += [Round((branch, Edit("trim", (2,))), length=2), Round((exchange,)), Round((Edit("trim", (1,)),))]
@@ -158,10 +157,10 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
 
 
 def beam_rounds(rows: int) -> tuple[Round, ...]:
-    """Edits of sequences side by side, of which one token a step is fed: some operators take no more.
+    """Return edits of sequences side by side, with one token a step.
 
     Args:
-        rows: How many sequences.
+        rows: Number of sequences.
     """
     turned, first = Edit("select", (tuple(reversed(range(rows))),)), Edit("select", ((0,) * rows,))
     trimmed = Edit("trim", (1,))
@@ -169,6 +168,6 @@ def beam_rounds(rows: int) -> tuple[Round, ...]:
 
 
 def tree_rounds() -> tuple[Round, ...]:
-    """Trees of drafts, of which branches are kept that do not stand where they belong."""
+    """Return trees of drafts with kept branches that have to move."""
     trees = Tree((-1, 0, 0, 1, -1, 2), (0, 2, 5)), Tree((-1, -1, 1, 1, 3), (1, 3))
     return (*(Round(length=len(tree.parents), tree=tree) for tree in trees), Round())

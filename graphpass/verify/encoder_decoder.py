@@ -1,4 +1,4 @@
-"""`compare_encoder_decoders`: two models of an encoder and a decoder in lockstep."""
+"""Compare two models of an encoder and a decoder in lockstep."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.errors import UnsupportedError
+from graphpass.ir.types import shape_text
 from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
-from graphpass.runtime.sessions.inputs import Array, shape_text
+from graphpass.runtime.sessions.inputs import Array
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
-from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.prompts import Vocabulary
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_encoder_decoders"]
 
-#: How long each row of what is encoded is, and how many tokens the decoder starts with. Shorter rows are padded behind.
+#: Lengths of the encoder's rows, and of the decoder's prompt. Shorter rows are padded at the end.
 _SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))
 
 
@@ -31,15 +32,12 @@ def compare_encoder_decoders(
     """Run two models on the same input and tokens, and compare hidden states and logits.
 
     Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: one token
-    to start with; several, behind another and longer input of the encoder; and a batch of two.
+    to start with; several, after another and longer input of the encoder; and a batch of two.
 
     Args:
         reference: The model that is right.
         candidate: The model in question.
         steps: Greedy steps after each prefill.
-
-    Returns:
-        What was run, and the first divergence.
 
     Raises:
         UnsupportedError: GP320 to GP322, a part cannot be run; GP347, the encoder has an input that cannot be made up.
@@ -52,8 +50,7 @@ def compare_encoder_decoders(
 class _Lockstep:
     def __init__(self, reference: EncoderDecoderModels, candidate: EncoderDecoderModels, tolerance: Tolerance) -> None:
         self._reference, self._candidate = EncoderDecoderSession(reference), EncoderDecoderSession(candidate)
-        self._tolerance = tolerance
-        self._largest = 0.0
+        self._outputs = OutputComparer(tolerance)
 
     def run(self, steps: int) -> Comparison:
         reference = self._reference
@@ -69,7 +66,7 @@ class _Lockstep:
             runs.append(run)
             if divergence is not None:
                 break
-        return Comparison(tuple(runs), ("last_hidden_state", "logits"), self._largest, divergence, ())
+        return Comparison(tuple(runs), ("last_hidden_state", "logits"), self._outputs.largest, divergence, ())
 
     def _follow(
         self, sequence: int, feeds: dict[str, Array], ids: NDArray[np.int64], steps: int
@@ -79,34 +76,20 @@ class _Lockstep:
         others: list[NDArray[np.int64]] = []
         hidden = self._reference.start(feeds), self._candidate.start(feeds)
         counts = feeds["attention_mask"] != 0 if "attention_mask" in feeds else None
-        divergence = self._compared(sequence, 0, "last_hidden_state", *hidden, counts)
+        divergence = self._outputs.compare((sequence, 0), "last_hidden_state", *hidden, counts)
         step = 0
         while divergence is None and step <= steps:
             logits = self._reference.step(ids), self._candidate.step(ids)
             chosen.append(logits[0][:, -1].argmax(-1))
             others.append(logits[1][:, -1].argmax(-1))
-            divergence = self._compared(sequence, step, "logits", *logits, None)
+            divergence = self._outputs.compare((sequence, step), "logits", *logits)
             ids = chosen[-1][:, None]
             step += 1
-        described = f"{'batch of 2, ' if len(prompts) > 1 else ''}prompt of {prompts.shape[1]} tokens behind an encoder"
+        described = f"{'batch of 2, ' if len(prompts) > 1 else ''}prompt of {prompts.shape[1]} tokens after an encoder"
         found = SequenceRun(
             described, tuple(map(tuple, prompts.tolist())), max(step - 1, 0), _rows(chosen), _rows(others)
         )
         return found, divergence
-
-    def _compared(
-        self, sequence: int, step: int, name: str, expected: Array, got: Array, counts: NDArray[np.bool_] | None
-    ) -> Divergence | None:
-        if expected.shape != got.shape:
-            shapes = f"shape {list(got.shape)} where the reference has {list(expected.shape)}"
-            return Divergence(sequence, step, name, (), None, None, shapes)
-        found = difference(expected, got, counts, self._tolerance)
-        self._largest = max(self._largest, found.largest)
-        if found.index is None:
-            return None
-        values = float(expected[found.index]), float(got[found.index])
-        reason = f"reference {values[0]:.7g}, candidate {values[1]:.7g}"
-        return Divergence(sequence, step, name, found.index, *values, reason)
 
 
 def _rows(steps: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
@@ -114,7 +97,7 @@ def _rows(steps: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _feeds(encoder: Model, lengths: tuple[int, ...], random: np.random.Generator, tokens: int) -> dict[str, Array]:
-    """Something for each input of an encoder: ids and their mask, or features of a fixed size."""
+    """Make up ids and masks, or features of a fixed size, for an encoder."""
     return {port.name: _made_up(port, lengths, random, tokens) for port in encoder.inputs}
 
 
@@ -126,7 +109,6 @@ def _made_up(port: Port, lengths: tuple[int, ...], random: np.random.Generator, 
         return random.integers(0, tokens, shape)
     sizes = [size for size in (port.shape or (None, None))[1:] if isinstance(size, int)]
     if port.element_type != "f32" or len(sizes) + 1 != len(port.shape or ()):
-        raise UnsupportedError(
-            "GP347", f"cannot make up input {port.name} {shape_text(port.shape)} of type {port.element_type}"
-        )
+        message = f"cannot make up input {port.name} {shape_text(port.shape)} of type {port.element_type}"
+        raise UnsupportedError("GP347", message)
     return random.standard_normal([shape[0], *sizes]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""`compare`: two models in lockstep over decode trajectories."""
+"""Compare two models in lockstep over decode trajectories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
-from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, tree_rounds
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, rectangular
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
@@ -28,7 +28,7 @@ __all__ = ["compare"]
 
 _PROMPT_LENGTH = 5
 
-#: What a candidate may raise where the reference runs: it failed to run, or its caches cannot be edited.
+#: Errors of a candidate that count as a divergence: it failed to run, or its caches cannot be edited.
 _FAILED = ("GP322", "GP370")
 
 
@@ -45,40 +45,36 @@ def compare(
     """Run two models on the same tokens and compare all outputs that are not caches.
 
     Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: a prompt;
-    another one, longer, so that what a reset leaves behind shows; two prompts of unlike length as one batch, padded on
-    the left. What a model computes at a padding position is unspecified (a query there sees no key at all), so only
-    positions that the attention mask counts are compared; a NaN that spreads from padding to them is still seen. Where
-    that happens to the reference itself, the batch is run without padding, and the result says so. A reference that
-    takes padding in front for tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting
-    positions that the candidate is told) runs each row of that batch alone, unless the candidate does so, too; where
-    what attention computes for padding then enters linear caches, padding stands behind each row's first token instead,
-    which it sees.
+    another one, longer, so that leftovers of a reset show; two prompts of unlike length as one batch, padded on the
+    left. Results at padding are unspecified (a query there sees no key at all), so only positions that the attention
+    mask counts are compared; a NaN that spreads from padding to them is still seen. If that happens to the reference
+    itself, the batch is run without padding, and the result reports so. A reference that takes padding in front for
+    tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting positions that the candidate is
+    fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
+    linear caches, padding stands after each row's first token instead, which it sees.
 
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
-    Where a model has an input ``tree_mask``, it is fed trees of drafts; one without it computes each branch alone.
+    A model with an input ``tree_mask`` is fed trees of drafts; one without it computes each branch alone.
 
-    Values agree where ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate
-    that lacks an output, gives another shape, or fails to run where the reference runs, diverges.
+    Values agree if ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate that
+    lacks an output, gives another shape, or fails to run where the reference runs, diverges.
 
     Args:
         reference: The model that is right.
         candidate: The model in question.
         steps: Greedy steps after each prefill.
-        prompt_ids: The first prompt; pseudo-random and always the same where not given.
-        atol: Absolute tolerance; by the types in which the models compute where not given: 1e-3 for f32.
+        prompt_ids: The first prompt; by default pseudo-random and always the same.
+        atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
         rtol: Relative tolerance; likewise.
         edits: Also edit the caches.
 
-    Returns:
-        What was run, and the first divergence.
-
     Raises:
-        UnsupportedError: GP320 to GP324, a model cannot be run, as `open_session` and `DecodeSession` say; GP330 the
+        UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP330 the
             models have no output in common; GP331 they fix unlike batches; GP370 the reference has caches that cannot
             be edited.
-        UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is not possible; GP267, caches of fixed capacity
-            have no room for them.
+        UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
+            no room for them.
     """
     if steps < 0:
         raise UsageError("GP250", f"there cannot be {steps} steps")
@@ -110,20 +106,13 @@ def compare(
 
 class _Lockstep:
     def __init__(
-        self,
-        reference: DecodeSession,
-        candidate: DecodeSession,
-        tolerance: Tolerance,
-        *,
-        alone: bool,
-        inside: bool,
+        self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance, *, alone: bool, inside: bool
     ) -> None:
         self._reference = reference
         self._alone = RowByRow(reference) if alone else None
         self._padded = padded_inside if inside else padded
         self._candidate = candidate
-        self._tolerance = tolerance
-        self._largest = 0.0
+        self._outputs = OutputComparer(tolerance)
         self._batch = _fixed_batch(reference, candidate)
         common = set(reference.outputs) & set(candidate.outputs)
         if not common:
@@ -131,7 +120,7 @@ class _Lockstep:
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
         self._last_only = reference.last_only or candidate.last_only
         self._vocabulary = Vocabulary(reference.prefill(np.zeros((self._batch or 1, 1), np.int64)).shape[-1])
-        # A dict, because what is skipped is found anew at every step but told once.
+        # A dict, because skipped parts are found anew at every step but reported once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
         )
@@ -140,7 +129,7 @@ class _Lockstep:
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
 
     def run(self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind]) -> Comparison:
-        """Plain trajectories, then edited ones if there are kinds of models to edit."""
+        """Run plain trajectories, then edited ones if there are kinds of models to edit."""
         runs: list[SequenceRun] = []
         divergence = None
         prompts = self._prompts(prompt_ids)
@@ -152,7 +141,7 @@ class _Lockstep:
             runs.append(run)
             if divergence is not None:
                 break
-        return Comparison(tuple(runs), self._reference.outputs, self._largest, divergence, tuple(self._skipped))
+        return Comparison(tuple(runs), self._reference.outputs, self._outputs.largest, divergence, tuple(self._skipped))
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
         batch = self._batch
@@ -198,7 +187,7 @@ class _Lockstep:
         return found
 
     def _reference_gives_nan(self, prompt: Prompt) -> bool:
-        """Whether rows that are masked whole spoil the others, as in some exports: nothing can be compared then."""
+        """Return whether rows that are masked whole spoil the others, as in some exports."""
         self._reference.reset()
         self._reference.forward(prompt.ids, prompt.mask)
         logits = self._reference.logits
@@ -222,7 +211,7 @@ class _Lockstep:
                 fed = [(row[-1], *self._vocabulary.prompt(now.length - 1)) for row in reference_ids]
                 ids = np.array(fed, np.int64)
                 editors[0].apply(now.edits)
-                # Nothing is padded where caches are edited.
+                # Nothing is padded once caches are edited.
                 edited = any(done.words for done in rounds[:step])
                 past = np.ones((len(ids), self._reference.length), np.int64) if edited else mask
                 mask = np.concatenate([past, np.ones_like(ids)], axis=1)
@@ -278,7 +267,7 @@ class _Lockstep:
             return f"the reference runs, the candidate does not: {error.message}"
 
     def _comparable(self, outputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs, without the logits that one of the two does not compute."""
+        """Drop the logits that one of the two does not compute."""
         name = self._reference.logits_output
         return outputs | {name: outputs[name][:, -1:]} if self._last_only and name in outputs else outputs
 
@@ -288,20 +277,14 @@ class _Lockstep:
         for name, reference in expected.items():
             if name not in got:
                 return Divergence(*place, name, (), None, None, "the candidate has no such output")
-            candidate = got[name]
-            if reference.shape != candidate.shape:
-                shapes = f"shape {list(candidate.shape)} where the reference has {list(reference.shape)}"
-                return Divergence(*place, name, (), None, None, shapes)
-            if not counts.all() and not _is_per_token(reference, counts):
+            per_token = _is_per_token(reference, counts)
+            if not counts.all() and not per_token and reference.shape == got[name].shape:
                 self._skipped[f"output {name} under left padding: its axes are not [batch, length]"] = None
                 continue
-            considered = None if counts.all() else counts[:, -reference.shape[1] :]
-            found = difference(reference, candidate, considered, self._tolerance)
-            self._largest = max(self._largest, found.largest)
-            if found.index is not None:
-                values = float(reference[found.index]), float(candidate[found.index])
-                reason = f"reference {values[0]:.7g}, candidate {values[1]:.7g}"
-                return Divergence(*place, name, found.index, *values, reason)
+            considered = counts[:, -reference.shape[1] :] if per_token and not counts.all() else None
+            divergence = self._outputs.compare(place, name, reference, got[name], considered)
+            if divergence is not None:
+                return divergence
         return None
 
 
@@ -316,18 +299,17 @@ def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | No
 
 
 def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:
-    """Whether it is [batch, length, ...], or [batch, 1, ...] for the last position, which is never padding."""
+    """Return whether it is [batch, length, ...], or [batch, 1, ...] for the last position."""
     return output.ndim >= 2 and output.shape[0] == counts.shape[0] and output.shape[1] in (1, counts.shape[1])
 
 
 def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The positions of the new ``ids`` where all tokens take one that ``mask`` has an entry for."""
+    """Return the positions of the new ``ids``, counted by entries of ``mask``."""
     total = mask.shape[1]
     return np.broadcast_to(np.arange(total - ids.shape[1], total), ids.shape)
 
 
 def _greedy(logits: Array, chosen: list[list[int]]) -> None:
-    """Append the likeliest next token of each row to ``chosen``."""
     for row, token in zip(chosen, logits[:, -1].argmax(axis=-1).tolist(), strict=True):
         row.append(token)
 

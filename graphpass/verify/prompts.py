@@ -1,4 +1,4 @@
-"""The prompts that a comparison runs."""
+"""Make the prompts of a comparison."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Prompt", "Vocabulary", "padded", "padded_inside", "rectangular"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """The tokens of a prefill.
+    """Holds the tokens of a prefill.
 
     Attributes:
-        description: What they are, for people.
+        description: The tokens, for people.
         ids: int64 [batch, length].
         mask: int64 [batch, length], 0 at the padding of shorter rows.
         counts_padding: Whether padding takes positions as tokens do.
@@ -33,18 +33,18 @@ class Prompt:
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
-        """The prompts without their padding."""
+        """Return the prompts without their padding."""
         return tuple(tuple(row[keep].tolist()) for row, keep in zip(self.ids, self.mask.astype(bool), strict=True))
 
 
 def rectangular(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Prompts of one length."""
+    """Return prompts of one length."""
     ids = np.array(rows, np.int64)
     return Prompt(f"{description} of {ids.shape[1]} tokens", ids, np.ones_like(ids))
 
 
 def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Prompts of several lengths, padded on the left with id 0."""
+    """Return prompts of several lengths, padded on the left with id 0."""
     width = max(map(len, rows))
     ids = np.array([(0,) * (width - len(row)) + row for row in rows], np.int64)
     mask = np.array([(0,) * (width - len(row)) + (1,) * len(row) for row in rows], np.int64)
@@ -53,7 +53,7 @@ def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
 
 
 def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Prompts of several lengths, padded with id 0 behind the first token, so that all padding sees one.
+    """Return prompts of several lengths, padded with id 0 after the first token.
 
     Padding takes positions, since a model that counts them itself counts it, too.
     """
@@ -61,26 +61,26 @@ def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     ids = np.concatenate([np.array([row[:1] for row in rows], np.int64), left.ids], axis=1)
     mask = np.pad(left.mask, [(0, 0), (1, 0)], constant_values=1)
     lengths = " and ".join(str(len(row)) for row in rows)
-    return Prompt(f"{description} of {lengths} tokens, padded behind the first", ids, mask, counts_padding=True)
+    return Prompt(f"{description} of {lengths} tokens, padded after the first", ids, mask, counts_padding=True)
 
 
 class Vocabulary:
     """Chooses prompts, the same ones every time."""
 
     def __init__(self, size: int) -> None:
-        """Start with the first prompt; ``size`` is the number of token ids there are."""
+        """Start with the first prompt; ``size`` is the number of token ids."""
         self.size = size
         self._generator = np.random.Generator(np.random.PCG64(20))
 
     def prompt(self, length: int) -> tuple[int, ...]:
-        """Another prompt."""
+        """Return another prompt."""
         return tuple(int(token) for token in self._generator.integers(0, self.size, length))
 
     def check(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """``ids`` as they are.
+        """Return ``ids`` unchanged.
 
         Raises:
-            UsageError: GP250, there are none, or one is no token.
+            UsageError: GP250, an empty prompt, or an id outside the vocabulary.
         """
         if not ids:
             raise UsageError("GP250", "a prompt needs at least one token id")

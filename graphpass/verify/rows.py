@@ -1,4 +1,4 @@
-"""Runs a padded batch on a model that cannot see which tokens are padding in front: one row at a time."""
+"""Run a padded batch row by row, for models that misread padding."""
 
 from __future__ import annotations
 
@@ -18,48 +18,43 @@ if TYPE_CHECKING:
 
 __all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding", "takes_positions"]
 
-#: Operators of ONNX Runtime that are told how many positions of a row count, and take the first ones for them.
+#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones.
 _COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
 
 
 def misreads_left_padding(model: Model) -> bool:
-    """Whether ``model`` takes padding in front for tokens, although it has an attention mask."""
+    """Return whether ``model`` takes padding in front for tokens, although it has an attention mask."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     counts = any(True for _ in model.graph.of_op(*_COUNT_FROM_THE_FRONT))
     return counts or any(absorbs_padding(model, cache) for cache in linear)
 
 
 def is_undefined_behind_padding(model: Model) -> bool:
-    """Whether ``model`` computes with what attention gives for padding in front, where a query sees no key at all."""
+    """Return whether ``model`` uses attention of padding in front, which sees no key."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
 
 
 def takes_positions(model: Model) -> bool:
-    """Whether ``model`` is told the positions of tokens. One that counts them itself counts padding, too."""
+    """Return whether ``model`` is fed positions; one that counts them itself counts padding, too."""
     graph = model.graph
     return any(node.name == "position_ids" and graph.uses(node.outputs[0]) for node in graph.of_op("Parameter"))
 
 
 class RowByRow:
-    """A session that gives each row of a batch what its model computes for that row alone, without padding.
+    """Runs each row of a batch alone, without padding.
 
     Each forward pass starts over with all tokens of a row, so that one session serves all rows.
     """
 
     def __init__(self, session: DecodeSession) -> None:
-        """Nothing was fed yet.
-
-        Args:
-            session: Whose batch is not fixed; it is reset all the time.
-        """
         self._session = session
         self._ids: NDArray[np.int64] | None = None
         self._last: dict[str, Array] = {}
 
     @property
     def logits(self) -> Array:
-        """As `DecodeSession.logits`."""
+        """See `DecodeSession.logits`."""
         return self._last[self._session.logits_output]
 
     def reset(self) -> None:
@@ -86,7 +81,7 @@ class RowByRow:
 
 
 def _aligned(output: Array, tokens: int, length: int) -> Array:
-    """``output`` of ``tokens`` as that of the last ``length``: cut, or with zeros in front."""
+    """Cut or pad ``output`` of ``tokens`` to the last ``length``."""
     if output.shape[1] != tokens:
         return output
     missing = max(length - tokens, 0)

@@ -10,7 +10,7 @@ from support.commands import in_process
 from support.models import export
 
 from graphpass.artifacts import tokenizer
-from graphpass.artifacts.tokenizer import has_tokenizer
+from graphpass.artifacts.companions import has_tokenizer
 
 CONVERTED = {"openvino_tokenizer.xml", "openvino_tokenizer.bin", "openvino_detokenizer.xml", "openvino_detokenizer.bin"}
 INSTALLED = importlib.util.find_spec("transformers") and importlib.util.find_spec("openvino_tokenizers")

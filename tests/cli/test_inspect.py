@@ -14,7 +14,7 @@ from support.loaded import exported
 from support.models import export
 
 import graphpass
-from graphpass.cli.inventory_json import as_json
+from graphpass.reports.inventory import as_json
 from graphpass.targets.consumers import view_caches
 
 KEYS = ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"]

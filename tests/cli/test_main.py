@@ -10,7 +10,7 @@ import pytest
 from support.commands import in_process, in_subprocess
 from support.models import export
 
-from graphpass.cli.group import COMMANDS
+from graphpass.cli.main import COMMANDS
 from graphpass.errors import GraphpassError
 
 HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "openvino", "networkx")

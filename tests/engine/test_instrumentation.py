@@ -12,7 +12,7 @@ from support.loaded import onnx_model, openvino_model
 from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress, Statistics, Timing
+from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.engine.pipeline import parse
@@ -70,27 +70,17 @@ class Idle(Pass[Model]):
         return Done(notes=("nothing found",))
 
 
-def test_timing(model):
-    timing = Timing()
-    PassManager([Idle(seconds=0.05), Scale()], [timing]).run(model)
-    (idle, seconds), (scale, _) = timing.seconds
-    assert (idle, scale) == ("idle", "scale")
-    assert 0.05 <= seconds <= timing.total
-    lines = timing.table().splitlines()
-    assert [line.split()[0] for line in lines] == ["idle", "scale", "total"]
-    assert len({line.index(".") for line in lines}) == 1
-
-
-def test_statistics(model):
-    statistics = Statistics()
-    PassManager([Scale(), Idle(), Idle(says="skipped"), Idle(says="changed")], [statistics]).run(model)
-    assert statistics.outcomes == [
+def test_records_of_passes(model):
+    passes = [Scale(), Idle(), Idle(says="skipped"), Idle(says="changed", seconds=0.05)]
+    records = PassManager(passes).run(model).records
+    assert [(record.step.name, record.outcome) for record in records] == [
         ("scale", "1 outputs scaled, 0 others"),
         ("idle", "unchanged"),
         ("idle", "skipped: not today"),
         ("idle", "changed"),
     ]
-    assert statistics.notes == [("scale", "logits are scaled"), ("idle", "nothing found")]
+    assert [record.notes for record in records] == [("logits are scaled",), ("nothing found",), (), ()]
+    assert records[3].seconds >= 0.05 > records[1].seconds
 
 
 def test_print_changed(model):

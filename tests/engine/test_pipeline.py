@@ -282,7 +282,7 @@ def test_toml_from_a_file(tmp_path):
 
 
 def test_options_are_documented():
-    told = [(option.name, option.type_text, option.default_text, option.doc) for option in options_of(Everything)]
+    told = [(option.name, option.type.text, option.default_text, option.doc) for option in options_of(Everything)]
     assert told == [
         ("flag", "bool", "true", "Whether."),
         ("count", "int", "3", "How many, told on two lines."),

@@ -11,9 +11,9 @@ from support.loaded import exported
 from support.models import export, fixtures
 
 import graphpass
-from graphpass.reports import render
-from graphpass.reports.flow import flow_of
-from graphpass.reports.layers import group_layers, ranges
+from graphpass.reports.layers import flow_of, group_layers
+from graphpass.reports.page import render
+from graphpass.reports.text import ranges
 
 
 def page(model, title="a model"):

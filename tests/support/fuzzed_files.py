@@ -24,7 +24,6 @@ def main() -> None:
     import graphpass
     import graphpass.targets.consumers
     from graphpass.cli import diff, inspect  # noqa: F401
-    from graphpass.cli.inventory import as_text  # noqa: F401
     from graphpass.dialects.onnx.model import OnnxModel  # noqa: F401
     from graphpass.dialects.openvino.model import OpenVINOModel  # noqa: F401
 

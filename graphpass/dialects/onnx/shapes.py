@@ -10,10 +10,10 @@ from onnx import helper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["stand_ins"]
+__all__ = ["shape_proxies"]
 
 
-def stand_ins(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
+def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
     """``nodes`` with others in place of those that onnx has no rules for: results of the same shapes, not values.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from graphpass.dialects.onnx.shapes import stand_ins
+from graphpass.dialects.onnx.shapes import shape_proxies
 from graphpass.dialects.onnx.tensors import graphs, is_held
 from graphpass.errors import UnsupportedError
 
@@ -78,7 +78,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.value_info.extend(proto.graph.value_info)
     # Inference goes through the nodes once, in the file's order.
     opset = opset_of(proto)
-    light.graph.node.extend(stand_ins(in_order(proto.graph.node, set()), opset))
+    light.graph.node.extend(shape_proxies(in_order(proto.graph.node, set()), opset))
     for tensor in proto.graph.initializer:
         if is_held(tensor, _SMALL):
             light.graph.initializer.append(tensor)

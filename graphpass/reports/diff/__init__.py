@@ -1,4 +1,4 @@
-"""How two models differ: structure, ports, caches, metadata, and weights by what they hold."""
+"""Compare two models: structure, ports, caches, metadata, and contents of weights."""
 
 from graphpass.reports.diff.changes import Change, Difference, WeightChanges
 from graphpass.reports.diff.models import diff_models

@@ -1,4 +1,4 @@
-"""How two models differ, as plain data."""
+"""Hold the differences of two models as plain data."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from graphpass.ir.types import Dialect
 __all__ = ["Change", "Difference", "Facets", "WeightChanges", "changes_between"]
 
 Facets = Mapping[str, str]
-"""What there is to say of one thing, in words: ``{"kind": "MatMul", "reads 0": "hidden"}``."""
+"""Describes one thing in words: ``{"kind": "MatMul", "reads 0": "hidden"}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not the same in both models.
+    """Records one thing that differs between two models.
 
     Attributes:
-        name: What it is called; in the first model, where it was renamed.
-        before: What there is to say of it in the first model; ``None`` where it is in the second alone. Of what is in
-            both only that which differs.
-        after: The same of the second model.
+        name: Its name; in the first model, if it was renamed.
+        before: Facets in the first model that differ; ``None`` if it is only in the second.
+        after: Facets in the second model that differ; ``None`` if it is only in the first.
     """
 
     name: str
@@ -31,14 +30,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class WeightChanges:
-    """How weights differ, that is tensors of more than 1 KiB.
+    """Records how weights differ, which are tensors of more than 1 KiB.
 
     Attributes:
-        before: How many the first model has.
-        after: How many the second has.
-        unchanged_bytes: Bytes of weights that both have, under whatever name.
-        changed_bytes: Bytes of all others; where both have a weight of one name, the larger counts.
-        changes: The weights that differ, and those that are called differently.
+        before: Number of weights of the first model.
+        after: Number of weights of the second.
+        unchanged_bytes: Bytes of weights that both have, under any name.
+        changed_bytes: Bytes of all others; of two weights of one name, the larger counts.
+        changes: Weights that differ, and renamed ones.
     """
 
     before: int
@@ -49,24 +48,24 @@ class WeightChanges:
 
     @property
     def unchanged_percent(self) -> float:
-        """Of all bytes, rounded down to two digits, so that 100 means all."""
+        """Return the unchanged part of all bytes, rounded down to two digits."""
         total = self.unchanged_bytes + self.changed_bytes
         return 100.0 if not total else self.unchanged_bytes * 10_000 // total / 100
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a model differs from another.
+    """Records how a model differs from another.
 
     Attributes:
-        dialects: Of both.
-        kinds: How many operators of each kind there are in both, where these numbers differ.
-        operators: By name; small constants count as part of what reads them.
-        inputs: By name.
-        outputs: By name.
-        caches: By name, or by layer and role where the names differ.
-        metadata: By key; empty where the dialects differ, since they have no keys in common.
-        weights: By name, element type and what they hold.
+        dialects: Dialects of both.
+        kinds: Operators of each kind in both, if these numbers differ.
+        operators: Changes by name; small constants count as part of their readers.
+        inputs: Changes by name.
+        outputs: Changes by name.
+        caches: Changes by name, or by layer and role if the names differ.
+        metadata: Changes by key; empty if the dialects differ, since they have no keys in common.
+        weights: Changes by name, element type and contents.
         other: Whether the graphs differ although nothing above does: in documentation, or in the order of nodes.
     """
 
@@ -82,13 +81,13 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference."""
+        """Return whether there is no difference."""
         sections = (self.operators, self.inputs, self.outputs, self.caches, self.metadata, self.weights.changes)
         return self.dialects[0] == self.dialects[1] and not self.other and not any(sections)
 
 
 def changes_between(before: Mapping[str, Facets], after: Mapping[str, Facets]) -> tuple[Change, ...]:
-    """The changes from one set of named things to another: those of the first in its order, then what is new."""
+    """Return changes of named things in the first set's order, then new ones."""
     changes = []
     for name, old in before.items():
         if name not in after:

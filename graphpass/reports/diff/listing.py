@@ -1,7 +1,7 @@
-"""One file of a model as lines of text, for programs that compare line by line, git first of all.
+"""Print one file of a model as lines of text, for git and other programs.
 
-Nothing beside the file is looked at: git hands over single files, and older ones in a folder where nothing else is. So
-weights in other files are told with name, type and shape; their own file shows by its size and digest when they change.
+Nothing beside the file is read: git hands over single files, and older ones in a folder of their own. So weights in
+other files are listed by name, type and shape; their own file shows its size and digest when they change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from xml.etree import ElementTree
 
 from graphpass.dialects.openvino.xml import check_xml
 from graphpass.errors import ReadError
-from graphpass.reports.diff.operators import plain_attribute, shape_in_words
+from graphpass.ir.types import shape_text
+from graphpass.reports.diff.operators import plain_attribute
+from graphpass.storage.digests import digest_of_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +28,11 @@ _CHUNK = 2**20
 
 
 def list_file(path: Path) -> str:
-    """A model file, or any other, as text.
+    """Return a model file, or any other, as text.
 
     Args:
         path: An ``.onnx`` file or the ``.xml`` file of an IR becomes a line for each operator; of others, and of
-            damaged ones, text stays as it is, and of the rest size and digest are told.
+            damaged ones, text stays as it is, and the rest becomes size and digest.
 
     Raises:
         ReadError: GP101, there is no such file; GP104, it cannot be read.
@@ -45,25 +47,21 @@ def list_file(path: Path) -> str:
             from graphpass.dialects.onnx.model import parse_onnx
 
             return "\n".join(_of_onnx(parse_onnx(path)))
-    # Another kind of file with that ending, or one that a person broke: git wants to show it.
+    # Another kind of file with that ending, or one that a person broke: git shows it as it is.
     except (ReadError, ElementTree.ParseError):
         pass
     return _of_any(path)
 
 
 def _of_any(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
         with path.open("rb") as stream:
             start = stream.read(_CHUNK)
-            if len(start) < _CHUNK and b"\0" not in start:
-                return start.decode("utf-8", "backslashreplace").rstrip("\n")
-            digest.update(start)
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
+        if len(start) < _CHUNK and b"\0" not in start:
+            return start.decode("utf-8", "backslashreplace").rstrip("\n")
+        return f"{path.stat().st_size} bytes, sha256 {digest_of_file(path)}"
     except OSError as error:
         raise ReadError("GP104", f"{path} cannot be read: {error.strerror}") from error
-    return f"{path.stat().st_size} bytes, sha256 {digest.hexdigest()}"
 
 
 def _of_ir(path: Path) -> Iterator[str]:
@@ -126,7 +124,7 @@ def _graph(graph: Any) -> Iterator[str]:
     if isinstance(graph, onnx.GraphProto):
         for word, infos in (("input", graph.input), ("output", graph.output)):
             for port in map(port_of, infos):
-                yield f"{word} {port.name} {port.element_type}{shape_in_words(port.shape)}"
+                yield f"{word} {port.name} {port.element_type}{shape_text(port.shape)}"
         yield from (_tensor(tensor) for tensor in graph.initializer)
     for node in graph.node:
         given = [f"{entry.name}={plain_attribute(entry)}" for entry in node.attribute]

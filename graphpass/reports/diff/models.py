@@ -1,4 +1,4 @@
-"""Holds two models against each other."""
+"""Compare two models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.types import shape_text
 from graphpass.reports.diff.changes import Change, Difference, Facets, changes_between
-from graphpass.reports.diff.operators import compare_operators, operators_of, shape_in_words
+from graphpass.reports.diff.operators import compare_operators, operators_of
 from graphpass.reports.diff.weights import compare_weights, weights_of
+from graphpass.reports.text import axes_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,14 +24,13 @@ __all__ = ["diff_models"]
 
 
 def diff_models(before: Model, after: Model) -> Difference:
-    """How ``after`` differs from ``before``.
+    """Return how ``after`` differs from ``before``.
 
-    Models of two dialects are compared as far as both say the same things: kinds and names of operators, inputs,
-    outputs, caches and weights, but not attributes, what is read, and metadata. That the dialects differ is a
-    difference, too.
+    Models of two dialects are compared by kinds and names of operators, inputs, outputs, caches and weights, but not by
+    attributes, inputs of operators, and metadata. Unlike dialects are a difference, too.
 
     Args:
-        before: A model; its weights are read only where nothing else tells whether they are the same.
+        before: A model; its weights are read only if nothing else shows that they are the same.
         after: Another.
 
     Raises:
@@ -66,13 +67,11 @@ def _kinds(model: Model) -> dict[str, Facets]:
 
 
 def _ports(ports: Iterable[Port], *, symbols: bool) -> dict[str, Facets]:
-    return {
-        port.name: {"type": port.element_type, "shape": shape_in_words(port.shape, symbols=symbols)} for port in ports
-    }
+    return {port.name: {"type": port.element_type, "shape": shape_text(port.shape, symbols=symbols)} for port in ports}
 
 
 def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -> tuple[Change, ...]:
-    """Changes of caches, paired by name, or by layer and role: variables have other names than inputs."""
+    """Return changes of caches, paired by name, or by layer and role."""
     news = {cache.name: cache for cache in after}
     olds = {cache.name: cache for cache in before}
     places = {(cache.layer, cache.role): cache for cache in news.values() if cache.name not in olds}
@@ -87,22 +86,21 @@ def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -
 
 
 def _cache(cache: Cache, *, symbols: bool) -> Facets:
-    axes = ((name, getattr(cache.axes, name)) for name in cache.axes.__slots__)
+    axes = axes_in_words(cache.axes)
     return {
         "name": cache.name,
         "kind": cache.kind,
         "role": cache.role,
         "layer": "unknown" if cache.layer is None else str(cache.layer),
         "type": cache.element_type,
-        "shape": shape_in_words(cache.shape, symbols=symbols),
-        "axes": ", ".join(f"{name} {axis}" for name, axis in axes if axis is not None) or "unknown",
+        "shape": shape_text(cache.shape, symbols=symbols),
+        "axes": axes,
         "past": cache.read,
         "present": cache.write or "never written",
     }
 
 
 def _metadata(model: Model) -> dict[str, Facets]:
-    """What a model says of itself, one entry a key."""
     if model.dialect == "openvino":
         from graphpass.dialects.openvino.model import OpenVINOModel
 
@@ -119,7 +117,7 @@ def _metadata(model: Model) -> dict[str, Facets]:
 
 
 def _flat(value: Any) -> list[tuple[str, str]]:
-    """Nested runtime information as a list: the keys on the way to a value, joined by slashes, and the value."""
+    """Flatten nested runtime information to pairs of a path with slashes and a value."""
     found, pending = [], [("", value)]
     while pending:
         key, inner = pending.pop()

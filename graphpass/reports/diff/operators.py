@@ -1,4 +1,4 @@
-"""What there is to say of each operator of a model, so that two models can be held against each other."""
+"""Describe the operators of two models, and compare them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import numpy
 from graphpass.dialects.onnx.tensors import SMALL
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.ir.bodies import inlined
+from graphpass.ir.types import shape_text
 from graphpass.reports.diff.changes import Change, Facets, changes_between
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model
-    from graphpass.ir.types import Dimension
 
-__all__ = ["compare_operators", "operators_of", "plain_attribute", "shape_in_words"]
+__all__ = ["compare_operators", "operators_of", "plain_attribute"]
 
-#: Values of constants with at most this many elements are told; of larger ones a digest.
+#: Constants of at most this many elements are shown by value, larger ones by digest.
 _TOLD = 16
 
 
 def operators_of(model: Model) -> dict[str, Node]:
-    """The operators of a model by name, in topological order, those in bodies included.
+    """Return the operators of a model by name, in topological order, those in bodies included.
 
-    Constants and inputs do not count; an output counts as ``output NAME``. Of several that bear one name, the second
-    gets ``#2``.
+    Constants and inputs do not count; an output counts as ``output NAME``. The second of one name gets ``#2``.
     """
     found: dict[str, Node] = {}
     counts: Counter[str] = Counter()
@@ -41,10 +40,10 @@ def operators_of(model: Model) -> dict[str, Node]:
 
 
 def compare_operators(before: Model, after: Model) -> tuple[Change, ...]:
-    """How the operators of two models of one dialect differ.
+    """Return how the operators of two models of one dialect differ.
 
-    They are paired by name. Of those left, operators that do the same with the same count as renamed; exporters make up
-    many names anew each time.
+    They are paired by name. Others that do the same with the same count as renamed, since exporters make up many names
+    anew each time.
     """
     olds, news = _described(before), _described(after)
     names = {name: name for name in news if name in olds}
@@ -54,7 +53,7 @@ def compare_operators(before: Model, after: Model) -> tuple[Change, ...]:
             left.setdefault(_likeness(facets), []).append(name)
     renamed = []
     translated: dict[str, Facets] = {}
-    for name, facets in news.items():  # in topological order, so what an operator reads is paired before it
+    for name, facets in news.items():  # in topological order, so inputs of an operator are paired before it
         facets = {key: _translated(key, words, names) for key, words in facets.items()}
         if name not in names and (alike := left.get(_likeness(facets))):
             names[name] = alike.pop(0)
@@ -75,18 +74,11 @@ def _likeness(facets: Facets) -> tuple[tuple[str, str], ...]:
 
 
 def _translated(key: str, words: str, names: dict[str, str]) -> str:
-    """What an operator reads, by the first model's names."""
+    """Rename the producer of an input to the first model's name."""
     if not key.startswith("reads "):
         return words
     source, comma, port = words.partition(", output ")
     return names.get(source, source) + comma + port
-
-
-def shape_in_words(shape: tuple[Dimension, ...] | None, *, symbols: bool = True) -> str:
-    """``[batch, 2, ?]``; without symbols ``[?, 2, ?]``."""
-    if shape is None:
-        return "of any rank"
-    return f"[{', '.join(str(size) if isinstance(size, int) or (size and symbols) else '?' for size in shape)}]"
 
 
 def _facets(node: Node, graph: Graph, model: Model) -> Facets:
@@ -96,12 +88,11 @@ def _facets(node: Node, graph: Graph, model: Model) -> Facets:
     for value in node.outputs:
         names = sorted(_names(node, value))
         called = f" called {', '.join(names)}" if names else ""
-        found[f"makes {value.port}"] = f"{value.element_type} {shape_in_words(value.shape)}{called}"
+        found[f"makes {value.port}"] = f"{value.element_type} {shape_text(value.shape)}{called}"
     return found
 
 
 def _names(node: Node, value: Value) -> set[str]:
-    """The names of the tensor that an operator makes."""
     if hasattr(node.native, "outputs") and value.port < node.native.get_output_size():
         names: set[str] = node.native.output(value.port).get_names()
         return names
@@ -116,13 +107,13 @@ def _source(value: Value, graph: Graph) -> str:
 
 
 def _constant(node: Node, value: Value, graph: Graph) -> str:
-    """The value of a small constant; a weight by its name."""
+    """Return the value of a small constant, or the name of a weight."""
     if value.element_type == "string":
         return f"strings {node.name}"
     held = graph.constant(value, SMALL)
     if held is None or held.nbytes > SMALL:
         return f"weight {node.name}"
-    described = f"{value.element_type} {shape_in_words(value.shape)}"
+    described = f"{value.element_type} {shape_text(value.shape)}"
     if held.size <= _TOLD:
         return f"{described} = {held.tolist()}"
     return f"{described} with digest {hashlib.sha256(numpy.ascontiguousarray(held).tobytes()).hexdigest()[:16]}"
@@ -141,7 +132,7 @@ def _attributes(node: Node, model: Model) -> dict[str, str]:
 
 
 def plain_attribute(attribute: Any) -> str:
-    """The value of an ONNX attribute; of tensors and graphs a digest."""
+    """Return the value of an ONNX attribute; a digest of tensors and graphs."""
     import onnx
 
     if attribute.type in {

@@ -1,9 +1,10 @@
-"""The weights of a model, wherever they lie, and which of them two models have in common."""
+"""Find the weights of models, and compare them by contents."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy
@@ -15,7 +16,7 @@ from graphpass.storage.digests import digests_of
 from graphpass.storage.weight_file import MappedWeights, Place, WeightFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.dialects.openvino.model import OpenVINOModel
@@ -26,13 +27,13 @@ __all__ = ["Weight", "compare_weights", "digest_of_weights", "weights_of"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """A tensor of more than 1 KiB.
+    """Describes a tensor of more than 1 KiB.
 
     Attributes:
-        name: As the model calls it.
+        name: The model's name for it.
         element_type: OpenVINO's short name.
-        shape: Its size along each axis.
-        content: Where its bytes lie in a file, or the bytes themselves.
+        shape: Size along each axis.
+        content: Place in a file, or the bytes themselves.
     """
 
     name: str
@@ -42,21 +43,21 @@ class Weight:
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
+        """Return the number of bytes."""
         return self.content.length if isinstance(self.content, Place) else self.content.nbytes
 
     @property
     def described(self) -> str:
-        """Element type and shape in words."""
+        """Return element type and shape in words."""
         return f"{self.element_type} [{', '.join(map(str, self.shape))}]"
 
 
 def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
-    """The weights of a model in its own order, those in bodies and functions included; none is read.
+    """Return the unread weights of a model, those in bodies and functions included.
 
     Args:
         model: The model.
-        above: Tensors of more bytes than this count.
+        above: Largest size in bytes of a tensor that does not count.
 
     Raises:
         ReadError: GP105, ONNX external data is not where the model says.
@@ -65,17 +66,25 @@ def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
         from graphpass.dialects.onnx.model import OnnxModel
 
         assert isinstance(model, OnnxModel)
-        return _told_apart(_of_onnx(model, above))
-    from graphpass.dialects.openvino.model import OpenVINOModel
+        weights = _of_onnx(model, above)
+    else:
+        from graphpass.dialects.openvino.model import OpenVINOModel
 
-    assert isinstance(model, OpenVINOModel)
-    return _told_apart(_of_openvino(model, above))
+        assert isinstance(model, OpenVINOModel)
+        weights = _of_openvino(model, above)
+    counts: Counter[str] = Counter()
+    found = []
+    for weight in weights:
+        counts[weight.name] += 1
+        number = counts[weight.name]
+        found.append(weight if number == 1 else replace(weight, name=f"{weight.name}#{number}"))
+    return tuple(found)
 
 
 def digest_of_weights(model: Model) -> str:
-    """SHA-256 of all that lies outside a model's graph file: names, types, shapes and bytes of tensors, small ones too.
+    """Digest names, types, shapes and bytes of all tensors outside a model's graph file.
 
-    Where in their files they lie does not count, nor what lies between them.
+    Places in files do not count, nor bytes between tensors.
 
     Raises:
         ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of`.
@@ -91,10 +100,10 @@ def digest_of_weights(model: Model) -> str:
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> WeightChanges:
-    """How weights differ.
+    """Return how weights differ.
 
     Weights of the same name, element type and size are compared by digest, unless they are the same bytes of the same
-    file. Of what then has no counterpart, that which holds the same under another name counts as renamed.
+    file. Of the others, those with the same contents under another name count as renamed.
 
     Raises:
         ReadError: GP110, a file of weights changed since the model was read.
@@ -138,42 +147,28 @@ def _likeness(weight: Weight) -> tuple[object, ...]:
 
 
 def _is_open(old: Weight, new: Weight) -> bool:
-    """Whether only the bytes can tell that two weights are the same."""
+    """Return whether only the bytes can show that two weights are the same."""
     return old.size == new.size and (not isinstance(old.content, Place) or old.content != new.content)
 
 
 def _facets(old: Weight, new: Weight, digests: dict[Weight, str]) -> tuple[dict[str, str], dict[str, str]]:
-    told = {
+    facts = {
         "is": (old.described, new.described),
         "bytes": (str(old.size), str(new.size)),
         "sha256": (digests.get(old, ""), digests.get(new, "")),
     }
-    differing = {key: words for key, words in told.items() if words[0] != words[1]}
+    differing = {key: words for key, words in facts.items() if words[0] != words[1]}
     return {key: words[0] for key, words in differing.items()}, {key: words[1] for key, words in differing.items()}
 
 
-def _digests(weights: Iterable[Weight]) -> dict[Weight, str]:
-    found: dict[Weight, str] = {}
-    placed = []
-    for weight in weights:
-        if isinstance(weight.content, Place):
-            placed.append(weight)
-        else:
-            found[weight] = hashlib.sha256(weight.content).hexdigest()
-    digests = digests_of(weight.content for weight in placed if isinstance(weight.content, Place))
-    found.update((weight, digests[weight.content]) for weight in placed if isinstance(weight.content, Place))
-    return found
-
-
-def _told_apart(weights: Iterator[Weight]) -> tuple[Weight, ...]:
-    """Weights with names of their own: of several that bear one, the second gets ``#2``."""
-    counts: dict[str, int] = {}
-    found = []
-    for weight in weights:
-        number = counts[weight.name] = counts.get(weight.name, 0) + 1
-        name = weight.name if number == 1 else f"{weight.name}#{number}"
-        found.append(Weight(name, weight.element_type, weight.shape, weight.content))
-    return tuple(found)
+def _digests(weights: Sequence[Weight]) -> dict[Weight, str]:
+    digests = digests_of(weight.content for weight in weights if isinstance(weight.content, Place))
+    return {
+        weight: digests[weight.content]
+        if isinstance(weight.content, Place)
+        else hashlib.sha256(weight.content).hexdigest()
+        for weight in weights
+    }
 
 
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
@@ -182,7 +177,7 @@ def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
     from graphpass.dialects.onnx.tensors import element_type, external_data, is_external, nbytes, tensors
 
     files = {file.path: file for file in model.weight_files}
-    # A Constant's tensor often has no name; the node has one.
+    # A Constant's tensor often lacks a name; the node has one.
     names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
     for tensor in tensors(model.proto):
         if nbytes(tensor) <= above:

@@ -1,1 +1,1 @@
-"""Sessions over each runtime: OpenVINO and ONNX Runtime, stateful and stateless."""
+"""Open models in each runtime and carry their caches."""

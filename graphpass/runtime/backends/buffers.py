@@ -1,4 +1,4 @@
-"""`CacheBuffer`: memory in which a stateless model's caches stay from step to step."""
+"""Keep the caches of a stateless model in memory from step to step."""
 
 from __future__ import annotations
 
@@ -16,39 +16,37 @@ __all__ = ["CacheBuffer", "move_entries"]
 
 
 class CacheBuffer:
-    """Two memories for one cache: the past lies in one, the runtime writes the present into the other.
+    """Swaps two memories: the past lies in one, the runtime fills the other.
 
-    They cannot be one: operators that join past and new entries read the past while they write, and place each head
-    behind all entries of the head before it. So a present is copied once a step, by the model, and never by the
-    session; the next past is read where the present was written. Both memories double when the present outgrows them,
-    which copies nothing either, because what they held is in the other one.
+    One memory cannot serve: operators that append read the past while they write, and place each head after all entries
+    of the head before. The model copies a present once a step, the session never. Both memories double when outgrown.
 
     Attributes:
-        held: What the cache holds, a dense array.
+        held: Contents of the cache, a dense array.
     """
 
     def __init__(self, start: Array, sequence: int | None) -> None:
-        """Take ``start`` for what the cache holds.
+        """Hold ``start``, which belongs to the buffer from here on.
 
         Args:
-            start: Belongs to the buffer from here on.
-            sequence: The axis along which the cache grows; ``None`` for one that does not.
+            start: First contents.
+            sequence: Axis of growth; ``None`` for a cache of fixed size.
         """
         self.held = np.ascontiguousarray(start)
         self._sequence = sequence
-        # All of the memory that `held` is the beginning of, and all of the other one.
+        # The whole allocations: `held` begins the first.
         self._memory = self.held.reshape(-1)
         self._spare = np.empty(0, self.held.dtype)
 
     def room(self, length: int) -> Array:
-        """A dense array in the other memory, like `held`, but of ``length`` entries if the cache grows."""
+        """Return an array like `held` in the other memory, with ``length`` entries if growing."""
         shape = list(self.held.shape)
         if self._sequence is not None:
             shape[self._sequence] = length
         return self._room(shape)
 
     def written(self) -> None:
-        """Hold what was written into the last `room`."""
+        """Hold the contents of the last `room`."""
         self.held = self._last
         self._memory, self._spare = self._spare, self._memory
 
@@ -58,27 +56,27 @@ class CacheBuffer:
         self._memory = self.held.reshape(-1)
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-        """Let entries take the old values of others, in place, and tell how many bytes were moved."""
+        """Move entries in place, and return the number of bytes moved."""
         assert self._sequence is not None
         return move_entries(self.held, self._sequence, sources, destinations)
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None, batch: int | None) -> int:
-        """Hold only these entries and rows, in this order; all where none are given.
+        """Keep only the named entries and rows, in that order.
 
         Args:
-            entries: Along the sequence.
-            rows: Along the batch.
-            batch: That axis.
+            entries: Indices along the sequence; ``None`` keeps all.
+            rows: Indices along the batch; ``None`` keeps all.
+            batch: Axis of the batch.
 
         Returns:
-            How many bytes were moved.
+            Number of bytes moved.
         """
         moved = 0
         for chosen, axis in ((entries, self._sequence), (rows, batch)):
             if chosen is not None and axis is not None:
                 shape = list(self.held.shape)
                 shape[axis] = len(chosen)
-                # Without a mode, numpy would gather into memory of its own first.
+                # Without a mode, numpy gathers into memory of its own first.
                 np.take(self.held, chosen, axis=axis, out=self._room(shape), mode="clip")
                 self.written()
                 moved += self.held.nbytes
@@ -93,9 +91,9 @@ class CacheBuffer:
 
 
 def move_entries(memory: Array, axis: int, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-    """Let entries along ``axis`` take the old values of others, in place, and tell how many bytes were moved."""
+    """Copy entries along ``axis`` in place as if at once, and return the bytes moved."""
     entries = np.moveaxis(memory, axis, 0)
-    # What is moved is read as a whole before any of it is overwritten.
+    # Read whole before anything is overwritten.
     values = entries[sources]
     entries[destinations] = values
     return values.nbytes

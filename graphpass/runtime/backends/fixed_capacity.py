@@ -1,4 +1,4 @@
-"""Sessions whose caches have room for a fixed number of positions, and stay where they are in memory."""
+"""Run models whose caches have room for a fixed number of positions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.backends.buffers import move_entries
-from graphpass.runtime.sessions.arrangement import Arrangement
-from graphpass.runtime.sessions.editable import check_editable
-from graphpass.runtime.sessions.inputs import Array, numpy_type
+from graphpass.runtime.sessions.cache_store import check_editable
+from graphpass.runtime.sessions.inputs import Array, numpy_type, require_written
 from graphpass.runtime.sessions.session import DecodeSession
+from graphpass.runtime.sessions.slots import CompactionPolicy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,60 +25,42 @@ __all__ = ["FixedCapacitySession", "cache_memory", "part"]
 
 
 class FixedCapacitySession(DecodeSession):
-    """A session that owns one memory a cache; slot i of each growing cache holds position i.
+    """Owns one memory a cache; slot i of each growing cache holds position i.
 
-    What would not fit is refused before anything is overwritten.
+    Tokens that do not fit are refused before anything is overwritten.
 
     Attributes:
-        capacity: How many positions fit.
-        prompt: How many of them `prefill` takes.
-        buffers: The memory of each cache, by the name of its past.
+        capacity: Number of positions that fit.
+        prompt: Number of positions that `prefill` takes.
+        buffers: Memory of each cache by the name of its past.
     """
 
-    #: A step writes behind the entries that there are, so none are ever hidden; trimming them costs nothing.
+    #: A step writes after the used entries, so none are hidden and trimming is free.
     _steps_per_copy = 0.0
 
     def __init__(self, model: Model, inventory: Inventory, capacity: int, prompt: int) -> None:
-        """Without memory; subclasses make it.
-
-        Args:
-            model: What takes one step after another.
-            inventory: Its caches.
-            capacity: How many positions fit.
-            prompt: How many of them a prompt may take.
-
-        Raises:
-            UnsupportedError: GP320, an input that nothing here knows how to feed, or a cache that another model makes.
-        """
+        """Plan the feeds; subclasses make the memory. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
-        self._arrangement = Arrangement(lambda: "index", self._steps_per_copy)
+        self._compaction = CompactionPolicy(lambda: "index", self._steps_per_copy)
         self.capacity, self.prompt = capacity, prompt
         self.buffers: dict[str, Array] = {}
-        # So many entries of the growing caches were written; what lies behind them is finite.
+        # Entries of the growing caches that were written; everything after them is finite.
         self._end = 0
         for cache in inventory.caches:
-            if cache.write is None:
-                raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
+            require_written(cache)
 
     @abstractmethod
     def _memory(self, cache: Cache) -> Array:
-        """The memory of ``cache``, in its shape."""
+        """Return the memory of ``cache``, in its shape."""
 
     def _check_room(self, count: int, held: int) -> None:
         room = self.capacity if held else self.prompt
-        if held + count <= room:
-            return
-        if not held:
-            raise UsageError(
-                "GP267",
-                f"a prompt of {count} tokens does not fit: there is room for {room}",
-                "make the model again with more room, or shorten the prompt",
-            )
-        raise UsageError(
-            "GP267",
-            f"{count} more tokens do not fit: {held} of {room} positions are taken",
-            "rewind or reset, or make the model again with more room",
-        )
+        if held + count > room:
+            message = f"{count} more tokens do not fit: {held} of {room} positions are taken"
+            if not held:
+                message = f"a prompt of {count} tokens does not fit: there is room for {room}"
+            cure = "rewind or reset" if held else "shorten the prompt"
+            raise UsageError("GP267", message, f"{cure}, or make the model again with more room")
 
     def _read(self, cache: Cache) -> Array:
         memory = self._memory(cache)
@@ -94,7 +76,7 @@ class FixedCapacitySession(DecodeSession):
         self._clear(cache, length)
 
     def _clear(self, cache: Cache, start: int) -> None:
-        """Set the entries from ``start`` on to zero: attention weighs them with 0, which makes NaN of NaN."""
+        """Zero the entries from ``start`` on, since attention turns NaN times 0 into NaN."""
         part(self._memory(cache), cache, start, self._end)[...] = 0
 
     def _sort(self, slots: Slots) -> None:
@@ -114,7 +96,7 @@ class FixedCapacitySession(DecodeSession):
             super()._gather(None, rows)
 
     def _move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
-        """Let entries of the growing caches take the old values of others."""
+        """Copy entries of the growing caches as if at once."""
         for cache in self._growing if len(sources) else ():
             assert cache.axes.sequence is not None
             self._bytes_copied += move_entries(self._memory(cache), cache.axes.sequence, sources, destinations)
@@ -124,7 +106,7 @@ class FixedCapacitySession(DecodeSession):
 
 
 def cache_memory(cache: Cache, batch: int) -> Array:
-    """An array of zeros that holds all of ``cache``.
+    """Return zeros in the shape of ``cache``.
 
     Raises:
         UnsupportedError: GP320, a dimension is not known.
@@ -137,6 +119,6 @@ def cache_memory(cache: Cache, batch: int) -> Array:
 
 
 def part(memory: Array, cache: Cache, start: int, stop: int) -> Array:
-    """The entries of a growing cache from ``start`` up to ``stop``."""
+    """Return the entries of a growing cache from ``start`` up to ``stop``."""
     assert cache.axes.sequence is not None
     return memory[(slice(None),) * cache.axes.sequence + (slice(start, stop),)]

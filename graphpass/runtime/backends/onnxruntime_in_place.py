@@ -1,4 +1,4 @@
-"""ONNX models with caches of fixed capacity in ONNX Runtime, which writes them in place."""
+"""Run ONNX models whose caches ONNX Runtime writes in place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from graphpass.analysis.caches.parts import carriers
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
-from graphpass.runtime.sessions.editable import windowed
+from graphpass.runtime.sessions.cache_store import windowed
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
@@ -23,10 +23,10 @@ _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterN
 
 
 def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
-    """Return the positions for which the growing caches have room; ``None`` if they are not written in place.
+    """Return the capacity of growing caches; ``None`` if they are not written in place.
 
-    All have room for the same number, each is written by an operator that can write into the memory of the
-    past, and nothing else reads that past: as `static-cache` makes it, or the onnxruntime-genai builder exports.
+    They are if all have equal room, an operator writes each in the memory of its past, and nothing else reads that
+    past: as `static-cache` or the onnxruntime-genai builder makes it.
     """
     graph = model.graph
     reads, writes = carriers(graph)
@@ -43,25 +43,15 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
 
 
 class OnnxRuntimeInPlaceSession(FixedCapacitySession):
-    """An ONNX model whose growing caches are one buffer each, past and present.
+    """Keeps each growing cache in one buffer, past and present.
 
-    A step neither allocates nor copies them. Buffers move only when the number of rows changes.
+    A step neither allocates nor copies buffers. They move only when the number of rows changes.
     """
 
     def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int, exact: bool) -> None:
-        """Open the model.
-
-        Args:
-            model: What to run.
-            inventory: Its caches.
-            capacity: As `capacity_in_place` says.
-            exact: See `OnnxRuntimeRequest`.
-
-        Raises:
-            UnsupportedError: GP320 an input or a cache that cannot be fed; GP321 ONNX Runtime refuses the model.
-        """
+        """Open the model with the result of `capacity_in_place`; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, capacity, capacity)
-        # A state is read while it is written, so that it takes two memories in turn.
+        # A state is read while it is written, so it takes two memories in turn.
         self._spare: dict[str, Array] = {}
         for cache in inventory.caches:
             cache_memory(cache, 0)
@@ -94,7 +84,7 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
         return self.buffers[cache.read]
 
     def _make_memory(self, cache: Cache, batch: int) -> Array:
-        """The memory of ``cache`` for so many rows; zeros where it was for another number."""
+        """Return the memory of ``cache`` for so many rows, zeroed if the number changed."""
         buffer, axis = self.buffers.get(cache.read), cache.axes.batch
         if buffer is None or (axis is not None and buffer.shape[axis] != batch):
             buffer = self.buffers[cache.read] = cache_memory(cache, batch)

@@ -1,4 +1,4 @@
-"""An ONNX model opened by ONNX Runtime, on the CPU."""
+"""Run an ONNX model in ONNX Runtime, on the CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime
 
-from graphpass.dialects.onnx.walk import bodies
+from graphpass.dialects.onnx.tensors import graphs
 from graphpass.runtime.backends.failures import compiling, running
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxRuntimeRequest"]
 
-_FATAL_ONLY = 4  # what goes wrong is raised; it need not be logged as well
+_FATAL_ONLY = 4  # errors are raised, so they need no log
 
-#: Products with compressed weights compute in f32. By default ONNX Runtime (1.31) makes MatMulNBits of DequantizeLinear
-#: and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1.
+#: Compute products with compressed weights in f32. By default ONNX Runtime (1.31) makes MatMulNBits of
+#: DequantizeLinear and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1.
 _EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 _ACCURACY, _IN_F32 = "accuracy_level", 1
 
@@ -35,8 +35,8 @@ class OnnxRuntimeRequest:
         """Open the model.
 
         Args:
-            model: What to run.
-            exact: Compute in f32 with compressed weights, too, whatever accuracy the model is content with.
+            model: The model to run.
+            exact: Compute in f32 with compressed weights, too, whatever accuracy the model asks for.
 
         Raises:
             UnsupportedError: GP321, ONNX Runtime refuses the model.
@@ -55,18 +55,10 @@ class OnnxRuntimeRequest:
         self._run_options.log_severity_level = _FATAL_ONLY
 
     def infer(self, feeds: Mapping[str, Array], rooms: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """All inputs by name to all outputs by name.
-
-        Args:
-            feeds: One array an input.
-            rooms: Where outputs are to be written that are not to be returned.
-
-        Raises:
-            UnsupportedError: GP322, ONNX Runtime failed.
-        """
+        """See `graphpass.runtime.backends.request.Request`."""
         rooms = rooms or {}
         binding = self._session.io_binding()
-        # The binding knows addresses only, so the arrays have to live until it has run.
+        # The binding knows addresses only, so the arrays live until it has run.
         arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         with running("ONNX Runtime"):
             for name, array in arrays.items():
@@ -83,7 +75,7 @@ class OnnxRuntimeRequest:
 
 
 def _in_f32(model: OnnxModel) -> OnnxModel:
-    """``model`` where no operator lets activations be rounded, else a copy in which none does."""
+    """Return ``model``, or a copy in which no operator rounds activations."""
     if not any(True for _ in _rounding(model)):
         return model
     copy = model.clone()
@@ -94,9 +86,7 @@ def _in_f32(model: OnnxModel) -> OnnxModel:
 
 
 def _rounding(model: OnnxModel) -> Iterator[onnx.AttributeProto]:
-    """The attributes, of MatMulNBits for example, that let products compute in less than f32."""
-    pending = [model.proto.graph]
-    for graph in pending:
+    """Yield the attributes, as of MatMulNBits, that let products compute in less than f32."""
+    for graph in graphs(model.proto):
         for node in graph.node:
-            pending.extend(bodies(node).values())
             yield from (entry for entry in node.attribute if entry.name == _ACCURACY and entry.i > _IN_F32)

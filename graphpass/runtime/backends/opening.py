@@ -1,4 +1,4 @@
-"""`open_session`: which backend runs which model."""
+"""Choose the backend that runs a model."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ Backend = Literal["auto", "openvino", "onnxruntime"]
 
 
 def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
-    """Make a model ready to decode.
+    """Open a model to decode with.
 
-    An ONNX model with caches of fixed capacity, as `static-cache` makes them, is run in place by ONNX Runtime. A model
-    of static shapes that takes one token at a time, as `make-static` makes it, takes prompts so, too; of a pair that
-    `graphpass.artifacts.split` makes see `graphpass.runtime.open_pair`.
+    ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place. A model of
+    static shapes that takes one token at a time, as `make-static` makes it, takes prompts token by token, too; for the
+    pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`.
 
     Args:
-        model: What to run; its caches are found by `graphpass.analysis.caches.inventory.analyze_caches`.
+        model: The model; `graphpass.analysis.caches.inventory.analyze_caches` finds its caches.
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
         backend: ``"auto"`` takes ONNX Runtime for ONNX and OpenVINO for OpenVINO. ``"openvino"`` also runs ONNX models,
             through OpenVINO's frontend.
-        exact: Compute in f32 and keep caches in f32, as far as the device can be told to. Without it the device's
-            defaults hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
+        exact: Compute and keep caches in f32, as far as the device has options for that. Otherwise its defaults
+            hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
 
     Returns:
-        A session that has seen no token yet.
+        A session without tokens.
 
     Raises:
-        UnsupportedError: GP320 the model has an input or a cache that no session knows how to feed; GP321 the runtime
-            refuses the model; GP367 the model is made for one version of OpenVINO's GPU plugin alone; GP394 the model
-            is the prefill model of a pair.
+        UnsupportedError: GP320 an input or a cache that no session can feed; GP321 the runtime refuses the model; GP367
+            the model is made for one version of OpenVINO's GPU plugin alone; GP394 it is the prefill model of a pair.
         UsageError: GP240 the backend cannot run this dialect or device.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.dialects.openvino.model import check_trim
     from graphpass.ir.phase import Phase
+    from graphpass.runtime.backends.stateless import StatelessSession
     from graphpass.runtime.pair.phases import open_pair
 
     inventory = model.analysis(analyze_caches)
@@ -49,12 +49,10 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         if model.dialect != "onnx":
             raise UsageError("GP240", "ONNX Runtime cannot run an OpenVINO model", "use the openvino backend")
         if device != "CPU":
-            raise UsageError(
-                "GP240", f"the onnxruntime backend runs on CPU, not on {device}", "use the openvino backend"
-            )
+            message = f"the onnxruntime backend runs on CPU, not on {device}"
+            raise UsageError("GP240", message, "use the openvino backend")
         from graphpass.dialects.onnx.model import OnnxModel
         from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceSession, capacity_in_place
-        from graphpass.runtime.backends.onnxruntime_stateless import OnnxRuntimeStatelessSession
 
         assert isinstance(model, OnnxModel)
         if Phase.find(model) is not None:
@@ -62,7 +60,7 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         capacity = capacity_in_place(model, inventory)
         if capacity is not None:
             return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
-        return OnnxRuntimeStatelessSession(model, inventory, exact)
+        return StatelessSession(model, inventory, device, exact)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:
@@ -71,6 +69,4 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulSession
 
         return OpenVINOStatefulSession(model, inventory, device, exact)
-    from graphpass.runtime.backends.openvino_stateless import OpenVINOStatelessSession
-
-    return OpenVINOStatelessSession(model, inventory, device, exact)
+    return StatelessSession(model, inventory, device, exact, "openvino")

@@ -1,4 +1,4 @@
-"""A model compiled by OpenVINO for one device, and one inference request on it."""
+"""Compile a model in OpenVINO and run it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenVINORequest"]
 
-#: Plugins' defaults (bf16 arithmetic, u8 caches, quantised activations) hide what a rewrite changes.
+#: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
 
@@ -44,30 +44,10 @@ class OpenVINORequest:
             self._request: Any = compiled.create_infer_request()
         self._states: dict[str, Any] = {state.name: state for state in self._request.query_state()}
 
-    def infer(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        """All inputs by name to all outputs by name.
-
-        Raises:
-            UnsupportedError: GP322, OpenVINO failed.
-        """
-        with running(self._runtime):
-            results = self._request.infer(feeds)
-        return {name: results[index] for index, name in enumerate(self._outputs)}
-
-    def infer_into(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
-        """Run on the caller's memory.
-
-        Args:
-            feeds: All inputs by name; none of them is copied on its way to the plugin.
-            rooms: Outputs that are to be written there, by name.
-
-        Returns:
-            Copies of the other outputs by name.
-
-        Raises:
-            UnsupportedError: GP322, OpenVINO failed.
-        """
-        # Tensors know addresses only, so the arrays have to live until the request has run.
+    def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
+        """See `graphpass.runtime.backends.request.Request`; inputs are not copied on their way to the plugin."""
+        rooms = rooms or {}
+        # Tensors know addresses only, so the arrays live until the request has run.
         arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         with running(self._runtime):
             for name, array in (*arrays.items(), *rooms.items()):
@@ -80,16 +60,16 @@ class OpenVINORequest:
             }
 
     def reset_state(self) -> None:
-        """Set all variables back to what their initializers say."""
+        """Set all variables back to their initial values."""
         self._request.reset_state()
 
     def state(self, name: str) -> Array:
-        """What a variable holds: a copy, or the memory in which the plugin keeps it."""
+        """Return a variable's value: a copy, or the plugin's own memory."""
         held: Array = self._states[name].state.data
         return held
 
     def set_state(self, name: str, value: Array) -> None:
-        """Let a variable hold a copy of ``value``."""
+        """Set a variable to a copy of ``value``."""
         self._states[name].state = openvino.Tensor(np.ascontiguousarray(value))
 
 

@@ -1,4 +1,4 @@
-"""Models in OpenVINO whose caches are variables."""
+"""Run models in OpenVINO whose caches are variables."""
 
 from __future__ import annotations
 
@@ -17,24 +17,14 @@ __all__ = ["OpenVINOStatefulSession"]
 
 
 class OpenVINOStatefulSession(DecodeSession):
-    """A model in OpenVINO that keeps its caches itself."""
+    """Leaves the caches to OpenVINO."""
 
-    #: Gathering goes through the state API, which copies all out and in again. Measured on the CPU plugin of 2026.4.1,
-    #: 8 layers of fused attention: 3 to 37 us an entry, against 0.04 to 0.5 us a wasted entry and step.
+    #: The state API copies all out and in again to gather. Measured on the CPU plugin of 2026.4.1, 8 layers of fused
+    #: attention: 3 to 37 us an entry, against 0.04 to 0.5 us a wasted entry and step.
     _steps_per_copy = 50.0
 
     def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool) -> None:
-        """Compile the model.
-
-        Args:
-            model: What to run.
-            inventory: Its caches.
-            device: The OpenVINO device.
-            exact: Compute and keep the caches in f32.
-
-        Raises:
-            UnsupportedError: GP320 an input that cannot be fed; GP321 OpenVINO refuses the model.
-        """
+        """Compile the model; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         self._request = OpenVINORequest(model, device, exact)
 
@@ -46,7 +36,7 @@ class OpenVINOStatefulSession(DecodeSession):
         self._request.reset_state()
 
     def _sort(self, slots: Slots) -> None:
-        # The state API takes no less than whole caches, so that no waste has to stay either.
+        # The state API takes no less than whole caches, so waste can go at the same time.
         self._compact(slots)
 
     def _read(self, cache: Cache) -> Array:

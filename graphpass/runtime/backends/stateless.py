@@ -1,16 +1,17 @@
-"""Sessions that carry the caches themselves, from present outputs to past inputs."""
+"""Run models whose caches the session carries from present outputs to past inputs."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphpass.errors import UnsupportedError
+from graphpass.ir.types import shape_text
 from graphpass.runtime.backends.buffers import CacheBuffer
-from graphpass.runtime.sessions.editable import does_not_grow, windowed
-from graphpass.runtime.sessions.inputs import Array, Step, numpy_type, shape_text
+from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.sessions.cache_store import does_not_grow, windowed
+from graphpass.runtime.sessions.inputs import Array, Step, numpy_type, require_written
 from graphpass.runtime.sessions.session import DecodeSession
 from graphpass.runtime.sessions.slots import newest
 
@@ -19,37 +20,29 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
+    from graphpass.runtime.backends.opening import Backend
     from graphpass.runtime.sessions.slots import Slots
 
 __all__ = ["StatelessSession"]
 
 
 class StatelessSession(DecodeSession):
-    """Has each present output written where the next step's past input is read.
+    """Writes each present output into the memory of the next step's past input.
 
-    The first forward pass shows whether presents are as long as past and new tokens together. Where one is not, the
-    runtime says how long it gets, and where it is written. A model without caches gets the whole history at every step,
-    and its outputs are cut to the new tokens.
+    The first forward pass shows which presents are as long as past and new tokens together; the runtime allocates the
+    others. A model without caches gets the whole history at every step, and its outputs are cut to the new tokens.
     """
 
-    #: A step copies the whole past, so waste is as dear as gathering. Measured at 512 to 4096 entries of 8 layers: 14
-    #: to 30 us a wasted entry and step, 0.5 to 4 us an entry gathered, on ONNX Runtime and OpenVINO alike.
+    #: A step copies the whole past, so waste costs as much as gathering. Measured at 512 to 4096 entries of 8 layers:
+    #: 14 to 30 us a wasted entry and step, 0.5 to 4 us an entry gathered, on ONNX Runtime and OpenVINO alike.
     _steps_per_copy = 0.1
 
-    def __init__(self, model: Model, inventory: Inventory) -> None:
-        """Work out what an empty past looks like.
-
-        Args:
-            model: What to run.
-            inventory: Its caches.
-
-        Raises:
-            UnsupportedError: GP320, an input or a cache that cannot be fed.
-        """
+    def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool, backend: Backend = "auto") -> None:
+        """Open the model; see `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         least = _least_lengths(inventory)
-        self._starts = {cache: _Start(cache, least.get(cache.name, 0)) for cache in inventory.caches}
-        # ONNX Runtime runs no row with such a cache that has fewer tokens than others.
+        self._starts = {cache: _start(cache, least.get(cache.name, 0)) for cache in inventory.caches}
+        # ONNX Runtime runs no row with fewer tokens than others over such a cache.
         self.takes_mask = self.takes_mask and not least
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
@@ -59,17 +52,7 @@ class StatelessSession(DecodeSession):
             cache for cache in inventory.caches if cache.name not in windows and not _has_capacity(cache)
         )
 
-    @abstractmethod
-    def _infer(self, feeds: dict[str, Array], rooms: dict[str, Array]) -> dict[str, Array]:
-        """Run the model.
-
-        Args:
-            feeds: All inputs by name.
-            rooms: Outputs that are to be written there, by name.
-
-        Returns:
-            The other outputs by name, as arrays of their own.
-        """
+        self._request = open_request(model, device, exact, backend)
 
     def _run(self, step: Step) -> dict[str, Array]:
         if not self._starts:
@@ -78,7 +61,7 @@ class StatelessSession(DecodeSession):
         past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
         rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}
         promised = {name: room for name, room in rooms.items() if name in self._foreseen}
-        results = self._infer(self._inputs.feeds(step) | past, promised)
+        results = self._request.infer(self._inputs.feeds(step) | past, promised)
         self._foreseen |= {
             name for name, room in rooms.items() if name in results and results[name].shape == room.shape
         }
@@ -91,16 +74,16 @@ class StatelessSession(DecodeSession):
         return {name: results[name] for name in self.outputs}
 
     def _make_buffers(self, batch: int) -> None:
-        """Have buffers, empty ones where there are none."""
-        self._buffers = self._buffers or {
-            cache.name: CacheBuffer(start.past(batch), cache.axes.sequence) for cache, start in self._starts.items()
-        }
+        if not self._buffers:
+            for cache, (shape, dtype) in self._starts.items():
+                sizes = [batch if axis == cache.axes.batch else size for axis, size in enumerate(shape)]
+                self._buffers[cache.name] = CacheBuffer(np.zeros(sizes, dtype), cache.axes.sequence)
 
     def _replay(self, step: Step) -> dict[str, Array]:
         assert self._slots is not None
         whole = self._slots.tokens()
         feeds = self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask))
-        results = self._infer(feeds, {})
+        results = self._request.infer(feeds)
         return newest([{name: results[name] for name in self.outputs}], [whole.length], step.length)
 
     def _forget(self) -> None:
@@ -133,7 +116,7 @@ class StatelessSession(DecodeSession):
 
 
 def _least_lengths(inventory: Inventory) -> dict[str, int]:
-    """Of caches that are no shorter than a window from the start, as GroupQueryAttention's sliding_window_cache is."""
+    """Return the lengths of caches that span a window from the start, as GroupQueryAttention's sliding_window_cache."""
     return {
         name: block.window
         for block in inventory.attention
@@ -148,35 +131,20 @@ def _has_capacity(cache: Cache) -> bool:
     return axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int)
 
 
-class _Start:
-    """What a cache holds before the first token."""
-
-    def __init__(self, cache: Cache, length: int) -> None:
-        if cache.write is None:
-            raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
-        self._dtype = numpy_type(cache.element_type, f"cache {cache.name}")
-        self._batch_axis = cache.axes.batch
-        self._shape = _empty_shape(cache, length)
-
-    def past(self, batch: int) -> Array:
-        shape = list(self._shape)
-        if self._batch_axis is not None:
-            shape[self._batch_axis] = batch
-        return np.zeros(shape, self._dtype)
-
-
-def _empty_shape(cache: Cache, length: int) -> tuple[int, ...]:
-    """The shape before the first step: of ``length`` along the sequence, unless the cache's capacity is fixed."""
+def _start(cache: Cache, length: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """Return shape and type before the first step, of ``length`` entries unless capacity is fixed."""
+    require_written(cache)
     free = {cache.axes.batch: 0, cache.axes.sequence: length}
     shape = tuple(
         free.get(axis, size) if axis == cache.axes.batch or not isinstance(size, int) else size
         for axis, size in enumerate(cache.shape or (None,))
     )
     known = tuple(size for size in shape if isinstance(size, int))
+    dtype = numpy_type(cache.element_type, f"cache {cache.name}")
     if known != shape:
         raise UnsupportedError(
             "GP320",
             f"cannot tell what cache {cache.name} {shape_text(cache.shape)} of kind {cache.kind} looks like when empty"
             + "".join(f"; {fact}" for fact in cache.evidence),
         )
-    return known
+    return known, dtype

@@ -1,1 +1,1 @@
-"""Sessions over a prefill and a decode model of static shapes."""
+"""Run a prefill and a decode model of static shapes as one."""

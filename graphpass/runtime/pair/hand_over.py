@@ -1,7 +1,7 @@
-"""Moves a cache from one layout to another inside one buffer, without a copy of it in between.
+"""Move a cache from one layout to another inside one buffer.
 
 A prefill model keeps ``[1, H, P, D]`` and the decode model that goes on from it ``[1, H, N, D]``. Both lie in one
-buffer, so heads have to move apart (or together) through each other. A value may be transposed, ``[1, H, D, P]``.
+buffer, so heads move apart (or together) through each other. A value may be transposed, ``[1, H, D, P]``.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Placement", "hand_over"]
 
-#: Elements of these types share bytes, so that a row of them need not start at one.
+#: Element types that share bytes, so that a row may start inside one.
 _SUB_BYTE = frozenset({"f4e2m1", "i2", "i4", "nf4", "u1", "u2", "u3", "u4", "u6"})
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a cache lies in a buffer, its elements in row-major order without gaps.
+    """Places a cache in a buffer, its elements in row-major order without gaps.
 
     Attributes:
         shape: Its dimensions.
-        offset: The buffer's element with which it begins. What begins inside a cache, say at its position 5, is
-            placed by that element, too.
+        offset: The buffer's element with which it begins; a part, say from position 5 on, is placed by its own.
     """
 
     shape: tuple[int, ...]
     offset: int = 0
 
     def strides(self) -> tuple[int, ...]:
-        """How many elements a step along each axis skips."""
+        """Return the number of elements that a step along each axis skips."""
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
     def end(self, extent: tuple[int, ...]) -> int:
-        """The element behind the last one of the first ``extent`` along each axis."""
+        """Return the element after the last one of the first ``extent`` along each axis."""
         last = sum((size - 1) * stride for size, stride in zip(extent, self.strides(), strict=True))
         return self.offset + last + 1
 
@@ -53,23 +52,23 @@ def hand_over(
     extent: tuple[int, ...],
     element_type: str | None = None,
 ) -> int:
-    """Move the first ``extent`` elements along each axis of a cache to where another layout has them.
+    """Move the first ``extent`` elements along each axis of a cache to another layout.
 
-    Trailing axes in which both layouts and the extent agree make one row with the axis before them; a row that
-    overlaps itself is moved as ``memmove`` does it, without a temporary. Rows lie in both layouts in the same order and
-    apart from each other. So where a row moves up, only rows behind it that move up, too, can stand in its way; and
-    where it moves down, only rows before it that move down. Hence those that move up go from the back, those that move
-    down from the front, and the two kinds never meet, whatever the offsets and sizes are.
+    Trailing axes on which both layouts and the extent agree make one row with the axis before them; a row that overlaps
+    itself is moved as by ``memmove``. Rows lie in both layouts in the same order and apart from each other. So only
+    later rows that move up, too, can stand in the way of a row that moves up, and only earlier rows that move down in
+    the way of one that moves down. Hence those that move up go from the back, those that move down from the front, and
+    the two kinds never meet, whatever the offsets and sizes.
 
     Args:
         buffer: C-contiguous and writable, of any shape. Only the destination's extent is written.
-        source: Where the cache lies.
-        destination: Where it goes; of the same rank.
-        extent: How much of each axis is moved, for example ``(1, heads, length, head_dim)``.
-        element_type: OpenVINO's short name, where the buffer's own type does not say it (packed types in bytes).
+        source: Present place of the cache.
+        destination: New place, of the same rank.
+        extent: Number of elements to move along each axis, for example ``(1, heads, length, head_dim)``.
+        element_type: OpenVINO's short name, if the buffer's own type does not give it (packed types in bytes).
 
     Returns:
-        How many bytes were moved.
+        Number of bytes moved.
 
     Raises:
         UnsupportedError: GP390, elements smaller than a byte.
@@ -92,7 +91,7 @@ def hand_over(
     order = np.concatenate([up, down])
     size = buffer.itemsize
     length = row * size
-    # A slice of a memoryview is assigned with memmove: faster than through ctypes, and never outside the buffer.
+    # A slice of a memoryview is assigned with memmove: faster than ctypes, and never outside the buffer.
     data = buffer.reshape(-1).view(np.uint8).data
     for start, target in zip((starts[order] * size).tolist(), (targets[order] * size).tolist(), strict=True):
         data[target : target + length] = data[start : start + length]
@@ -102,19 +101,19 @@ def hand_over(
 def _check(buffer: NDArray[Any], source: Placement, destination: Placement, extent: tuple[int, ...]) -> None:
     if not (buffer.flags.c_contiguous and buffer.flags.writeable):
         raise UsageError("GP265", "the buffer must be C-contiguous and writable")
-    for what, placement in (("source", source), ("destination", destination)):
+    for name, placement in (("source", source), ("destination", destination)):
         shape = placement.shape
         if len(shape) != len(extent) or any(most < size or size < 0 for most, size in zip(shape, extent, strict=True)):
-            raise UsageError("GP265", f"{list(extent)} elements do not fit into the {what} {list(shape)}")
+            raise UsageError("GP265", f"{list(extent)} elements do not fit into the {name} {list(shape)}")
         if placement.offset < 0 or (0 not in extent and placement.end(extent) > buffer.size):
             raise UsageError(
                 "GP265",
-                f"the {what} {list(shape)} at element {placement.offset} does not fit into a buffer of {buffer.size}",
+                f"the {name} {list(shape)} at element {placement.offset} does not fit into a buffer of {buffer.size}",
             )
 
 
 def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) -> tuple[int, int]:
-    """How many leading axes are left when the trailing ones are one row, and how many elements it has."""
+    """Join trailing axes to one row; return the number of others and its size."""
     outer, row = len(extent), 1
     while outer:
         outer -= 1
@@ -125,7 +124,7 @@ def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) 
 
 
 def _starts(placement: Placement, counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """The element with which each row begins, in row-major order of the outer axes."""
+    """Return the element with which each row begins, in row-major order of the outer axes."""
     starts = np.full(1, placement.offset, np.int64)
     for count, stride in zip(counts, placement.strides(), strict=False):
         starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)

@@ -1,4 +1,4 @@
-"""Runs a prefill and a decode model of static shapes as one session, over one buffer a cache."""
+"""Run a prefill and a decode model as one session, over one buffer a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.phase import Phase
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory, part
-from graphpass.runtime.backends.infer import Infer, infer_of
+from graphpass.runtime.backends.request import Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
 
@@ -24,11 +24,11 @@ __all__ = ["PhasePairSession", "open_pair"]
 
 
 def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool = True) -> PhasePairSession:
-    """Make a prefill and a decode model ready that `make-static` made of one model.
+    """Open a prefill and a decode model that `make-static` made of one model.
 
     Args:
-        prefill: The decode model once more, or one that takes a chunk of tokens behind a past of the longest prompt.
-        decode: Takes one token behind a past of the capacity.
+        prefill: The decode model once more, or one that takes a chunk of tokens after a past of the longest prompt.
+        decode: Takes one token after a past of the capacity.
         device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime.
         exact: OpenVINO only: compute in f32.
 
@@ -41,33 +41,33 @@ def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """One model of a pair in its runtime.
+    """Binds one model of a pair to its runtime and buffers.
 
     Attributes:
-        phase: What it takes.
-        inputs: What to feed it.
-        infer: Runs it.
-        pasts: Views of the session's buffers, by the name of the past.
-        new: Where it writes new positions and states, by the name of the present.
+        phase: Sizes and caches of the model.
+        inputs: Its feeds.
+        request: Runs it.
+        pasts: Views of the session's buffers by the name of the past.
+        new: Buffers of new positions and states by the name of the present.
     """
 
     phase: Phase
     inputs: InputPlan
-    infer: Infer
+    request: Request
     pasts: dict[str, Array]
     new: dict[str, Array]
 
 
 class PhasePairSession(FixedCapacitySession):
-    """Prefills chunk by chunk with one model, hands the caches over in place, and decodes with the other.
+    """Prefills chunk by chunk with one model, and decodes with the other.
 
-    Both models see the same memory: each cache has one buffer, in which the prefill's ``[1, H, P, D]`` becomes the
-    decode's ``[1, H, N, D]``. Between forward passes it is the decode's, and edits go by that. Buffers never move.
+    Both models see the same memory: the prefill's ``[1, H, P, D]`` becomes the decode's ``[1, H, N, D]`` in one buffer
+    a cache. Between forward passes it is the decode's, and edits go by that. Buffers never move.
 
-    A last chunk that would be too short starts earlier, so that some positions are computed twice, and there is no
-    padding. A prompt shorter than a chunk is padded on the left, where the mask hides it. So is the first chunk of a
-    model with states, which absorb each token once: there they are still zero. Where a model makes NaN of padding (its
-    mask is infinite, and a row of it hides everything), such prompts go through the decode model token by token.
+    A last chunk that would be too short starts earlier, so that some positions are computed twice, without padding. A
+    prompt shorter than a chunk is padded on the left, where the mask hides it. So is the first chunk of a model with
+    states, which absorb each token once: there they are still zero. If a model makes NaN of padding (its mask is
+    infinite, and a row of it hides everything), such prompts go through the decode model token by token.
     """
 
     last_only = True
@@ -94,7 +94,7 @@ class PhasePairSession(FixedCapacitySession):
             new[str(cache.write)] = np.zeros(shape, self.buffers[cache.read].dtype)
         plan = InputPlan(model.inputs, Inventory(stateful=False, caches=phase.caches))
         pasts = {cache.read: self._view(cache) for cache in phase.caches}
-        return _Bound(phase, plan, infer_of(model, device, exact), pasts, new)
+        return _Bound(phase, plan, open_request(model, device, exact), pasts, new)
 
     def _runs(self, past: int, length: int) -> list[int]:
         prompt = min(length, self.prompt) if not past else 0
@@ -134,7 +134,7 @@ class PhasePairSession(FixedCapacitySession):
         return self._decode.pasts[cache.read]
 
     def _run_once(self, bound: _Bound, step: Step, start: int, count: int) -> Array:
-        """Run a model on ``count`` of the step's tokens, padded on the left, and keep what they add to the caches."""
+        """Run ``count`` tokens of a step, padded on the left, and keep their entries."""
         phase = bound.phase
         past, padding = step.past + start, phase.length - count
         mask = np.zeros((1, phase.past + phase.length), np.int64)
@@ -145,7 +145,7 @@ class PhasePairSession(FixedCapacitySession):
             for values in (step.input_ids, step.position_ids)
         )
         feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past))
-        outputs = bound.infer(feeds | bound.pasts, bound.new)
+        outputs = bound.request.infer(feeds | bound.pasts, bound.new)
         for cache in phase.caches:
             held, new = bound.pasts[cache.read], bound.new[str(cache.write)]
             if cache.kind == "kv":
@@ -155,12 +155,12 @@ class PhasePairSession(FixedCapacitySession):
         return outputs[self.logits_output]
 
     def _view(self, cache: Cache) -> Array:
-        """The memory of ``cache`` as the model has it that the cache belongs to."""
+        """Return the memory of ``cache`` in the shape of its model."""
         shape = _shape(cache)
         return self.buffers[cache.read][: prod(shape)].reshape(shape)
 
     def _hand_over(self, length: int) -> None:
-        """Let the first ``length`` positions of each cache lie as the decode model has them."""
+        """Lay the first ``length`` positions of each cache out for the decode model."""
         for before, after in zip(self._prefill.phase.caches, self._decode.phase.caches, strict=True):
             if after.kind == "kv":
                 source, target = _shape(before), _shape(after)
@@ -175,9 +175,7 @@ def _shape(cache: Cache) -> tuple[int, ...]:
 def _check_pair(prefill: Phase, decode: Phase, *, alone: bool) -> None:
     hint = "make both of one model with graphpass split"
     if alone:
-        hint = (
-            "run it with its decode model (graphpass.runtime.open_pair); graphpass split makes both, and verifies them"
-        )
+        hint = "run it with its decode model (graphpass.runtime.open_pair); graphpass split makes and verifies both"
     if decode.length != 1:
         raise UnsupportedError("GP394", f"a decode model takes one token at a time, but this one {decode.length}", hint)
     if [_without_length(cache) for cache in prefill.caches] != [_without_length(cache) for cache in decode.caches]:

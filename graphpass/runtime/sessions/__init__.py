@@ -1,1 +1,1 @@
-"""The decode session and the edits of its caches."""
+"""Decode, and edit caches between steps."""

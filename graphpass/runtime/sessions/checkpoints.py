@@ -1,4 +1,4 @@
-"""States of linear caches that a session keeps to rewind to, and snapshots that a caller keeps."""
+"""Keep states of linear caches to rewind to, and snapshots for callers."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from graphpass.ir.cache import Inventory
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.slots import Held, Tokens
 
-__all__ = ["SPARSE", "Checkpoint", "Checkpoints", "Snapshot"]
+__all__ = ["SPARSE", "Checkpoint", "Checkpoints", "Snapshot", "StepHistory"]
 
-#: While nothing is drafted, a state is kept after so many tokens.
+#: Tokens between two states that are kept while nothing is drafted.
 SPARSE = 64
 
-#: How many states are kept at most, and how many bytes they may take together.
+#: Limits on the number of kept states and on their bytes together.
 _MOST = 64
 _MOST_BYTES = 1 << 28
 
-#: The newest states are those that a rejected draft goes back to.
+#: A rejected draft goes back to one of the newest states.
 _NEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The linear caches as they were after the first ``length`` tokens.
+    """Linear caches after the first ``length`` slots.
 
     Attributes:
-        length: Slots.
-        states: By cache name.
+        length: Number of slots.
+        states: Contents by the name of the cache.
     """
 
     length: int
@@ -42,63 +43,57 @@ class Checkpoint:
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes."""
+        """Return the memory that it takes."""
         return sum(state.nbytes for state in self.states.values())
 
 
 class Checkpoints:
-    """A bounded number of checkpoints, dense where the session is, sparse before."""
+    """Keeps a bounded number of checkpoints, dense near the end, sparse before.
+
+    Attributes:
+        kept: All of them, shortest first.
+    """
 
     def __init__(self) -> None:
-        """Without checkpoints."""
-        self._kept: tuple[Checkpoint, ...] = ()
-
-    @property
-    def kept(self) -> tuple[Checkpoint, ...]:
-        """All of them, shortest first."""
-        return self._kept
+        self.kept: tuple[Checkpoint, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """How much memory they take."""
-        return sum(checkpoint.bytes for checkpoint in self._kept)
+        """Return the memory that they take."""
+        return sum(checkpoint.bytes for checkpoint in self.kept)
 
     def are_due(self, length: int, *, drafting: bool) -> bool:
-        """Whether the state after ``length`` tokens should be kept before more are fed."""
-        last = self._kept[-1].length if self._kept else None
+        """Return whether to keep the state after ``length`` tokens before more are fed."""
+        last = self.kept[-1].length if self.kept else None
         if last == length or length == 0:
             return False
         return drafting or last is None or length - last >= SPARSE
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Keep ``checkpoint``, the longest so far; older ones make room."""
-        kept = [*self._kept, checkpoint]
+        """Keep ``checkpoint``, the longest so far, and drop older ones to make room."""
+        kept = [*self.kept, checkpoint]
         while len(kept) > 1 and (len(kept) > _MOST or sum(one.bytes for one in kept) > _MOST_BYTES):
             older = max(len(kept) - _NEWEST, 1)
             gaps = [kept[i + 1].length - (kept[i - 1].length if i else 0) for i in range(older)]
             del kept[int(np.argmin(gaps))]
-        self._kept = tuple(kept)
+        self.kept = tuple(kept)
 
     def nearest(self, length: int) -> Checkpoint | None:
-        """The longest one of at most ``length``; ``None`` where only the start is left."""
-        return next((kept for kept in reversed(self._kept) if kept.length <= length), None)
+        """Return the longest one of at most ``length``; ``None`` if only the start is left."""
+        return next((kept for kept in reversed(self.kept) if kept.length <= length), None)
 
     def drop_after(self, length: int) -> None:
-        """Forget those of more than ``length``: other tokens will stand there."""
-        self._kept = tuple(kept for kept in self._kept if kept.length <= length)
-
-    def be(self, kept: tuple[Checkpoint, ...]) -> None:
-        """Keep these, and no others."""
-        self._kept = kept
+        """Forget those of more than ``length`` slots, which will hold other tokens."""
+        self.kept = tuple(kept for kept in self.kept if kept.length <= length)
 
     def select(self, rows: NDArray[np.int64], axes: Mapping[str, int]) -> None:
-        """Row i goes on with row ``rows[i]``.
+        """Continue row i from row ``rows[i]``.
 
         Args:
             rows: int64 [batch].
-            axes: Where the batch stands, by cache name; a cache without one is the same for all rows.
+            axes: Axis of the batch by cache name; a cache without one is the same for all rows.
         """
-        self._kept = tuple(
+        self.kept = tuple(
             Checkpoint(
                 kept.length,
                 {
@@ -106,26 +101,72 @@ class Checkpoints:
                     for name, state in kept.states.items()
                 },
             )
-            for kept in self._kept
+            for kept in self.kept
         )
+
+
+class StepHistory:
+    """Counts the steps whose states the pass ``insert-snapshot`` keeps inside the model.
+
+    Attributes:
+        pending: Number of steps that the next one takes back first.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        """Begin without steps.
+
+        Args:
+            inventory: Each linear cache of a model with the input ``steps_back`` has a history ``[slots, batch, ..]``.
+        """
+        histories = [cache.shape[0] for cache in inventory.of_kind("other") if cache.axes.batch == 1 and cache.shape]
+        self._slots = min((size for size in histories if isinstance(size, int)), default=0)
+        self.clear()
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the model keeps any states."""
+        return self._slots > 0
+
+    def clear(self) -> None:
+        """Forget all steps, since the caches were set to something else."""
+        self._starts: list[int] = []
+        self.pending = 0
+
+    def step(self, start: int) -> None:
+        """Note a step after ``start`` slots, which took back the pending steps."""
+        self.pending = 0
+        if self._slots:
+            self._starts = [*self._starts, start][-self._slots :]
+
+    def back(self, length: int) -> int | None:
+        """Take back as few steps as leave fewer than ``length`` slots.
+
+        Returns:
+            Number of slots that the caches then know; ``None`` if the history does not reach back so far.
+        """
+        for count, start in enumerate(reversed(self._starts), start=1):
+            if 0 < start < length:
+                del self._starts[-count:]
+                self.pending += count
+                return start
+        return None
 
 
 @dataclass(eq=False)
 class Snapshot:
-    """A session's tokens and caches at one time; made by `DecodeSession.snapshot`, for `DecodeSession.restore`.
+    """Holds a session's tokens and caches at one time, from `DecodeSession.snapshot` for `DecodeSession.restore`.
 
-    Growing caches are not copied: the session leaves their entries where they are. Only when it has to take them out,
-    it copies them to here first.
+    The session leaves the entries of growing caches in place, and copies them to here before it takes them out.
 
     Attributes:
-        length: Slots that it holds.
-        life: What the session lived through between two resets; equal only to itself.
-        held: Where the entries of growing caches are; ``None`` once they are in ``copies``.
-        tokens: What stands in the slots.
-        states: The caches of fixed size, by name.
-        checkpoints: What the session could rewind to.
-        outputs: Those of the last forward pass.
-        copies: The growing caches, by name, once the session no longer holds them.
+        length: Number of slots.
+        life: Stands for the time of a session between two resets; equal only to itself.
+        held: Entries in the growing caches; ``None`` once they are in ``copies``.
+        tokens: Contents of the slots.
+        states: Caches of fixed size by name.
+        checkpoints: States that the session could rewind to.
+        outputs: Results of the last forward pass.
+        copies: Growing caches by name, once the session no longer holds them.
     """
 
     length: int
@@ -139,5 +180,5 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """Bytes of caches that it holds copies of."""
+        """Return the bytes of caches that it holds copies of."""
         return sum(array.nbytes for array in (*self.states.values(), *self.copies.values()))

@@ -1,22 +1,19 @@
-"""`EditableCaches`: what a session does to its caches between steps."""
+"""Edit the caches of a session between steps."""
 
 from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.sessions.arrangement import Arrangement
-from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot
-from graphpass.runtime.sessions.editable import check_editable
-from graphpass.runtime.sessions.held import HeldCaches
-from graphpass.runtime.sessions.ring import Ring
-from graphpass.runtime.sessions.slots import Slots, Tokens, indices
-from graphpass.runtime.sessions.stats import SessionStats
+from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
+from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
+from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens, indices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,66 +24,76 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array, InputPlan
 
-__all__ = ["EditableCaches"]
+__all__ = ["EditableCaches", "SessionStats"]
 
 
-class EditableCaches(HeldCaches):
-    """Caches whose positions are dropped, moved, kept and brought back between steps.
+@dataclass(frozen=True, slots=True)
+class SessionStats:
+    """Counts the cost of caches since the session was opened.
 
-    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. Where their entries lie in
-    the growing caches is in `Slots`: an edit changes that alone, and before a step `_arrange` sees to it that the model
-    finds what it needs. Linear caches go back to a checkpoint; the tokens since then are owed, and fed with the next
-    ones.
+    Attributes:
+        bytes_copied: Bytes of caches that the session itself read or wrote; copies inside the model do not count.
+        compactions: Times that unused entries were taken out of the caches.
+        snapshots: Number of states of linear caches that are kept to rewind to.
+        snapshot_bytes: Their size, and that of copies for snapshots that are still referred to.
+        replayed_tokens: Tokens fed again, a row, because the linear states of their positions were not kept.
     """
 
-    #: How many steps with one wasted entry cost as much as gathering one entry that is needed; see `Arrangement`.
+    bytes_copied: int = 0
+    compactions: int = 0
+    snapshots: int = 0
+    snapshot_bytes: int = 0
+    replayed_tokens: int = 0
+
+
+class EditableCaches(CacheStore):
+    """Drops, moves, keeps and restores positions between steps.
+
+    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. `Slots` knows their
+    entries in the growing caches: an edit changes that alone, and `_arrange` moves entries before a step as far as the
+    model needs it. Linear caches go back to a checkpoint; the tokens since then are owed, and fed with the next ones.
+    """
+
+    #: Number of steps with one wasted entry that cost as much as gathering one entry; see `CompactionPolicy`.
     _steps_per_copy: ClassVar[float]
 
     def __init__(self, model: Model, inventory: Inventory, inputs: InputPlan) -> None:
-        """Without tokens.
-
-        Args:
-            model: What is run.
-            inventory: Its caches.
-            inputs: What it can be told.
-        """
         super().__init__(inventory)
         self._inputs = inputs
         may_hide = bool(self._growing) and inputs.takes_mask
-        self._arrangement = Arrangement(
+        self._compaction = CompactionPolicy(
             lambda: model.analysis(past_order) if may_hide else "index", self._steps_per_copy
         )
         self._checkpoints = Checkpoints()
-        self._ring = Ring(inventory)
+        self._steps = StepHistory(inventory)
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self._compactions = self._replayed = 0
         self._begin()
 
     def _begin(self) -> None:
-        """Without tokens."""
         self._slots: Slots | None = None
         self._owed: Tokens | None = None
         self._rows: NDArray[np.int64] | None = None
         self._drafting_until = 0
         self._last: dict[str, Array] = {}
         self._life = object()
-        self._checkpoints.be(())
-        self._ring.clear()
+        self._checkpoints.kept = ()
+        self._steps.clear()
 
     @property
     def batch(self) -> int:
-        """How many sequences run side by side; 0 before the first forward pass."""
+        """Return the number of sequences side by side; 0 before the first forward pass."""
         return 0 if self._slots is None else self._slots.batch
 
     @property
     def length(self) -> int:
-        """How many positions the caches hold, padding included."""
+        """Return the number of positions that the caches hold, padding included."""
         held = 0 if self._slots is None else self._slots.length
         return held + (0 if self._owed is None else self._owed.length)
 
     @property
     def stats(self) -> SessionStats:
-        """What edits have cost so far."""
+        """Return the cost of edits so far."""
         return SessionStats(
             self._bytes_copied,
             self._compactions,
@@ -114,8 +121,7 @@ class EditableCaches(HeldCaches):
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` slots.
 
-        Linear caches go back to the nearest state that was kept; the tokens from there on are fed again together with
-        the next ones.
+        Linear caches go back to the nearest kept state; the tokens from there on are fed again with the next ones.
 
         Raises:
             UsageError: GP245, ``length`` is negative or more than the session holds.
@@ -141,17 +147,17 @@ class EditableCaches(HeldCaches):
             slots.keep(length)
 
     def reorder(self, sources: ArrayLike, destinations: ArrayLike) -> None:
-        """Slot ``destinations[i]`` takes the old value of slot ``sources[i]``, in all rows.
+        """Copy the old value of slot ``sources[i]`` into slot ``destinations[i]``, in all rows.
 
-        Attention does not notice an entry's slot, only the position that it was computed for, so an entry belongs into
-        a slot of that position: a token of a draft tree into the slot of its depth.
+        Attention does not see an entry's slot, only the position that it was computed for, so an entry belongs into a
+        slot of that position: a token of a draft tree into the slot of its depth.
 
         Args:
             sources: Slots, int [n].
-            destinations: Slots, int [n], no two the same.
+            destinations: Distinct slots, int [n].
 
         Raises:
-            UsageError: GP244, a slot that there is not, lists of unequal length, or a destination named twice.
+            UsageError: GP244, an unknown slot, lists of unequal length, or a destination named twice.
             UnsupportedError: GP370, the model has caches that cannot be reordered.
         """
         source = indices(sources, self.length, "reorder: src", "GP244")
@@ -172,10 +178,10 @@ class EditableCaches(HeldCaches):
         self._slots.reorder(source, destination)
 
     def select(self, beam_idx: ArrayLike) -> None:
-        """Row i goes on with what row ``beam_idx[i]`` held; there may be more or fewer rows than before.
+        """Continue row i from row ``beam_idx[i]``; there may be more or fewer rows than before.
 
         Raises:
-            UsageError: GP246, a row that there is not, none at all, or another number than the model fixes.
+            UsageError: GP246, an unknown row, none at all, or another number than the model fixes.
         """
         rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
         if not rows.size:
@@ -199,7 +205,7 @@ class EditableCaches(HeldCaches):
             self._gather(None, rows)
 
     def snapshot(self) -> Snapshot:
-        """The session as it is now, to come back to by `restore`.
+        """Return the session as it is now, for `restore`.
 
         Raises:
             UsageError: GP243, there is nothing yet.
@@ -225,7 +231,7 @@ class EditableCaches(HeldCaches):
         return kept
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Be as the session was when ``snapshot`` was taken; it may be restored again.
+        """Bring back the session as of ``snapshot``, which may be restored again.
 
         Raises:
             UsageError: GP248, the snapshot is of another session, or of this one before it was reset.
@@ -249,17 +255,17 @@ class EditableCaches(HeldCaches):
             for cache in self._growing:
                 self._put(cache, snapshot.copies[cache.name].copy())
         self._write_fixed(snapshot.states)
-        self._checkpoints.be(snapshot.checkpoints)
+        self._checkpoints.kept = snapshot.checkpoints
         self._last = snapshot.outputs
 
     def align(self, history: ArrayLike) -> NDArray[np.int64]:
-        """Keep what the session has in common with a new history of tokens, and drop the rest.
+        """Keep the tokens in common with a new history, and drop the rest.
 
         Args:
             history: Token ids [batch, length], or [length] for one sequence; without padding.
 
         Returns:
-            int64 [batch, n]: the tokens that must be fed now, at least the last one of each row.
+            int64 [batch, n]: the tokens to feed now, at least the last one of each row.
 
         Raises:
             UsageError: GP241, the history is empty.
@@ -275,7 +281,7 @@ class EditableCaches(HeldCaches):
         held = held if self._owed is None else held.then(self._owed)
         shorter = min(held.length, tokens.shape[1] - 1)
         held = held.part(0, shorter)
-        # What stands in a slot of another position saw other tokens before it.
+        # The token in a slot of another position saw other tokens before it.
         usual = (held.positions == np.arange(shorter)) & (held.mask == 1) & (held.ids == tokens[:, :shorter])
         same = usual.all(axis=0)
         common = shorter if same.all() else int(same.argmin())
@@ -287,16 +293,16 @@ class EditableCaches(HeldCaches):
 
     @abstractmethod
     def _sort(self, slots: Slots) -> None:
-        """Let entries of the growing caches stand in the order of their slots, one for each."""
+        """Move entries of the growing caches into the order of their slots, one for each."""
 
     @abstractmethod
     def _pay(self) -> None:
-        """Feed what is owed since a rewind."""
+        """Feed the tokens owed since a rewind."""
 
     def _go_back(self, slots: Slots, length: int) -> None:
-        """Set linear caches to the nearest state that is kept, and owe the tokens from there on."""
+        """Set linear caches to the nearest kept state, and owe the tokens from there on."""
         self._checkpoints.drop_after(length)
-        start_of_step = self._ring.back(length)
+        start_of_step = self._steps.back(length)
         if start_of_step is not None:
             self._owed = slots.tokens(start_of_step, length)
             slots.keep(start_of_step)
@@ -312,48 +318,46 @@ class EditableCaches(HeldCaches):
             self._start_over(slots.batch)
 
     def _start_over(self, batch: int) -> None:
-        """Let the caches be as before the first token, for as many rows."""
+        """Empty the caches, for as many rows."""
         self._copy_snapshots()
         self._forget()
         self._rows = None
-        self._checkpoints.be(())
-        self._ring.clear()
+        self._checkpoints.kept = ()
+        self._steps.clear()
         self._slots = Slots(batch)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Let the next step find entries where it needs them.
+        """Move entries as far as the next step needs it.
 
         Returns:
-            What the model itself has to move: from where, and where to.
+            The moves that the model makes itself: sources and destinations.
         """
         if not slots.in_place and self._inputs.takes_moves:
             self._copy_snapshots()
             entries = slots.compact()
             moved = np.flatnonzero(entries != np.arange(len(entries)))
             return entries[moved], moved
-        if self._arrangement.wants_sorting(slots):
+        if self._compaction.wants_sorting(slots):
             self._sort(slots)
-        if not slots.in_place and not self._arrangement.fits(slots):
+        if not slots.in_place and not self._compaction.fits(slots):
             self._compact(slots)
         none = np.zeros(0, np.int64)
         return none, none
 
     def _compact(self, slots: Slots) -> None:
-        """Take entries that no slot needs out of the growing caches."""
         self._copy_snapshots()
         self._compactions += bool(self._growing)
         rows, self._rows = self._rows, None
         self._gather(slots.compact(), rows)
-        self._arrangement.compacted()
+        self._compaction.compacted()
 
     def _settle_rows(self) -> None:
-        """Put the rows of all caches in the order that was selected, if the model did not do so yet."""
+        """Reorder the rows of all caches as selected, unless the model did so already."""
         if self._rows is not None:
             rows, self._rows = self._rows, None
             self._gather(None, rows)
 
     def _copy_snapshots(self) -> None:
-        """Let snapshots that refer to entries of the caches have copies of them."""
         assert self._slots is not None
         for snapshot in self._snapshots:
             if snapshot.life is self._life and snapshot.held is not None:
@@ -365,10 +369,9 @@ class EditableCaches(HeldCaches):
                 snapshot.held = None
 
     def _write_fixed(self, states: Mapping[str, Array]) -> None:
-        self._ring.clear()
+        self._steps.clear()
         for cache in self._fixed:
             self._put(cache, states[cache.name].copy())
 
     def _check_editable(self) -> None:
-        """Refuse what `check_editable` refuses."""
         check_editable(self._inventory)

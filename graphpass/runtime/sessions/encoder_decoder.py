@@ -1,4 +1,4 @@
-"""An encoder and its decoder at run time."""
+"""Run an encoder and its decoder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UnsupportedError
-from graphpass.runtime.sessions.inputs import Array, numpy_type, shape_text
+from graphpass.ir.types import shape_text
+from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EncoderDecoderModels", "EncoderDecoderSession"]
 
-_TOKENS = ("input_ids", "decoder_input_ids")
-_SWITCH = "use_cache_branch"
-
 
 @dataclass(frozen=True)
 class EncoderDecoderModels:
-    """The parts of one model, as `graphpass.artifacts.encoder_decoder.EncoderDecoder` names their files."""
+    """Parts of one model; `graphpass.artifacts.encoder_decoder.EncoderDecoder` names their files."""
 
     encoder: Model
     decoder: Model
@@ -37,20 +35,21 @@ class EncoderDecoderModels:
 
 
 class EncoderDecoderSession:
-    """One model in one runtime: ONNX in ONNX Runtime, IR on OpenVINO's CPU plugin, both in f32."""
+    """Runs one model: ONNX in ONNX Runtime, IR on OpenVINO's CPU plugin, both in f32."""
 
     def __init__(self, models: EncoderDecoderModels) -> None:
         """Open the parts.
 
         Raises:
-            UnsupportedError: GP320 an input that nothing here knows how to feed; GP321 a runtime refuses a part.
+            UnsupportedError: GP320 an input that cannot be fed; GP321 a runtime refuses a part.
         """
         self.models = models
-        self._encoder = _request(models.encoder)
-        self._decoder = _request(models.decoder)
+        self._encoder, self._decoder = (
+            open_request(part, "CPU", exact=True) for part in (models.encoder, models.decoder)
+        )
         self._first = self._decoder if models.first is models.decoder else None
         if models.first is not None and self._first is None:
-            self._first = _request(models.first)
+            self._first = open_request(models.first, "CPU", exact=True)
         inventory = analyze_caches(models.decoder)
         self._caches = () if inventory.stateful else inventory.caches
         self._hidden: Array = np.zeros(0)
@@ -59,7 +58,7 @@ class EncoderDecoderSession:
         self._length = 0
 
     def start(self, feeds: Mapping[str, Array]) -> Array:
-        """Run the encoder, and forget all tokens.
+        """Forget all tokens, and run the encoder.
 
         Args:
             feeds: The encoder's inputs by name.
@@ -74,14 +73,17 @@ class EncoderDecoderSession:
         self._mask = feeds.get("attention_mask")
         self._past, self._length = {}, 0
         if not self._caches:
+            from graphpass.runtime.backends.openvino_request import OpenVINORequest
+
+            assert isinstance(self._decoder, OpenVINORequest)
             self._decoder.reset_state()
         return self._hidden
 
     def step(self, ids: NDArray[np.int64]) -> Array:
-        """Feed tokens [batch, length]; returns their logits.
+        """Feed tokens [batch, length] and return their logits.
 
         Raises:
-            UnsupportedError: GP320 an input that nothing here knows how to feed; GP322 the runtime failed.
+            UnsupportedError: GP320 an input that cannot be fed; GP322 the runtime failed.
         """
         is_first = self._length == 0 and self._first is not None
         model = self.models.first if is_first else self.models.decoder
@@ -100,22 +102,21 @@ class EncoderDecoderSession:
     def _feed(self, port: Port, ids: NDArray[np.int64]) -> Array:
         total = self._length + ids.shape[1]
         known: dict[str, Any] = {
-            **dict.fromkeys(_TOKENS, ids),
+            **dict.fromkeys(TOKENS, ids),
             "encoder_hidden_states": self._hidden,
             "encoder_attention_mask": self._mask,
             **dict.fromkeys(("attention_mask", "decoder_attention_mask"), np.ones([len(ids), total])),
             "position_ids": np.broadcast_to(np.arange(self._length, total), ids.shape),
             "cache_position": np.arange(self._length, total),
             "beam_idx": np.arange(len(ids)),
-            _SWITCH: np.array([self._length > 0]),
+            "use_cache_branch": np.array([self._length > 0]),
             **{cache.read: _empty(cache, len(ids)) for cache in self._caches},
             **self._past,
         }
         value = known.get(port.name)
         if value is None:
-            raise UnsupportedError(
-                "GP320", f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of a decoder"
-            )
+            message = f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of a decoder"
+            raise UnsupportedError("GP320", message)
         fed: Array = np.asarray(value).astype(numpy_type(port.element_type, f"input {port.name}"), copy=False)
         return fed
 
@@ -125,13 +126,3 @@ def _empty(cache: Cache, batch: int) -> Array:
     if cache.axes.batch is not None:
         sizes[cache.axes.batch] = batch
     return np.zeros(sizes)
-
-
-def _request(model: Model) -> Any:
-    if isinstance(model, OnnxModel):
-        from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
-
-        return OnnxRuntimeRequest(model, exact=True)
-    from graphpass.runtime.backends.openvino_request import OpenVINORequest
-
-    return OpenVINORequest(model, "CPU", exact=True)

@@ -1,4 +1,4 @@
-"""What each input of a model is fed at one step."""
+"""Feed the inputs of a model at one step."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from graphpass.analysis.caches.stepping import Stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
+from graphpass.ir.types import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.types import Port
 
-__all__ = ["Array", "InputPlan", "Step", "numpy_type", "shape_text"]
+__all__ = ["TOKENS", "Array", "InputPlan", "Step", "numpy_type", "require_written"]
 
 Array: TypeAlias = NDArray[Any]
 
-_TOKENS = ("input_ids", "decoder_input_ids")
+#: Names of the inputs that take token ids.
+TOKENS = ("input_ids", "decoder_input_ids")
 
 _NONE = np.zeros(0, np.int64)
 
-#: Rank of the inputs that are not [batch, length]; a model that declares another means something else by the name.
+#: Rank of inputs that are not [batch, length]; a model that declares another rank means something else by the name.
 _RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "past_len": 1, "steps_back": 1, "tree_mask": 3}
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
@@ -44,18 +46,17 @@ _NUMPY_TYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The tokens of one forward pass, in terms that no model names differently.
+    """Describes one forward pass in terms that no model names differently.
 
     Attributes:
         input_ids: int64 [batch, length], the new tokens.
-        attention_mask: int64 [batch, past + length], 1 where a position counts.
+        attention_mask: int64 [batch, past + length], 1 for positions that count.
         position_ids: int64 [batch, length].
-        past: How many positions the caches already hold.
-        rows: int64 [batch], the row of the caches that each row goes on with; ``None``: its own.
-        tree_mask: f32 [1, length, length], what is added to the scores of the new tokens among each other; ``None``:
-            nothing.
-        moves: Slots of the caches and where to their entries are moved before the step, int64 [n] each.
-        steps_back: How many steps the model takes back in its linear caches before this one.
+        past: Number of positions that the caches already hold.
+        rows: int64 [batch], the row of the caches that each row continues; ``None``: its own.
+        tree_mask: f32 [1, length, length], added to the scores of the new tokens among each other; ``None``: nothing.
+        moves: Slots of the caches and the slots that their entries move to before the step, int64 [n] each.
+        steps_back: Number of steps that the model takes back in its linear caches before this one.
     """
 
     input_ids: NDArray[np.int64]
@@ -69,31 +70,22 @@ class Step:
 
     @property
     def batch(self) -> int:
-        """How many sequences run side by side."""
+        """Return the number of sequences side by side."""
         return int(self.input_ids.shape[0])
 
     @property
     def length(self) -> int:
-        """How many new tokens each sequence gets."""
+        """Return the number of new tokens of each sequence."""
         return int(self.input_ids.shape[1])
-
-    def after(self, earlier: Step) -> Step:
-        """This step and those before it as one, for models that keep nothing."""
-        return Step(
-            np.concatenate([earlier.input_ids, self.input_ids], axis=1),
-            self.attention_mask,
-            np.concatenate([earlier.position_ids, self.position_ids], axis=1),
-            past=0,
-        )
 
 
 class InputPlan:
-    """Knows what to feed to every input of one model that is not a cache.
+    """Feeds every input of one model that is not a cache.
 
     Attributes:
-        batch: The batch that the model fixes; ``None`` where any will do.
+        batch: Batch that the model fixes; ``None`` if any will do.
         takes_mask: Whether padding can be hidden from the model.
-        takes_rows: Whether the model can take the rows of its caches in another order.
+        takes_rows: Whether the model can reorder the rows of its caches.
         takes_tree: Whether new tokens can be hidden from each other.
         takes_steps_back: Whether the model can go back in its linear caches.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
@@ -104,11 +96,11 @@ class InputPlan:
 
         Args:
             ports: The model's inputs.
-            inventory: The model's caches; those that are inputs are the session's business, not this plan's.
-            stepping: What its graph says of a step; where not given, nothing out of the ordinary.
+            inventory: The model's caches; the session feeds those that are inputs.
+            stepping: The graph's ways of stepping; nothing out of the ordinary by default.
 
         Raises:
-            UnsupportedError: GP320, an input that nothing here knows how to feed, or none that takes token ids.
+            UnsupportedError: GP320, an input that cannot be fed, or none that takes token ids.
         """
         reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
         fed = {port.name: port for port in ports if port.name not in reads}
@@ -119,32 +111,32 @@ class InputPlan:
             (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
             for port in fed.values()
         ]
-        tokens = next((fed[name] for name in _TOKENS if name in fed), None)
+        tokens = next((fed[name] for name in TOKENS if name in fed), None)
         if tokens is None:
             raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
         self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
         self.takes_mask = "attention_mask" in fed and (linear or not stepping.masks_new_tokens)
         destinations = [port for name, port in fed.items() if name.startswith("dst_idx")]
         self.takes_moves = "src_idx" in fed and bool(destinations)
-        # Where GPU plugins move entries, they do not move rows, not of these caches.
+        # GPU plugins that move entries do not move rows of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
         self.takes_steps_back = "steps_back" in fed
         self._one_by_one = stepping.one_by_one
 
     def tokens_at_once(self, past: int, length: int) -> int:
-        """How many of ``length`` new tokens one run of the model takes."""
+        """Return how many of ``length`` new tokens one run of the model takes."""
         if self._length is not None:
             return self._length
         return 1 if past and self._one_by_one else length
 
     def feeds(self, step: Step) -> dict[str, Array]:
-        """One array an input, in the element type that the model declares."""
+        """Return one array an input, in the element type that the model declares."""
         return {name: make(step).astype(dtype, copy=False) for name, make, dtype in self._feeds}
 
 
 def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
-    """The numpy type of OpenVINO's ``element_type``.
+    """Return the numpy type of OpenVINO's ``element_type``.
 
     Raises:
         UnsupportedError: GP320, numpy has no such type; the message names ``owner``.
@@ -154,18 +146,21 @@ def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
     return np.dtype(_NUMPY_TYPES[element_type])
 
 
-def shape_text(shape: tuple[int | str | None, ...] | None) -> str:
-    """A shape for people: ``[?, 2, past, 16]``."""
-    if shape is None:
-        return "[...]"
-    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+def require_written(cache: Cache) -> None:
+    """Refuse a cache that the model only reads.
+
+    Raises:
+        UnsupportedError: GP320, another model has to compute it.
+    """
+    if cache.write is None:
+        raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
 
 
 def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Step], Array]]:
     linear = inventory.kind == "linear"
     masks_new = linear or stepping.masks_new_tokens
     makers: dict[str, Callable[[Step], Array]] = {
-        **dict.fromkeys(_TOKENS, lambda step: step.input_ids),
+        **dict.fromkeys(TOKENS, lambda step: step.input_ids),
         # Without a cache that grows there are no past positions for a mask to cover.
         "attention_mask": lambda step: step.attention_mask[:, step.past if masks_new else 0 :],
         "position_ids": lambda step: step.position_ids,
@@ -179,8 +174,8 @@ def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Ste
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
     elif (window := _convolution_window(inventory, stepping.packed_windows)) is not None:
-        # Transformers' convolution caches read this input as slots of the window: all of them say that this is a
-        # prefill, whatever the prompt's length; the last one is where a decode step puts its token.
+        # Transformers' convolution caches read this input as slots of the window: all of them mean a prefill, whatever
+        # the prompt's length; the last one is where a decode step puts its token.
         slots = np.arange(window)
         makers["cache_position"] = lambda step: slots[-1:] if step.past else slots
     return makers
@@ -206,7 +201,7 @@ def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory
 
 
 def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: Inventory) -> Callable[[Step], Array]:
-    """What to feed to a ``dst_idx``: ``[n]``, or a cache's shape with ``n`` entries, all of which name their slot."""
+    """Return the feed of a ``dst_idx``, of shape ``[n]`` or a cache's with ``n`` entries."""
     if len(shape) == 1:
         return lambda step: step.moves[1]
     axes = next((cache.axes for cache in inventory.of_kind("kv") if _is_laid_out_as(cache, shape)), Axes(batch=0))
@@ -214,9 +209,8 @@ def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: In
     def slots(step: Step) -> Array:
         count = len(step.moves[1])
         if count and axes.sequence is None:
-            raise UnsupportedError(
-                "GP320", f"no cache is laid out as {port.name} {shape_text(shape)}, which moves slots"
-            )
+            message = f"no cache is laid out as {port.name} {shape_text(shape)}, which moves slots"
+            raise UnsupportedError("GP320", message)
         sizes = [size if isinstance(size, int) else 0 for size in shape]
         if axes.batch is not None and not isinstance(shape[axes.batch], int):
             sizes[axes.batch] = step.batch
@@ -230,7 +224,7 @@ def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: In
 
 
 def _is_laid_out_as(cache: Cache, shape: tuple[int | str | None, ...]) -> bool:
-    """Whether ``cache`` has these sizes, where there may be any number of rows and entries."""
+    """Return whether ``cache`` has these sizes, but for the number of rows and entries."""
     free = {cache.axes.batch, cache.axes.sequence}
     return (
         cache.shape is not None

@@ -1,4 +1,4 @@
-"""Reorders as ONNX Runtime's OpenVINO execution provider takes them, in its dynamic option ``kvcache_reorder``."""
+"""Parse reorders in the form of ONNX Runtime's OpenVINO execution provider (``kvcache_reorder``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST = 2**31 - 1
 
 
 def parse_reorder(text: str) -> tuple[list[int], list[int]]:
-    """Read ``"1,2,3;4,5,6"``: sources, then destinations.
+    """Parse ``"1,2,3;4,5,6"``: sources, then destinations.
 
-    The provider itself ignores what stands behind a number, and lets the order of writes decide where a destination
-    is named twice; both are errors here.
+    The provider itself ignores text after a number, and lets the order of writes decide on a destination that is named
+    twice; both are errors here.
 
     Args:
         text: Decimal numbers with commas between them, one semicolon, as many numbers again.
@@ -25,27 +25,21 @@ def parse_reorder(text: str) -> tuple[list[int], list[int]]:
         Sources and destinations, as `DecodeSession.reorder` takes them.
 
     Raises:
-        UsageError: GP249, the text is something else.
+        UsageError: GP249, the text has another form.
     """
-    parts = text.split(";")
+    reason = None
+    parts = [part.split(",") for part in text.split(";")]
+    numbers = [number for part in parts for number in part]
+    wrong = next((one for one in numbers if not re.fullmatch("[0-9]+", one) or int(one) > _MOST), None)
     if len(parts) != 2:
-        raise _wrong(text, f"there are {len(parts) - 1} semicolons, not one")
-    sources, destinations = (_numbers(text, part) for part in parts)
-    if len(sources) != len(destinations):
-        raise _wrong(text, f"{len(sources)} sources, but {len(destinations)} destinations")
-    if len(set(destinations)) != len(destinations):
-        raise _wrong(text, "a destination is named twice")
+        reason = f"there are {len(parts) - 1} semicolons, not one"
+    elif wrong is not None:
+        reason = f"{wrong!r} is no slot"
+    elif len(parts[0]) != len(parts[1]):
+        reason = f"{len(parts[0])} sources, but {len(parts[1])} destinations"
+    elif len({int(number) for number in parts[1]}) != len(parts[1]):
+        reason = "a destination is named twice"
+    if reason is not None:
+        raise UsageError("GP249", f"{text!r} is no reorder: {reason}", "sources, then destinations: 1,2,3;4,5,6")
+    sources, destinations = ([int(number) for number in part] for part in parts)
     return sources, destinations
-
-
-def _numbers(text: str, part: str) -> list[int]:
-    found = []
-    for number in part.split(","):
-        if not re.fullmatch("[0-9]+", number) or int(number) > _MOST:
-            raise _wrong(text, f"{number!r} is no slot")
-        found.append(int(number))
-    return found
-
-
-def _wrong(text: str, reason: str) -> UsageError:
-    return UsageError("GP249", f"{text!r} is no reorder: {reason}", "sources, then destinations: 1,2,3;4,5,6")

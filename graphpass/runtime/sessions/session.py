@@ -1,4 +1,4 @@
-"""`DecodeSession`: tokens in, logits out, caches kept and edited in between."""
+"""Decode step by step: tokens in, logits out, caches kept and edited in between."""
 
 from __future__ import annotations
 
@@ -26,38 +26,30 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeSession"]
 
-#: So many tokens are fed again together with new ones; more of them first, so that their state can be kept.
+#: Tokens that are fed again together with new ones; more of them go first, so that their state can be kept.
 _MOST_OWED = 8
 
 
 class DecodeSession(EditableCaches):
-    """One model in one runtime, with the caches of the tokens it has seen.
+    """Runs one model in one runtime, with the caches of the tokens so far.
 
-    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them; where they lie in memory
-    is the session's business. Edits are exact, or an error: what the caches do not hold any more is computed again.
+    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them; the session places them in
+    memory. Edits are exact, or an error: contents that the caches no longer hold are computed again.
 
     A call that raises `UnsupportedError` may leave the caches half-way; `reset` makes the session usable again.
 
     Attributes:
         outputs: Names of the outputs that are not caches.
-        fixed_batch: The batch that the model fixes; ``None`` where any will do.
-        takes_mask: Whether padding can be hidden from the model by an ``attention_mask`` of all positions.
-        last_only: Whether it computes the logits of the last of several tokens alone, as a model of static shapes does.
+        fixed_batch: Batch that the model fixes; ``None`` if any will do.
+        takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
+        last_only: Whether it computes only the last token's logits of several, as a model of static shapes does.
         takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
     """
 
     last_only = False
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
-        """Plan what to feed; subclasses then make the runtime ready.
-
-        Args:
-            model: What to run.
-            inventory: Its caches.
-
-        Raises:
-            UnsupportedError: GP320, an input that nothing here knows how to feed.
-        """
+        """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
@@ -67,7 +59,7 @@ class DecodeSession(EditableCaches):
 
     @property
     def logits_output(self) -> str:
-        """Name of the output that holds the logits: ``logits``, or the only one there is.
+        """Return the name of the output that holds the logits: ``logits``, or the only one.
 
         Raises:
             UnsupportedError: GP324, none of several outputs is called ``logits``.
@@ -79,9 +71,9 @@ class DecodeSession(EditableCaches):
 
     @property
     def logits(self) -> Array:
-        """The logits of the last forward pass, [batch, length, vocabulary].
+        """Return the logits of the last forward pass, [batch, length, vocabulary].
 
-        The second dimension is 1 where the model computes only the last position's.
+        The second dimension is 1 if the model computes only the last position's.
 
         Raises:
             UsageError: GP243, there was no forward pass yet.
@@ -100,7 +92,7 @@ class DecodeSession(EditableCaches):
 
         Args:
             ids: Token ids [batch, length], or [length] for one sequence.
-            attention_mask: [batch, length], 0 where a position is padding; all ones where not given.
+            attention_mask: [batch, length], 0 for padding; all ones by default.
 
         Returns:
             The prompt's logits, as `logits`.
@@ -143,22 +135,22 @@ class DecodeSession(EditableCaches):
     ) -> dict[str, Array]:
         """Run the model on new tokens.
 
-        A model that fixes how many tokens it takes is run several times, and the outputs are joined along axis 1.
+        Run a model that fixes its number of tokens several times, and join the outputs along axis 1.
 
         Args:
             input_ids: int64 [batch, length], the new tokens.
-            attention_mask: int64 [batch, past + length], 0 where a position is to be ignored. Where not given: what it
-                was, and ones for the new tokens.
-            position_ids: int64 [batch, length]. Where not given: how many positions that count stand before each.
-            parents: The new tokens are a tree: for each one the index of its parent among them, -1 for the history;
-                parents stand before children. Where not given, each is the parent of the next.
+            attention_mask: int64 [batch, past + length], 0 for ignored positions; by default as before, and ones for
+                the new tokens.
+            position_ids: int64 [batch, length]; by default the number of counted positions before each.
+            parents: Index of each new token's parent among them, -1 for the history, if they are a tree; parents stand
+                before children. By default, each is the parent of the next.
 
         Returns:
             All outputs that are not caches, by name.
 
         Raises:
             UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP247
-                ``parents`` is no tree; GP267 the caches are of a fixed capacity, and are as they were.
+                ``parents`` is no tree; GP267 the fixed capacity of the caches is exceeded, and they are as they were.
             UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
                 hold a tree.
         """
@@ -173,22 +165,21 @@ class DecodeSession(EditableCaches):
         fed = new if self._owed is None else self._owed.then(new)
         runs = self._runs(self._slots.size, fed.length)
         if tree is not None and len(runs) > 1:
-            raise UnsupportedError(
-                "GP371", f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
-            )
+            message = f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
+            raise UnsupportedError("GP371", message)
         results = self._feed(fed, runs, None if tree is None else tree_mask(tree))
         self._last = newest(results, runs, new.length)
         return self._last
 
     @abstractmethod
     def _run(self, step: Step) -> dict[str, Array]:
-        """Run the model once, keep its caches, and return the outputs that are none."""
+        """Run the model once, keep its caches, and return the other outputs."""
 
     def _check_room(self, count: int, held: int) -> None:
-        """Refuse ``count`` tokens that do not fit behind so many others; any do where caches grow."""
+        """Refuse ``count`` tokens that do not fit after so many others."""
 
     def _runs(self, past: int, length: int) -> list[int]:
-        """How many of ``length`` new tokens each run of the model takes, behind ``past`` entries."""
+        """Cut ``length`` new tokens, after ``past`` entries, into runs of the model."""
         size = self._inputs.tokens_at_once(past, length)
         if length % size:
             raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
@@ -229,7 +220,6 @@ class DecodeSession(EditableCaches):
         return Tokens(ids, mask, first if ids.shape[1] == 1 else first + np.arange(ids.shape[1]))
 
     def _mask_past(self, mask: NDArray[np.int64]) -> None:
-        """Take what the caller says of the positions so far."""
         slots = self._slots
         if slots is None:
             return
@@ -238,52 +228,47 @@ class DecodeSession(EditableCaches):
             self._owed = Tokens(self._owed.ids, mask[:, slots.length :], self._owed.positions)
 
     def _tree(self, parents: ArrayLike, length: int) -> NDArray[np.int64] | None:
-        """The parents of the new tokens; ``None`` where they are a chain."""
+        """Return the parents of the new tokens; ``None`` if they are a chain."""
         checked = checked_parents(parents, length)
         if is_chain(checked):
             return None
         if self._fixed:
-            raise UnsupportedError(
-                "GP371",
-                f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch",
-                "draft a chain",
-            )
+            message = f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch"
+            raise UnsupportedError("GP371", message, "draft a chain")
         if not self.takes_tree:
-            raise UnsupportedError(
-                "GP371", "cannot hold a tree: the model has no input tree_mask", "run the pass add-tree-mask on it"
-            )
+            message = "cannot hold a tree: the model has no input tree_mask"
+            raise UnsupportedError("GP371", message, "run the pass add-tree-mask on it")
         return checked
 
     def _feed(
         self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.float32] | None = None
     ) -> list[dict[str, Array]]:
-        """Run the model on ``fed``, so many tokens at a time, and return what each run gave."""
         slots = self._slots
         assert slots is not None
-        # What the model keeps itself need not be copied out of it at every step.
-        drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._ring.is_there
+        # A state that the model keeps itself need not be copied out of it at every step.
+        drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._steps.is_kept
         self._replayed += 0 if self._owed is None else self._owed.length
         self._owed = None
         results: list[dict[str, Array]] = []
         start = 0
         for size in runs:
-            back = self._ring.pending
+            back = self._steps.pending
             if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
                 self._checkpoints.add(Checkpoint(slots.length, self._read_fixed(self._rows)))
             moves = self._arrange(slots)
             part = fed if size == fed.length else fed.part(start, start + size)
-            past, behind = slots.size, slots.length
+            past, length = slots.size, slots.length
             slots.append(part)
             rows, self._rows = self._rows, None
             results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, tree, moves, back)))
-            self._ring.step(behind)
+            self._steps.step(length)
             start += size
         return results
 
     def _must_keep_state(self) -> bool:
-        """Whether a state is due that the caches do not hold before the model has taken steps back."""
+        """Return whether a state is due while steps are still to be taken back."""
         assert self._slots is not None
-        return self._ring.pending > 0 and self._checkpoints.are_due(self._slots.length, drafting=False)
+        return self._steps.pending > 0 and self._checkpoints.are_due(self._slots.length, drafting=False)
 
     def _pay(self) -> None:
         assert self._owed is not None
@@ -293,7 +278,7 @@ class DecodeSession(EditableCaches):
 
 @functools.lru_cache(maxsize=8)
 def _ones(batch: int, length: int) -> NDArray[np.int64]:
-    """Kept, since a step asks for few shapes again and again."""
+    """Keep the arrays, since steps ask for few shapes again and again."""
     ones = np.ones((batch, length), np.int64)
     ones.flags.writeable = False
     return ones

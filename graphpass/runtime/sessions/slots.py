@@ -1,4 +1,4 @@
-"""`Slots`: which of the entries that a cache holds in memory are the positions of the session, and in which order."""
+"""Map the positions of a session to entries that its caches hold in memory."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import numpy as np
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
+    from graphpass.analysis.lengths.past_order import PastOrder
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["Held", "Slots", "Tokens", "indices", "newest"]
+__all__ = ["CompactionPolicy", "Held", "Slots", "Tokens", "indices", "newest"]
 
-#: Entries that the tables have room for at first; they double when full.
+#: Initial size of the tables, in entries; they double when full.
 _ROOM = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens in logical order, as they were fed.
+    """Holds tokens in logical order, as they were fed.
 
     Attributes:
         ids: int64 [batch, length].
-        mask: int64 [batch, length], 0 where a position is padding.
+        mask: int64 [batch, length], 0 for padding.
         positions: int64 [batch, length].
     """
 
@@ -38,20 +39,20 @@ class Tokens:
 
     @property
     def length(self) -> int:
-        """How many tokens each row has."""
+        """Return the number of tokens of each row."""
         return int(self.ids.shape[1])
 
     def part(self, start: int, stop: int) -> Tokens:
-        """The tokens from ``start`` up to ``stop``."""
+        """Return the tokens from ``start`` up to ``stop``."""
         new = slice(start, stop)
         return Tokens(self.ids[:, new], self.mask[:, new], self.positions[:, new])
 
     def rows(self, rows: NDArray[np.int64]) -> Tokens:
-        """The tokens of these rows."""
+        """Return the tokens of these rows."""
         return Tokens(self.ids[rows], self.mask[rows], self.positions[rows])
 
     def then(self, later: Tokens) -> Tokens:
-        """These tokens and ``later`` ones."""
+        """Append ``later`` tokens."""
         return Tokens(
             np.concatenate([self.ids, later.ids], axis=1),
             np.concatenate([self.mask, later.mask], axis=1),
@@ -61,35 +62,30 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Slots as they were at some time, while the caches still hold their entries."""
+    """Records slots at some time, while the caches still hold their entries."""
 
     entries: NDArray[np.int64]
     mask: NDArray[np.int64]
 
 
 class Slots:
-    """Logical slots 0..length-1 on top of the physical entries 0..size-1 of the caches.
+    """Maps logical slots 0..length-1 to physical entries 0..size-1 of the caches.
 
-    A step appends entries. Trimming and reordering change only which entry stands for which slot; entries that stand
-    for none are waste, and `visible` hides them. `compact` says how to gather the caches so that no waste is left.
+    A step appends entries. Trimming and reordering change only the map; entries without a slot are waste, and `visible`
+    hides them. `compact` returns the gather that leaves no waste.
 
     Attributes:
-        batch: Rows.
-        size: Entries that the caches hold.
-        length: Slots.
+        batch: Number of rows.
+        size: Number of entries that the caches hold.
+        length: Number of slots.
         in_order: Whether entries stand in the order of their slots.
     """
 
     def __init__(self, batch: int) -> None:
-        """Without entries.
-
-        Args:
-            batch: Rows.
-        """
         self.batch = batch
         self.size = 0
         self.length = 0
-        # Beyond what is held they say what the next entries are when nothing was edited: one a slot, in order.
+        # After the held ones stand the next entries as they are without edits: one a slot, in order.
         self._entries = np.arange(_ROOM)
         self._uses = np.ones(_ROOM, np.int64)
         # Ids, positions, mask and visibility of each entry, [4, batch, room].
@@ -100,41 +96,41 @@ class Slots:
 
     @property
     def waste(self) -> int:
-        """Entries that stand for no slot."""
+        """Return the number of entries without a slot."""
         return self.size - self._used
 
     @property
     def shares(self) -> bool:
-        """Whether an entry stands for two slots: attention would see it once instead of twice."""
+        """Return whether an entry stands for two slots, which attention would see once."""
         return self._used < self.length
 
     @property
     def in_place(self) -> bool:
-        """Whether entry i is slot i, and there is no waste."""
+        """Return whether entry i is slot i, without waste."""
         return self.size == self.length and self.in_order
 
     @property
     def entries(self) -> NDArray[np.int64]:
-        """The entry of each slot, int64 [length]."""
+        """Return the entry of each slot, int64 [length]."""
         return self._entries[: self.length]
 
     @property
     def visible(self) -> NDArray[np.int64]:
-        """int64 [batch, size]: 1 where an entry stands for a slot that is no padding."""
+        """Return int64 [batch, size]: 1 for entries of slots that are no padding."""
         return self._table[3, :, : self.size]
 
     @property
     def counted(self) -> NDArray[np.int64]:
-        """int64 [batch]: slots that are no padding."""
+        """Return int64 [batch]: the number of slots that are no padding."""
         return self._counted
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
-        """What stands in the slots from ``start`` up to ``stop``, or to the last one."""
+        """Return the contents of the slots from ``start`` up to ``stop``."""
         ids, positions, mask = self._table[:3, :, self.entries[start:stop]]
         return Tokens(ids, mask, positions)
 
     def append(self, tokens: Tokens) -> None:
-        """Take new slots at the end, of new entries at the end."""
+        """Append slots, each with a new entry at the end."""
         count = tokens.length
         self._make_room(count)
         new = slice(self.size, self.size + count)
@@ -160,28 +156,28 @@ class Slots:
         self.in_order = self.in_order or self._is_in_order()
 
     def reorder(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
-        """Slot ``destinations[i]`` takes the old entry of slot ``sources[i]``."""
+        """Map slot ``destinations[i]`` to the old entry of slot ``sources[i]``."""
         entries = self.entries.copy()
         entries[destinations] = self.entries[sources]
         self.hold(entries)
 
     def mask_as(self, mask: NDArray[np.int64]) -> None:
-        """Take ``mask``, int64 [batch, length], for what is padding."""
+        """Replace the mask of all slots, int64 [batch, length]."""
         self._table[2][:, self.entries] = mask
         self._table[3][:, self.entries] = mask
         self._counted = mask.sum(axis=1)
 
     def held(self) -> Held:
-        """How slots stand now, to come back to by `back_to`."""
+        """Return the map as it is now, for `back_to`."""
         return Held(self.entries.copy(), self._table[2][:, self.entries])
 
     def back_to(self, held: Held) -> None:
-        """Be as `held` said, if nothing was compacted since and the rows are the same."""
+        """Go back to ``held``, if nothing was compacted since and the rows are the same."""
         self.hold(held.entries)
         self.mask_as(held.mask)
 
     def hold(self, entries: NDArray[np.int64]) -> None:
-        """Let ``entries`` stand for the slots."""
+        """Map the slots to ``entries``."""
         self.length = len(entries)
         self._entries[: self.length] = entries
         self._uses[: self.size] = 0
@@ -193,18 +189,18 @@ class Slots:
         self._counted = self._table[2][:, entries].sum(axis=1)
 
     def select(self, rows: NDArray[np.int64]) -> None:
-        """Row i goes on with what row ``rows[i]`` held."""
+        """Continue row i from row ``rows[i]``."""
         self._table = self._table[:, rows]
         self._counted = self._counted[rows]
         self.batch = len(rows)
 
     def sort(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Let entries stand in the order of their slots, one for each, by moving as few as that takes.
+        """Put entries into the order of their slots, one for each, by the fewest moves.
 
-        Where slots were reordered and none dropped, those that were named move, and no others.
+        If slots were reordered and none dropped, only the named ones move.
 
         Returns:
-            int64 [n] each: entries, and where their old values belong.
+            int64 [n] each: entries, and the places for their old values.
         """
         unused = np.flatnonzero(self._uses[: self.size] == 0)
         used = np.flatnonzero(self._uses[: self.size])
@@ -219,7 +215,7 @@ class Slots:
         """Make entry i stand for slot i.
 
         Returns:
-            int64 [length]: the old entry that each entry has to be gathered from.
+            int64 [length]: the old entry to gather into each entry.
         """
         entries = self.entries.copy()
         self._table[:, :, : self.length] = self._table[:, :, entries]
@@ -245,40 +241,76 @@ class Slots:
             self._table = np.pad(self._table, ((0, 0), (0, 0), (0, more)))
 
 
-def indices(values: ArrayLike, limit: int, what: str, error_id: str) -> NDArray[np.int64]:
-    """``values`` as int64 [n], each of them from 0 up to ``limit``.
+class CompactionPolicy:
+    """Decides whether the model can work with the entries of its caches as they lie.
+
+    The mask hides entries without a slot, at a small cost a step; taking them out costs much, once. They are taken out
+    when hiding them has cost as much as taking them out does: never more than twice the least possible.
+    """
+
+    def __init__(self, past_order: Callable[[], PastOrder], steps_per_copy: float) -> None:
+        """Begin without costs.
+
+        Args:
+            past_order: Returns the order of past entries that the model sees; called once something was edited.
+            steps_per_copy: Number of steps with one wasted entry that cost as much as gathering one entry.
+        """
+        self._past_order = past_order
+        self._steps_per_copy = steps_per_copy
+        self._cost = 0
+
+    def wants_sorting(self, slots: Slots) -> bool:
+        """Return whether entries have to be moved into the order of their slots."""
+        return slots.shares or (not slots.in_order and self._past_order() != "any")
+
+    def fits(self, slots: Slots) -> bool:
+        """Return whether the next step may leave sorted entries; call it once a step."""
+        if slots.in_place:
+            return True
+        if self._past_order() == "index":
+            return False
+        self._cost += slots.waste
+        return self._cost <= self._steps_per_copy * slots.length
+
+    def compacted(self) -> None:
+        """Note that no waste is left."""
+        self._cost = 0
+
+
+def indices(values: ArrayLike, limit: int, name: str, error_id: str) -> NDArray[np.int64]:
+    """Return ``values`` as int64 [n], each from 0 up to ``limit``.
 
     Args:
         values: Whole numbers.
         limit: The first number that is too large.
-        what: What they are, for the message.
-        error_id: Of the error.
+        name: Name of the list, for the message.
+        error_id: Id of the error.
 
     Raises:
-        UsageError: They are something else.
+        UsageError: ``values`` has another form, or an index is out of range.
     """
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise UsageError(error_id, f"{what} must be a list of whole numbers, not {array.dtype} {list(array.shape)}")
+        raise UsageError(error_id, f"{name} must be a list of whole numbers, not {array.dtype} {list(array.shape)}")
     array = array.astype(np.int64)
     wrong = array[(array < 0) | (array >= limit)]
     if wrong.size:
         there = f"there are 0 to {limit - 1}" if limit else "there are none"
-        raise UsageError(error_id, f"{what} names {int(wrong[0])}, but {there}")
+        raise UsageError(error_id, f"{name} names {int(wrong[0])}, but {there}")
     return array
 
 
 def newest(results: Sequence[dict[str, Array]], runs: Sequence[int], length: int) -> dict[str, Array]:
-    """What runs of a model say of the last ``length`` tokens that were fed.
+    """Return the outputs for the last ``length`` tokens that were fed.
 
     Args:
-        results: The outputs of each run, by name.
-        runs: How many tokens each run took.
+        results: Outputs of each run by name.
+        runs: Number of tokens that each run took.
         length: At least 1.
 
     Returns:
-        Of each output what it says of these tokens, one after another along axis 1; where it does not say something of
-        each token of a run (axis 1 is no longer than that), all that this run gave, and nothing of those before it.
+        Outputs for these tokens, joined along axis 1. An output without one entry a token (axis 1 is shorter) is
+        returned as the last run gave it.
     """
     if len(runs) == 1 and runs[0] == length:
         return results[0]

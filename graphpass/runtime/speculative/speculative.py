@@ -1,8 +1,7 @@
-"""Speculative decoding: several tokens are guessed, and one step of the model checks them all.
+"""Speculative decoding: guess several tokens, and check them all in one step of the model.
 
-What comes out is what the model alone would choose greedily, token for token; the guesses only decide in how few steps.
-It works on every `DecodeSession`: a guess that is wrong is rewound, and where several were checked at once as a tree,
-the ones that hold are moved to where they belong.
+The result is the model's own greedy choice, token for token; guesses only reduce the number of steps. Every
+`DecodeSession` serves: wrong guesses are rewound, and of a tree the ones that hold are moved to their slots.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.speculative.speculative_tree import DraftTree
+from graphpass.runtime.speculative.trees import DraftTree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,10 +24,10 @@ __all__ = ["DraftModel", "Drafter", "PromptLookup", "Speculation", "speculate"]
 
 
 class Drafter(Protocol):
-    """Guesses what comes next."""
+    """Guesses the next tokens."""
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Continuations of ``history``, none of them needed to be right.
+        """Return continuations of ``history``, right or wrong.
 
         One continuation is a chain. Several are checked together as a tree, in which common beginnings stand once.
         """
@@ -37,13 +36,13 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What `speculate` generated, and how well the guesses were.
+    """Holds the tokens of `speculate`, and counts its guesses.
 
     Attributes:
         tokens: The generated ids, without the prompt.
-        drafted: How many tokens were guessed, all branches of trees counted.
-        accepted: How many of them the target would have chosen.
-        target_steps: How often the target ran after the prefill; without guesses it would be one less than the tokens.
+        drafted: Number of guessed tokens, all branches of trees counted.
+        accepted: Number of guesses that the target would have chosen.
+        target_steps: Runs of the target after the prefill; without guesses, one less than the tokens.
     """
 
     tokens: tuple[int, ...]
@@ -53,26 +52,23 @@ class Speculation:
 
     @property
     def acceptance(self) -> float:
-        """The accepted part of what was drafted, 0 to 1."""
+        """Return the accepted part of the drafted tokens, 0 to 1."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
 
 def speculate(
     target: DecodeSession, prompt: Sequence[int], drafter: Drafter, *, count: int, stop: Collection[int] = ()
 ) -> Speculation:
-    """Generate what ``target`` chooses greedily, checking guesses in its steps.
+    """Generate the greedy choice of ``target``, checking guesses in its steps.
 
     Afterwards the session holds the prompt and all generated tokens but the last one, as after plain decoding.
 
     Args:
-        target: The model whose tokens are wanted; what it holds is forgotten.
+        target: The model whose tokens are wanted; it is reset first.
         prompt: The ids of one sequence.
         drafter: Makes the guesses.
-        count: How many tokens to generate.
-        stop: Ids behind which nothing is generated.
-
-    Returns:
-        The tokens, and how many guesses held.
+        count: Number of tokens to generate.
+        stop: Ids that end the generation.
 
     Raises:
         UsageError: GP261, ``count`` is not positive; GP262, the drafter guessed an id that the target does not have.
@@ -100,7 +96,6 @@ def speculate(
 
 
 def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[int]:
-    """What the target chooses behind each token of the draft."""
     unknown = next((token for token in draft.tokens if not 0 <= token < vocabulary), None)
     if unknown is not None:
         raise UsageError("GP262", f"the draft has id {unknown}, and the target's vocabulary ends before {vocabulary}")
@@ -116,7 +111,7 @@ def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[i
 
 
 def _keep(target: DecodeSession, held: int, path: Sequence[int]) -> None:
-    """Of the new slots behind the first ``held``, keep those of ``path``, in its order."""
+    """Keep the slots of ``path`` after the first ``held``, in its order."""
     moves = [(held + node, held + depth) for depth, node in enumerate(path) if node != depth]
     if moves:
         target.reorder([source for source, _ in moves], [slot for _, slot in moves])
@@ -129,9 +124,9 @@ class DraftModel:
 
     Attributes:
         session: The model; its caches follow the history, as far as that stays the same.
-        length: How many tokens to guess, each one from the one before.
-        width: How many of the likeliest tokens to guess at each place; only the first one is followed. With more than
-            one, the draft is a tree.
+        length: Number of tokens to guess, each one from the one before.
+        width: Number of likeliest tokens to guess at each place; only the first one is followed. With more than one,
+            the draft is a tree.
 
     Raises:
         UsageError: GP263, a number is not positive.
@@ -145,7 +140,7 @@ class DraftModel:
         _check_positive(length=self.length, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """The likeliest continuation, and those that part from it in their last token."""
+        """Return the likeliest continuation, and those that part from it in their last token."""
         path: tuple[int, ...] = ()
         paths: list[tuple[int, ...]] = []
         logits = self.session.step(self.session.align(history))
@@ -159,7 +154,6 @@ class DraftModel:
 
 
 def _check_positive(**numbers: int) -> None:
-    """Raises GP263 where there is nothing to guess."""
     for name, number in numbers.items():
         if number < 1:
             raise UsageError("GP263", f"{name} must be at least 1, but is {number}")
@@ -171,12 +165,12 @@ def _likeliest(logits: Array, count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
-    """Guesses that what followed the last tokens before follows them again; costs no model.
+    """Guesses that the last tokens go on as before; needs no model.
 
     Attributes:
-        length: How many tokens to guess at most.
-        ngram: How many tokens must have stood there before, at most; fewer are tried where none did.
-        width: How many earlier places to look at, the latest first. With more than one, the draft may be a tree.
+        length: Most tokens to guess.
+        ngram: Most tokens to look for earlier; fewer are tried if none are found.
+        width: Most earlier places to look at, the latest first. With more than one, the draft may be a tree.
 
     Raises:
         UsageError: GP263, a number is not positive.
@@ -190,11 +184,11 @@ class PromptLookup:
         _check_positive(length=self.length, ngram=self.ngram, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """What stands behind earlier occurrences of the last tokens; nothing where there are none."""
+        """Return the tokens after earlier occurrences of the last ones; empty if there are none."""
         tokens = tuple(history)
         for size in range(min(self.ngram, len(tokens) - 1), 0, -1):
-            behind = (end for end in range(len(tokens) - 1, size - 1, -1) if tokens[end - size : end] == tokens[-size:])
-            paths = [tokens[end : end + self.length] for end, _ in zip(behind, range(self.width), strict=False)]
+            places = (end for end in range(len(tokens) - 1, size - 1, -1) if tokens[end - size : end] == tokens[-size:])
+            paths = [tokens[end : end + self.length] for end, _ in zip(places, range(self.width), strict=False)]
             if paths:
                 return paths
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,20 +10,68 @@ import numpy as np
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["checked_parents", "depths", "is_chain", "tree_mask"]
+__all__ = ["DraftTree", "checked_parents", "depths", "is_chain", "tree_mask"]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """Holds guessed continuations as one tree of tokens, to feed in one step.
+
+    Attributes:
+        tokens: The ids; the first one is the last token of the history.
+        parents: Index of the token before each; -1 for the first one.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    @classmethod
+    def of(cls, last: int, continuations: Sequence[Sequence[int]], depth: int) -> DraftTree:
+        """Join continuations, each cut to ``depth`` tokens; common beginnings stand once."""
+        tokens, parents = [last], [-1]
+        nodes: dict[tuple[int, int], int] = {}
+        for continuation in continuations:
+            parent = 0
+            for token in continuation[:depth]:
+                if (parent, token) not in nodes:
+                    nodes[parent, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(parent)
+                parent = nodes[parent, token]
+        return cls(tuple(tokens), tuple(parents))
+
+    @property
+    def is_chain(self) -> bool:
+        """Return whether each token follows the one before it."""
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
+
+    def path(self, choices: Sequence[int], stop: Collection[int] = ()) -> list[int]:
+        """Follow the model's choices from the first node, and return the path.
+
+        Args:
+            choices: The model's choice after each token.
+            stop: Choices that end the path.
+        """
+        children = {pair: node for node, pair in enumerate(zip(self.parents, self.tokens, strict=True))}
+        path = [0]
+        while choices[path[-1]] not in stop and (path[-1], choices[path[-1]]) in children:
+            path.append(children[path[-1], choices[path[-1]]])
+        return path
 
 
 def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
-    """``parents`` as int64 [length].
+    """Return ``parents`` as int64 [length].
 
     Args:
         parents: For each new token the index of its parent among the new tokens, -1 for the history.
-        length: How many new tokens there are.
+        length: Number of new tokens.
 
     Raises:
-        UsageError: GP247, it is something else, or a parent does not stand before its child.
+        UsageError: GP247, another form, or a parent that does not stand before its child.
     """
     array = np.asarray(parents)
     if array.shape != (length,) or array.dtype.kind not in "iu":
@@ -40,12 +89,12 @@ def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
 
 
 def is_chain(parents: NDArray[np.int64]) -> bool:
-    """Whether each token is the parent of the next: no tree, but the usual step."""
+    """Return whether each token is the parent of the next, as in the usual step."""
     return bool((parents == np.arange(-1, len(parents) - 1)).all())
 
 
 def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many new tokens stand between each one and the history, int64 [length]."""
+    """Return the number of new tokens between each one and the history, int64 [length]."""
     found = np.zeros(len(parents), np.int64)
     for child, parent in enumerate(parents):
         found[child] = found[parent] + 1 if parent >= 0 else 0
@@ -53,9 +102,9 @@ def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def tree_mask(parents: NDArray[np.int64]) -> NDArray[np.float32]:
-    """What is added to the scores of the new tokens among each other, f32 [1, length, length].
+    """Return the bias of new tokens on each other, f32 [1, length, length].
 
-    0 where a key is the query or one of its ancestors, the lowest number elsewhere.
+    It is 0 if a key is the query or one of its ancestors, and the lowest number elsewhere.
     """
     length = len(parents)
     seen = np.eye(length, dtype=bool)

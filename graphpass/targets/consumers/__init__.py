@@ -1,4 +1,4 @@
-"""Views of other programs on a model's caches: each by its own rule, as its source has it.
+"""View a model's caches as other programs do, by their own rules.
 
 Programs that are no targets of graphpass have their rules here; a target brings its own (`Target.view`).
 

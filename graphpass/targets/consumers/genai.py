@@ -10,17 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.engine.view import (
-    Sees,
-    View,
-    is_mistaken,
-    judged,
-    listed,
-    names_of,
-    not_stateful_ir,
-    shape_text,
-)
+from graphpass.engine.view import Sees, View, is_mistaken, judged, listed, names_of, not_stateful_ir
 from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.types import shape_text
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
@@ -51,7 +43,7 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def cache_type(shape: Shape) -> Sees:
-    """Return the answer of ``get_cache_types`` for a variable with an initializer of this shape, or with none."""
+    """Return the answer of ``get_cache_types`` for a variable by its initializer's shape."""
     if shape is None or shape.count(None) != 1:
         return "nothing"
     zeros = shape.count(0)
@@ -79,7 +71,7 @@ def kv_axes(shapes: list[Shape]) -> tuple[int, int]:
 
 
 def _initializers(model: Model) -> dict[str, Shape]:
-    """Return the shape of each variable's initializer, in the order of ``get_ops``, on which a rule depends."""
+    """Return the shape of each variable's initializer, in the order of ``get_ops``."""
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.dialects.openvino.ports import shape_of
 

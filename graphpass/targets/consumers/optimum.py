@@ -27,7 +27,7 @@ _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as optimum-intel sees them, to make it stateful or to run it."""
+    """Return the caches of ``model`` as optimum-intel sees them."""
     empty = without(CONSUMER, inventory)
     if empty is not None:
         return empty

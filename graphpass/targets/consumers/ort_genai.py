@@ -82,7 +82,7 @@ def _layout(inventory: Inventory) -> list[str]:
 
 
 def _numbers(inventory: Inventory) -> list[str]:
-    """Report a number that stands for two layers, since it counts caches of one kind instead of layers."""
+    """Report a number that stands for two layers, since it counts caches."""
     layers: dict[int, set[int]] = {}
     names: dict[int, list[str]] = {}
     for cache in inventory.caches:

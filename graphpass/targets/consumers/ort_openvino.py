@@ -1,4 +1,4 @@
-"""The view of ONNX Runtime's OpenVINO execution provider with ``enable_causallm``: two patterns of names, and order.
+"""View caches as ONNX Runtime's OpenVINO execution provider with ``enable_causallm``.
 
 Sources, of intel/onnxruntime at cc8e901e: ``PatchStatefulDecoder`` and ``FuseCacheReorder`` in
 ``onnxruntime/core/providers/openvino/ov_stateful_patch_utils.cc``; the axis of ``kvcache_rewind`` in

@@ -1,4 +1,4 @@
-"""Pair pasts and presents as consumers do that find both by name and pair the lists by their order."""
+"""Pair pasts and presents by order, as consumers do after finding them by name."""
 
 from __future__ import annotations
 

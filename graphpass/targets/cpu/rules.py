@@ -1,4 +1,4 @@
-"""The CPU plugin's rules: every attention over a growing cache becomes one stateful operator.
+"""Predict the CPU plugin: every attention over a growing cache becomes one operator.
 
 Source: ``stateful_sdpa_fusion.cpp`` of openvino; forms that keep or break the fusion were measured on 2026.4.1.
 """
@@ -48,7 +48,7 @@ def _cut_for_gpus(model: Model) -> Iterator[Finding]:
 
     if model.read_note(TRIM_NOTE) is not None:
         reason = "its caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: here that drops a position"
-        yield Finding("model", str(model.path), "wrong", reason=reason)
+        yield Finding.of_model(model, "wrong", reason)
 
 
 def _require_fusion(graph: Graph, attention: Attention) -> None:
@@ -102,7 +102,7 @@ def _require_one_reader(graph: Graph, node: Node) -> None:
 
 
 def _require_free_shape(graph: Graph, node: Node, chain: Chain) -> None:
-    """Refuse a ``node`` between cache and attention whose size gives the size of copied heads, or is an output.
+    """Refuse a ``node`` whose size gives that of copied heads, or is an output.
 
     The plugin drops a ShapeOf if it can derive the same from the symbols of dimensions, as in the target of a Reshape,
     or the Slice of a mask that cuts nothing; any that stays is one more reader, and it looks for one.

@@ -1,4 +1,4 @@
-"""The target `cpu`."""
+"""Define the target `cpu`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CPU"]
 class CPU(StatefulTarget):
     """OpenVINO's CPU plugin, and openvino.genai on it.
 
-    The form is the one that the plugin fuses into a stateful attention kernel.
+    The plugin fuses this form into a stateful attention kernel.
 
     Options:
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of caches, and a shorter mask cuts

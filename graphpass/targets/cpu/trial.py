@@ -1,4 +1,4 @@
-"""Try a model on the CPU plugin: compile it and look for fused attention in the runtime graph."""
+"""Try a model on the CPU plugin, and look for fused attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["observe"]
 
 
 def observe(model: Model) -> Observation:
-    """Compile ``model`` and list its attention kernels, which keep the names of the operators that they fuse."""
+    """Compile ``model`` and list its attention kernels by the operators that they fuse."""
     import openvino
 
     from graphpass.dialects.openvino.model import OpenVINOModel

@@ -1,4 +1,4 @@
-"""The GPU plugin's rules: every growing cache becomes a ``kv_cache``, in one of two forms.
+"""Predict the GPU plugin: every growing cache becomes a ``kv_cache``.
 
 The beam form, ``ReadValue -> Gather(beam_idx) -> Concat``, can get a beam table and hold the cache in int8. The reorder
 form, ``ReadValue -> ScatterElementsUpdate(dst_idx) -> trim -> Concat``, moves and drops positions. Sources:
@@ -39,7 +39,7 @@ _OTHER_MOVES = "it moves positions, but not those of the ReadValue by an i32 inp
 
 
 class _RefusalError(MissError):
-    """Carries a miss on which the plugin's matcher asserts, so that the plugin refuses the model."""
+    """Carries a miss on which the plugin's matcher asserts."""
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -61,7 +61,7 @@ def boolean_gathers(graph: Graph) -> list[Node]:
 def _refused_gathers(model: Model) -> Iterator[Finding]:
     reason = "it looks booleans up, for which the plugin has no kernel: run lower-boolean-gathers"
     for node in boolean_gathers(model.graph):
-        yield Finding("model", str(model.path), "refused", node=node.name, reason=reason, source=_KERNEL)
+        yield Finding.of_model(model, "refused", reason, _KERNEL, node)
 
 
 def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:
@@ -129,7 +129,7 @@ def _trimmed(graph: Graph, trim: Node) -> str:
 
 
 def _is_reorder(graph: Graph, scatter: Node) -> bool:
-    """Return whether a Gather takes positions of a ReadValue, and an i32 input says where they go."""
+    """Return whether a Gather moves positions of a ReadValue to an i32 input's."""
     target, index, update = (graph.producer(scatter.source(port)) for port in range(3))
     if target.op == "Convert":
         target = _before(graph, target)

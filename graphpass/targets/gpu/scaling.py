@@ -1,4 +1,4 @@
-"""Scaling of activations, done in f16 by OpenVINO's GPU plugin if a model asks for it and looks like no decoder.
+"""Predict scaling of activations, done in f16 by OpenVINO's GPU plugin.
 
 It divides the inputs of MatMul and Convolution by a factor, and moves the factor that mends that downstream by passes
 made for quantized models. Sources, of openvino: ``execution_config.cpp`` (2026.4.1 leaves alone a model with one cache
@@ -45,7 +45,7 @@ _DECODER = op.Assign(
 
 
 def scaled_products(model: Model) -> Iterator[Finding]:
-    """Yield a finding for each product of two parts of one scaled tensor, on which the plugin fails."""
+    """Yield a finding for each product of two parts of a scaled tensor."""
     if not scales_activations(model) or any(True for _ in _DECODER.find(model.graph)):
         return
     reason = (
@@ -54,11 +54,11 @@ def scaled_products(model: Model) -> Iterator[Finding]:
         "to; run lower-variadic-split, or make-stateful on a stateless model"
     )
     for product in _products(model.graph):
-        yield Finding("model", str(model.path), "refused", node=product.name, reason=reason, source=_PARTIAL)
+        yield Finding.of_model(model, "refused", reason, _PARTIAL, product)
 
 
 def scales_activations(model: Model) -> bool:
-    """Return whether ``model``, an OpenVINO IR, asks plugins that compute in f16 to scale its activations."""
+    """Return whether ``model``, an OpenVINO IR, asks to scale its activations."""
     return float(runtime_options(model).get(ACTIVATIONS_SCALE, 0)) > 0
 
 

@@ -1,4 +1,4 @@
-"""The target `gpu`."""
+"""Define the target `gpu`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GPU(StatefulTarget):
         cache: With ``beam`` caches are read through ``beam_idx``, which the plugin turns into a table of beams; with
             ``reorder`` through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and cuts slots. Never
             through both.
-        trim: How ``reorder`` cuts: by a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
+        trim: Cut of ``reorder``: a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
             as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model.
     """
 
@@ -34,7 +34,6 @@ class GPU(StatefulTarget):
     trim: Literal["slice", "begin-one"] = "slice"
 
     def __post_init__(self) -> None:
-        """Check that the options fit."""
         if self.trim != "slice" and self.cache != "reorder":
             raise ValueError("trim is how cache=reorder cuts")
 

@@ -1,4 +1,4 @@
-"""Try a model on a GPU: compile it and look for ``kv_cache`` in the runtime graph.
+"""Try a model on a GPU, and look for ``kv_cache``.
 
 If ``GRAPHPASS_GPU_ENVIRONMENT`` names a folder, the Python in its ``venv`` is used with its ``env.sh``: an environment
 that runs the GPU plugin without a GPU.
@@ -37,7 +37,7 @@ def run():
 
 
 def observe(model: Model) -> Observation | str:
-    """Compile ``model`` and list the variables that feed a ``kv_cache``; return a sentence if there is no GPU.
+    """Compile ``model`` and list the variables of ``kv_cache``; return a sentence without a GPU.
 
     Raises:
         UsageError: GP228, the environment variable names no environment.

@@ -1,4 +1,4 @@
-"""Names of inputs and variables by which NPUW knows a model, and the Gather that it looks for.
+"""Know the names, and the Gather, by which NPUW takes a model apart.
 
 Sources, of openvino: ``src/core/src/pass/stateful_to_stateless.cpp`` (variables, the Gather); the regular expressions
 stand in the 2026.4.1 libraries.

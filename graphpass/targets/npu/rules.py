@@ -1,4 +1,4 @@
-"""The rules of the NPU plugin with ``NPUW_LLM``: names, a Gather by ``beam_idx``, one layout, all padding masked.
+"""Predict the NPU plugin with ``NPUW_LLM``: names, a Gather, one layout, masked padding.
 
 NPUW takes the variables apart again, gives every input a fixed size, and feeds the prompt right-aligned in a window of
 that size, so whatever ignores the attention mask reads padding. Sources, of openvino: the files that the findings name;
@@ -22,19 +22,11 @@ from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.operators import SLICES
 from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
-from graphpass.targets import static_shapes
-from graphpass.targets.npu.names import (
-    EDITING_INPUTS,
-    GO_BACK,
-    KNOWN_INPUTS,
-    START_AGAIN,
-    gather_by_beams,
-    named_kind,
-)
-from graphpass.targets.npu.shapes import data_dependent
+from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN, gather_by_beams, named_kind
 from graphpass.targets.npu.values import is_transposed, misreads
 from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
+from graphpass.targets.rules import static_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +35,7 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.model import Model
 
-__all__ = ["predict"]
+__all__ = ["data_dependent", "predict"]
 
 _NPUW = "src/plugins/intel_npu/src/plugin/npuw"
 _COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
@@ -56,6 +48,19 @@ _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
 
+#: Inputs of operators that give the size of the result.
+_SIZES: dict[str, tuple[int, ...]] = {
+    "Broadcast": (1,),
+    "Pad": (1, 2),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3),
+    "StridedSlice": (1, 2, 3),
+    "Tile": (1,),
+    "TopK": (1,),
+    "VariadicSplit": (2,),
+}
+
 #: The only layout of keys and values.
 _LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
@@ -67,36 +72,45 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """
     phase = Phase.find(model)
     if phase is not None:
-        return static_shapes.predict(model, phase)
-    return (
-        *_whole(model, inventory),
-        *_inputs(model, inventory),
-        *_caches(model, inventory),
-        *_attention(model),
-    )
+        return static_findings(model, phase)
+    return (*_whole(model, inventory), *_inputs(model, inventory), *_caches(model, inventory), *_attention(model))
 
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
-    def refused(reason: str, source: str, node: Node | None = None) -> Finding:
-        name = None if node is None else node.name
-        return Finding("model", str(model.path), "refused", node=name, reason=reason, source=source)
-
     if not inventory.stateful:
-        yield refused("it holds no variables: run make-stateful", _STATELESS)
+        yield Finding.of_model(model, "refused", "it holds no variables: run make-stateful", _STATELESS)
     if inventory.of_kind("cross"):
-        yield refused("it reads an encoder, which NPUW_LLM does not feed", _REQUEST)
+        reason = "it reads an encoder, which NPUW_LLM does not feed"
+        yield Finding.of_model(model, "refused", reason, _REQUEST)
     node = data_dependent(model.graph)
     if node is not None:
         reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
-        yield refused(reason, _RESHAPE, node)
+        yield Finding.of_model(model, "refused", reason, _RESHAPE, node)
     for miss in islice(not_widened(model.graph), 1):
-        yield refused(miss.reason, _WEIGHTS, miss.node)
+        yield Finding.of_model(model, "refused", miss.reason, _WEIGHTS, miss.node)
     for node in unpatched_window(model.graph):
         reason = (
             "it is a sliding window over slots of the cache, which NPUW mends only in the form And(And(., Greater), "
             "LessEqual) of BitwiseAnds"
         )
-        yield Finding("model", str(model.path), "wrong", node=node.name, reason=reason, source=_MASKS)
+        yield Finding.of_model(model, "wrong", reason, _MASKS, node)
+
+
+def data_dependent(graph: Graph) -> Node | None:
+    """Return the first operator whose result's shape follows from data."""
+    computed: set[int] = set()
+    for node in graph.nodes:
+        if node.op in {"Constant", "ShapeOf"}:
+            continue
+        if node.op in {"Parameter", "ReadValue"}:
+            computed.add(node.index)
+            continue
+        if any(value is not None and value.node in computed for value in node.inputs):
+            computed.add(node.index)
+            sizes = [node.inputs[port] for port in _SIZES.get(node.op, ()) if port < len(node.inputs)]
+            if node.op == "NonZero" or any(value is not None and value.node in computed for value in sizes):
+                return node
+    return None
 
 
 def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
@@ -193,7 +207,7 @@ def _instead(inventory: Inventory) -> str:
 
 
 def _attention(model: Model) -> Iterator[Finding]:
-    """Yield attention whose mask meets other positions than it was made for, or hides rows of padding whole."""
+    """Yield attention whose mask is wrong for padding, or for the plugin's positions."""
     graph = model.graph
     for node in graph.of_op("ScaledDotProductAttention"):
         mask = node.inputs[3] if len(node.inputs) > 3 else None

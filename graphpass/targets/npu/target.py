@@ -1,4 +1,4 @@
-"""The target `npu`."""
+"""Define the target `npu`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["NPU"]
 
 @dataclass(frozen=True)
 class NPU(StatefulTarget):
-    """The NPU plugin's NPUW, which takes a model apart into a prefill and a decode model of static shapes.
+    """OpenVINO's NPU plugin with NPUW, which makes prefill and decode models of static shapes.
 
     It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
 
@@ -30,17 +30,10 @@ class NPU(StatefulTarget):
 
     name = "npu"
     description = "OpenVINO on NPU: what NPUW takes and computes rightly"
-    no_reorder = (
-        "NPUW takes no inputs that move slots of caches",
-        f"leave out cache=reorder; {GO_BACK}",
-    )
+    no_reorder = ("NPUW takes no inputs that move slots of caches", f"leave out cache=reorder; {GO_BACK}")
     feeds_positions = True
     before_attention = ("mask-padding", "densify-experts")
-    after_stateful = (
-        "read-length-from-keys",
-        "lower-boolean-masks",
-        "rename-variables",
-    )
+    after_stateful = ("read-length-from-keys", "lower-boolean-masks", "rename-variables")
     # They cost nothing in static shapes, and NPUW cuts models at routers and experts, which it finds by form and name.
     # Without a Reshape to the same shape after the experts it refuses afmoe, and without a Slice of the whole before a
     # ScatterElementsUpdate it reads wrong choices in phimoe (2026.4.1; not if both of its hints NPUW_LLM_.._MOE_HINT

@@ -1,4 +1,4 @@
-"""Try a model on NPUW, which runs on a CPU: compile it, and compare its numbers with the CPU plugin's."""
+"""Try a model on NPUW on a CPU, and compare numbers with the CPU plugin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["observe"]
 _TOLERANCE, _STATIC_TOLERANCE = 1e-2, 1e-3
 
 # Left to itself NPUW cuts the model into f16 parts, to which it hands f32 tensors, and fails (2026.4.1): so no
-# partitioning, and f32, also of tensors that it would hand on in f16 (F16IC). Besides, f16 here says nothing of an NPU:
+# partitioning, and f32, also of tensors that it would hand on in f16 (F16IC). Besides, f16 here proves nothing of NPUs:
 # a CPU without it takes bf16, in which its kernel for one query's attention is wrong if keys, values and mask enter a
 # part from outside (2026.4.1); and models with experts are cut all the same (NPUW_LLM_GENERATE_MOE_HINT).
 _OPTIONS = """

@@ -1,4 +1,4 @@
-"""Values, which NPUW keeps transposed if it can; a read of their length then gets the size of another axis.
+"""Find values that NPUW keeps transposed, and reads of their length.
 
 Source, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in the 2026.4.1 libraries.
 """
@@ -43,19 +43,18 @@ def is_transposed(graph: Graph, read: Node) -> bool:
 
 
 def _joined(graph: Graph, read: Node) -> list[Node]:
-    """Return the Concats of the past that ``read`` gives and new positions."""
     uses = graph.uses(past_of(graph, read))
     return [use.node for use in uses if use.node.op == "Concat" and use.port == 0 and len(use.node.inputs) == 2]
 
 
 def _is_attended(graph: Graph, value: Value) -> bool:
-    """Return whether attention reads ``value``, as it is or repeated for the heads of the query."""
+    """Return whether attention reads ``value``, perhaps repeated for query heads."""
     read = [value, *(node.outputs[0] for node in _repeats(graph, value)[-1])]
     return any(_ATTENDS.get(use.node.op) == use.port for one in read for use in graph.uses(one))
 
 
 def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
-    """Return the nodes of each of `_REPEATS` that repeat ``value`` for the heads of the query."""
+    """Return the nodes of each of `_REPEATS` that repeat ``value`` for query heads."""
     steps, values = [], [value]
     for kind in _REPEATS:
         steps.append([use.node for one in values for use in graph.uses(one) if use.node.op == kind])
@@ -80,7 +79,7 @@ def misreads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
-    """Return whether the results of ``node`` end anywhere but in the sizes of the nodes ``sized``."""
+    """Return whether results of ``node`` end elsewhere than in sizes of ``sized``."""
 
     def is_size(use: Use) -> bool:
         return use.port == 1 and use.node.index in sized
@@ -91,7 +90,7 @@ def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
 
 
 def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
-    """Yield the users of a shape that ask for one of the axes that NPUW swaps.
+    """Yield the users of a shape that ask for a swapped axis.
 
     Args:
         graph: The graph of ``read``.
@@ -105,6 +104,6 @@ def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def asked_axes(graph: Graph, use: Use) -> set[int]:
-    """Return the entries of a shape of rank 4 that ``use`` takes; all if that cannot be told."""
+    """Return the entries of a shape of rank 4 that ``use`` takes; all if unknown."""
     chosen = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
     return set(range(4)) if chosen is None else {int(axis) % 4 for axis in chosen.flat}

@@ -1,4 +1,4 @@
-"""Weights of 4 and 8 bits that NPUW widens to f16 itself, and their forms on which it fails.
+"""Find weights of 4 and 8 bits that NPUW fails to widen to f16.
 
 Sources, of openvino: ``partitioning/patterns/dcoff.cpp`` finds the weights, ``util_xarch.cpp`` widens them. Measured on
 2026.4.1 with NPUW on a CPU.
@@ -42,7 +42,7 @@ def not_widened(graph: Graph) -> Iterator[Miss]:
 
 
 def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
-    """Judge weights without zero points: i8 if a product reads them directly, i4 through a Reshape or Convert, too."""
+    """Judge weights without zero points: i8 that a product reads, i4 also after moves."""
     scale = multiply.source(1)
     # Runtimes fold moves of a constant.
     is_stored = graph.producer(graph.look_through(scale, _MOVES)).op == "Constant"
@@ -65,7 +65,7 @@ def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
 
 
 def _with_zeros(graph: Graph, stored: Value, subtract: Node, multiply: Node) -> str | None:
-    """Judge u4 with zero points: u4, if all is computed in f16, or one in f32 for all, if all is computed in f32."""
+    """Judge u4 with zero points: u4 computed in f16, or one f32 for all."""
     if stored.element_type != "u4":
         return None
     producer = graph.producer(subtract.source(1))
@@ -96,7 +96,6 @@ def _in_steps(stored: Value) -> str | None:
 
 
 def _is_gathered(graph: Graph, moved: list[Node]) -> bool:
-    """Return whether a Gather takes rows of the weight; those of one in f16 it takes before they are widened."""
     starts = [node.outputs[0] for node in moved]
     uses = graph.forward(starts, lambda use: use.node.outputs if use.node.op in {"Reshape", "Convert"} else ())
     return any(use.node.op == "Gather" and use.port == 0 for use in uses)

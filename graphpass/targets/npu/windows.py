@@ -21,7 +21,7 @@ _LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def _laid_out(places: Pattern) -> Pattern:
-    """Return the pattern of a Range with an Unsqueeze for each of three new axes, perhaps converted."""
+    """Return the pattern of a Range with three Unsqueezes, perhaps converted."""
     for _ in range(3):
         places = op.Unsqueeze(places, ...)
     return places | op.Convert(places)
@@ -37,7 +37,7 @@ _WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys")
 
 
 def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
-    """Return whether places in the cache are counted as NPUW knows them: by Ranges with an Unsqueeze for each new axis.
+    """Return whether places in the cache are counted in NPUW's form.
 
     Args:
         graph: The graph of both.
@@ -49,7 +49,7 @@ def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
 
 
 def unpatched_window(graph: Graph) -> Iterator[Node]:
-    """Yield comparisons of positions that let only the last ones through, in a form that NPUW does not know."""
+    """Yield comparisons of positions for windows that NPUW does not mend."""
     known = {
         found.nodes["window"].index
         for node in graph.of_op("BitwiseAnd")

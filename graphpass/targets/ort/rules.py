@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.engine.findings import Finding
 from graphpass.ir.phase import Phase
-from graphpass.targets import static_shapes
+from graphpass.targets.rules import static_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model``, in ONNX, by ONNX Runtime."""
     phase = Phase.find(model)
     if phase is not None:
-        return static_shapes.predict(model, phase)
+        return static_findings(model, phase)
     return (*_opsets(model), *_caches(inventory), *_attention(model, inventory))
 
 
@@ -43,7 +43,7 @@ def _opsets(model: Model) -> Iterator[Finding]:
     for entry in model.proto.opset_import:
         if entry.domain in ONNX_DOMAINS and entry.version > _NEWEST_OPSET:
             reason = f"it is of opset {entry.version}, and {_NEWEST_OPSET} is the newest that ONNX Runtime 1.31 takes"
-            yield Finding("model", str(model.path), "refused", reason=reason, source=_MODEL)
+            yield Finding.of_model(model, "refused", reason, _MODEL)
 
 
 def _caches(inventory: Inventory) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The target `ort`."""
+"""Define the target `ort`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Try a model on ONNX Runtime: open it, and run a prompt and a step if it is a decoder that can be fed."""
+"""Try a model on ONNX Runtime, with a prompt and a step of decoders."""
 
 from __future__ import annotations
 

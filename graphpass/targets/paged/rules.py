@@ -1,4 +1,4 @@
-"""The rules of paged attention, openvino.genai's default backend: SDPAToPagedAttention takes every cache.
+"""Predict paged attention, openvino.genai's default backend: SDPAToPagedAttention takes every cache.
 
 The mask goes, and with it everything that the transformation does not read from it; positions become an input.
 
@@ -42,7 +42,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     elif not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
         lacks = "it holds no ScaledDotProductAttention"
     if lacks is not None:
-        return (Finding("model", str(model.path), "refused", reason=lacks, source=_TRANSFORMATION),)
+        return (Finding.of_model(model, "refused", lacks, _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
     verdicts = {finding.name: finding for finding in attention}
     return (*attention, *_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
@@ -81,7 +81,7 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
 
 
 def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
-    """Return why a convolution over ``cache`` and new columns, if there is one, is not found."""
+    """Return why a convolution over ``cache`` and new columns is not found."""
     reads = [node.outputs[0] for node in graph.of_op("ReadValue") if node.name == cache.read]
     for use in graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ()):
         node = use.node
@@ -104,7 +104,7 @@ def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
 
 
 def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
-    """Yield what the operator computes otherwise: it sees no mask, and makes positions of its own."""
+    """Yield parts that compute otherwise without mask and with new positions."""
     graph = model.graph
     for node in graph.of_op("ScaledDotProductAttention"):
         if node.name not in attention or attention[node.name].verdict != "fused":

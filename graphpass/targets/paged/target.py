@@ -1,4 +1,4 @@
-"""The target `paged`."""
+"""Define the target `paged`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["Paged"]
 class Paged(StatefulTarget):
     """Paged attention, openvino.genai's default backend.
 
-    It keeps blocks of caches itself and computes attention without the model's mask: what it would lose of a model
-    (ALiBi, a window that it does not find) breaks the contract, so that no such model is written.
+    It keeps blocks of caches itself and computes attention without the model's mask: a lost part of a model (ALiBi, a
+    window that it does not find) breaks the contract, so that no such model is written.
 
     Options:
         cache: ``beam`` alone; the scheduler of openvino.genai shares and frees blocks.

@@ -1,4 +1,4 @@
-"""Try the transformation that openvino.genai's default backend starts with, and run a prompt with its result."""
+"""Try the transformation of openvino.genai's default backend, and run a prompt."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run():
 
 
 def observe(model: Model) -> Observation:
-    """Run SDPAToPagedAttention, list the variables that it takes, and compare a prompt's logits with the original's."""
+    """Run SDPAToPagedAttention, list its variables, and compare a prompt's logits."""
     done = run_worker(_WORKER, model, "ran SDPAToPagedAttention on a copy")
     if done.refusal is not None:
         return done.refusal

@@ -16,7 +16,7 @@ from support.piped import piped
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.passes.experts.batch_experts import BatchExperts
-from graphpass.targets.npu.shapes import data_dependent
+from graphpass.targets.npu.rules import data_dependent
 
 MODEL, LAYERS, EXPERTS = "granitemoehybrid", 4, 4
 

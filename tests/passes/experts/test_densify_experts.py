@@ -20,7 +20,7 @@ from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.experts.densify_experts import DensifyExperts
-from graphpass.targets.npu.shapes import data_dependent
+from graphpass.targets.npu.rules import data_dependent
 
 #: Experts in all layers of what was exported.
 EXPERTS = {("qwen3_moe", "onnx"): 8, ("deepseek_v3", "onnx"): 4, ("deepseek_v3", "ov-stateless"): 4}

@@ -8,7 +8,7 @@ import pytest
 
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import AttentionBlock, Axes, Cache, Inventory
-from graphpass.runtime.sessions.editable import check_editable
+from graphpass.runtime.sessions.cache_store import check_editable
 
 KEY = Cache("k", "kv", "key", 0, Axes(0, 1, 2, 3), (None, 2, None, 16), "f32", "k", "present")
 VALUE = replace(KEY, name="v", role="value", read="v")

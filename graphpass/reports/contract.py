@@ -1,4 +1,4 @@
-"""Print a report on a target's contract as text or as the JSON of ``reports/schemas/check.json``."""
+"""Report on a target's contract: as text, and as JSON (``schemas/check.json``)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UnsupportedError
-from graphpass.reports.layers import ranges
-
-from .console import columns
+from graphpass.reports.text import columns, layers_in_words
 
 if TYPE_CHECKING:
     from graphpass.engine.findings import Confirmation, Finding, Report
@@ -23,7 +21,7 @@ _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossib
 
 
 def as_json(model: Model, report: Report) -> dict[str, Any]:
-    """Return the object that ``check --format json`` prints."""
+    """Return the object of ``check --format json``."""
     return {"model": str(model.path), "holds": report.holds, **asdict(report)}
 
 
@@ -37,7 +35,7 @@ def as_text(model: Model, report: Report) -> str:
         groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
     rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
     details = [_details(group[0]) for group in groups.values()]
-    for row, detail in zip(columns(rows) if rows else [], details, strict=True):
+    for row, detail in zip(columns(rows), details, strict=True):
         lines += [row, *(f"      {line}" for line in detail)]
     if not rows:
         lines.append("  nothing in it is for the runtime to fuse")
@@ -72,24 +70,21 @@ def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bo
     tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
     if report.holds:
         return [f"contract  holds{tried}"]
-    told = [f"{finding.name} is {finding.verdict}: {'; '.join(_details(finding)[:1])}" for finding in broken]
+    flaws = [f"{finding.name} is {finding.verdict}: {'; '.join(_details(finding)[:1])}" for finding in broken]
     if report.confirmation is not None:
-        told += report.confirmation.contradictions
+        flaws += report.confirmation.contradictions
     if not allowed:
-        more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-        raise UnsupportedError(
-            "GP350",
-            f"the result does not keep the contract of target {report.target}: {told[0]}{more}",
-            "--allow-unfused writes it all the same; graphpass check then prints everything",
-        )
-    return [f"contract  does not hold{tried}", *(f"  {line}" for line in told)]
+        more = f", and {len(flaws) - 1} more" if len(flaws) > 1 else ""
+        message = f"the result does not keep the contract of target {report.target}: {flaws[0]}{more}"
+        hint = "--allow-unfused writes it all the same; graphpass check then prints everything"
+        raise UnsupportedError("GP350", message, hint)
+    return [f"contract  does not hold{tried}", *(f"  {flaw}" for flaw in flaws)]
 
 
 def _layers(group: list[Finding]) -> str:
-    numbers = sorted({finding.layer for finding in group if finding.layer is not None})
-    if not numbers:
+    if all(finding.layer is None for finding in group):
         return "model" if group[0].subject in {"model", "input"} else "-"
-    return f"layer{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
+    return layers_in_words(finding.layer for finding in group)
 
 
 def _subject(group: list[Finding]) -> str:
@@ -103,13 +98,13 @@ def _subject(group: list[Finding]) -> str:
 def _details(finding: Finding) -> list[str]:
     if finding.reason is None:
         return []
-    told = finding.reason if finding.node in {None, finding.name} else f"at {finding.node}: {finding.reason}"
-    return [told] if finding.source is None else [told, f"rule: {finding.source}"]
+    flaw = finding.reason if finding.node in {None, finding.name} else f"at {finding.node}: {finding.reason}"
+    return [flaw] if finding.source is None else [flaw, f"rule: {finding.source}"]
 
 
 def _confirmation(confirmation: Confirmation) -> list[str]:
-    said = f"{_OUTCOMES[confirmation.outcome]}: {confirmation.tried}"
+    outcome = f"{_OUTCOMES[confirmation.outcome]}: {confirmation.tried}"
     if confirmation.outcome != "contradicted":
-        return [said]
+        return [outcome]
     bug = "  the rules of graphpass are wrong here; please report it with the model"
-    return [said, *(f"  {line}" for line in confirmation.contradictions), bug]
+    return [outcome, *(f"  {line}" for line in confirmation.contradictions), bug]

@@ -1,0 +1,266 @@
+"""Report the contents of a model as text and as JSON (``schemas/inspect.json``)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from graphpass.dialects.openvino.runtime_options import runtime_options
+from graphpass.errors import UnsupportedError
+from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
+from graphpass.reports.text import columns, in_bytes, layers_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from graphpass.engine.view import View
+    from graphpass.ir.cache import Axes, Cache, Inventory
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dimension, Port
+
+__all__ = ["Totals", "as_json", "as_text", "in_short", "runs_with", "total_bytes", "warnings_of"]
+
+_FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums up the bytes of caches for one sequence; ``None`` if unknown.
+
+    Attributes:
+        bytes_per_token: Growth of the kv caches by each token.
+        bytes_per_1k_tokens: Growth by a thousand tokens.
+        fixed_bytes: Size of the linear caches, however long the sequence.
+        bytes_per_encoder_token: Growth of the cross caches by each token of the encoder.
+    """
+
+    bytes_per_token: int | None
+    bytes_per_1k_tokens: int | None
+    fixed_bytes: int | None
+    bytes_per_encoder_token: int | None
+
+
+def total_bytes(inventory: Inventory) -> Totals:
+    """Return the sizes of all caches for a batch of one."""
+    per_token = _sum(cache.bytes_per_token for cache in inventory.of_kind("kv"))
+    fixed = _sum(cache.fixed_bytes for cache in inventory.of_kind("linear"))
+    cross = _sum(cache.bytes_per_token for cache in inventory.of_kind("cross"))
+    return Totals(per_token, None if per_token is None else 1000 * per_token, fixed, cross)
+
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    known = list(sizes)
+    return None if None in known else sum(size or 0 for size in known)
+
+
+def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
+    """Return warnings before the model is used.
+
+    Args:
+        inventory: The caches by graphpass's own analysis.
+        views: The caches as others see them.
+
+    Returns:
+        One sentence each: caches of unknown kind, halves of caches, consumers that will misread.
+    """
+    lines = [
+        f"cannot tell what {cache.name} is: {cache.evidence[-1] if cache.evidence else 'there is no evidence'}"
+        for cache in inventory.caches
+        if cache.kind == "unknown"
+    ]
+    lines += [f"input {name} looks like a past but has no present" for name in inventory.unpaired_inputs]
+    lines += [f"output {name} looks like a present but has no past" for name in inventory.unpaired_outputs]
+    lines += [f"{view.consumer} {reason}" for view in views if view.verdict == "misreads" for reason in view.reasons]
+    return tuple(lines)
+
+
+def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[str, Any]:
+    """Return the object of ``inspect --format json``."""
+
+    def numbers(owner: Cache | Port) -> list[int | None] | None:
+        # Names of symbols are an exporter's own.
+        return None if owner.shape is None else [size if isinstance(size, int) else None for size in owner.shape]
+
+    sizes = ("index", "bytes_per_token", "fixed_bytes")
+    return {
+        "format": model.dialect,
+        "kind": inventory.kind,
+        "stateful": inventory.stateful,
+        "caches": [
+            asdict(cache) | {"shape": numbers(cache)} | {name: getattr(cache, name) for name in sizes}
+            for cache in inventory.caches
+        ],
+        "attention": [asdict(block) for block in inventory.attention],
+        "inputs": [asdict(port) | {"shape": numbers(port)} for port in model.inputs],
+        "outputs": [asdict(port) | {"shape": numbers(port)} for port in model.outputs],
+        "runtime_options": runtime_options(model),
+        "totals": asdict(total_bytes(inventory)),
+        "views": [asdict(view) for view in views],
+        "warnings": list(warnings_of(inventory, views)),
+        "unpaired_inputs": list(inventory.unpaired_inputs),
+        "unpaired_outputs": list(inventory.unpaired_outputs),
+    }
+
+
+def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfolded: bool = False) -> str:
+    """Return the text of ``graphpass inspect``.
+
+    Args:
+        model: The model.
+        inventory: Its inventory.
+        views: The caches as others see them.
+        unfolded: Whether each cache stands by itself, with the evidence, and each view with its reasons.
+    """
+    lines = [f"{model.path}: {_form(model, inventory)}"]
+    pasts = {cache.read for cache in inventory.caches} | {cache.write for cache in inventory.caches}
+    for word, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
+        plain = [port for port in ports if port.name not in pasts]
+        hidden = f", and {len(ports) - len(plain)} of caches" if len(plain) < len(ports) else ""
+        lines += ["", f"{word} ({len(plain)}{hidden})"]
+        lines += columns([(port.name, port.element_type, _shape(port.shape)) for port in plain])
+    if options := runtime_options(model):
+        lines += ["", f"runtime options ({len(options)})", *columns(list(options.items()))]
+    lines += ["", f"caches ({len(inventory.caches)})"]
+    layouts = _layouts(model, inventory)
+    lines += (_unfolded_caches if unfolded else _folded_caches)(inventory.caches, layouts)
+    lines += _totals(inventory)
+    lines += ["", f"attention ({len(inventory.attention)})"]
+    lines += (_unfolded_attention if unfolded else _folded_attention)(inventory)
+    if inventory.caches:
+        lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(views)]
+    if warnings := warnings_of(inventory, views):
+        lines += ["", f"warnings ({len(warnings)})", *(f"  {warning}" for warning in warnings)]
+    return "\n".join(lines)
+
+
+def in_short(model: Model, inventory: Inventory) -> str:
+    """Describe a model in one line."""
+    kinds = Counter(cache.kind for cache in inventory.caches)
+    caches = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no"
+    forms = Counter(map(form_in_words, inventory.attention))
+    attention = "; ".join(f"{count} {form}" for form, count in forms.items()) or "no attention"
+    return f"{_form(model, inventory)}, {caches} caches, {attention}"
+
+
+def _form(model: Model, inventory: Inventory) -> str:
+    return f"{_FORMATS[model.dialect]}, {'stateful' if inventory.stateful else 'stateless'}, kind {inventory.kind}"
+
+
+def runs_with(model: Model) -> list[str]:
+    """Return a line with the runtime options that a model sets, if any."""
+    options = runtime_options(model)
+    return [f"runs with {', '.join(f'{name}={value}' for name, value in options.items())}"] if options else []
+
+
+def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
+    """Return the layouts of growing caches by name, but for the common one."""
+    from graphpass.analysis.caches.parts import packed_caches, packed_layout
+    from graphpass.ir.layout import layout_of
+
+    packed = set(packed_caches(inventory))
+    found: dict[str, str] = {}
+    for cache in inventory.of_kind("kv"):
+        with contextlib.suppress(UnsupportedError):
+            found[cache.name] = str(packed_layout(model, cache) if cache in packed else layout_of(cache))
+    return {name: layout for name, layout in found.items() if layout != "BHSD"}
+
+
+def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
+    """Return a line for all alike layers; alike roles share one."""
+    groups: dict[tuple[str, ...], list[Cache]] = {}
+    for cache in caches:
+        alike = (cache.role, cache.kind, cache.element_type, _laid_out(cache, layouts))
+        groups.setdefault(alike, []).append(cache)
+    lines: dict[tuple[str, ...], list[Cache]] = {}
+    for (_, *words), group in groups.items():
+        lines.setdefault((layers_in_words(cache.layer for cache in group), *words), []).extend(group)
+    rows = []
+    for (layers, *words), group in lines.items():
+        roles = ", ".join(dict.fromkeys(cache.role for cache in group))
+        rows.append((layers, roles, *words, _sizes(group)))
+    return columns(rows)
+
+
+def _laid_out(cache: Cache, layouts: Mapping[str, str]) -> str:
+    return " ".join([_shape(cache.shape, cache.axes), *([layouts[cache.name]] if cache.name in layouts else [])])
+
+
+def _unfolded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
+    lines = []
+    for cache in caches:
+        kinds = (layers_in_words([cache.layer]), cache.role, cache.kind, cache.element_type)
+        facts = (*kinds, _laid_out(cache, layouts), _sizes([cache]))
+        lines += ["", f"  {cache.name}", f"    {'  '.join(fact for fact in facts if fact)}"]
+        lines += [f"    {cache.read} -> {cache.write or 'only read'}", *(f"    {fact}" for fact in cache.evidence)]
+    return [*lines, ""] if lines else []
+
+
+def _shape(shape: tuple[Dimension, ...] | None, axes: Axes | None = None) -> str:
+    if shape is None:
+        return "of any rank"
+    names = {position: name for name, position in asdict(axes).items()} if axes is not None else {}
+    sizes = ["?" if size is None else str(size) for size in shape]
+    return f"[{', '.join(f'{names[axis]}={size}' if axis in names else size for axis, size in enumerate(sizes))}]"
+
+
+def _sizes(caches: Sequence[Cache]) -> str:
+    """Return ``256 B per token``, ``32.8 KB fixed``, or both; empty if a size is unknown."""
+    growing = _sum(cache.bytes_per_token for cache in caches if cache.axes.sequence is not None)
+    fixed = _sum(cache.fixed_bytes for cache in caches if cache.axes.sequence is None)
+    if growing is None or fixed is None:
+        return ""
+    grows = {cache.axes.sequence is not None for cache in caches}
+    told = [f"{in_bytes(growing)} per token"] if True in grows else []
+    return ", ".join([*told, f"{in_bytes(fixed)} fixed"] if False in grows else told)
+
+
+def _totals(inventory: Inventory) -> list[str]:
+    totals = total_bytes(inventory)
+    told = []
+    if inventory.of_kind("kv") and totals.bytes_per_token is not None and totals.bytes_per_1k_tokens is not None:
+        per_1k = in_bytes(totals.bytes_per_1k_tokens)
+        told.append(f"{in_bytes(totals.bytes_per_token)} per token, {per_1k} per 1k tokens")
+    if inventory.of_kind("cross") and totals.bytes_per_encoder_token is not None:
+        told.append(f"{in_bytes(totals.bytes_per_encoder_token)} per token of the encoder")
+    if inventory.of_kind("linear") and totals.fixed_bytes is not None:
+        told.append(f"{in_bytes(totals.fixed_bytes)} fixed")
+    return [f"  in all, for a batch of 1: {'; '.join(told)}"] if told else []
+
+
+def _folded_views(views: Sequence[View]) -> list[str]:
+    verdicts: dict[str, list[str]] = {
+        verdict: [] for verdict in ("agrees", "misreads", "cannot tell", "not applicable")
+    }
+    for view in views:
+        verdicts[view.verdict].append(view.consumer)
+    return columns([(verdict, ", ".join(names)) for verdict, names in verdicts.items() if names])
+
+
+def _unfolded_views(views: Sequence[View]) -> list[str]:
+    return [
+        line for view in views for line in (f"  {view.consumer}: {view.verdict}", *(f"    {r}" for r in view.reasons))
+    ]
+
+
+def _folded_attention(inventory: Inventory) -> list[str]:
+    rows = [(group.layers, group.blocks[0], group.is_cross) for group in group_attention(inventory)]
+    return columns(
+        [(layers, attention_in_words(block, is_cross=cross), form_in_words(block)) for layers, block, cross in rows]
+    )
+
+
+def _unfolded_attention(inventory: Inventory) -> list[str]:
+    def known(size: int | None) -> str:
+        return "unknown" if size is None else str(size)
+
+    lines = []
+    for group in group_attention(inventory):
+        for block in group.blocks:
+            caches = ", ".join(dict.fromkeys(name for name in (block.key, block.value) if name is not None))
+            lines += ["", f"  {block.node}", f"    {layers_in_words([block.layer])}  {form_in_words(block)}"]
+            lines.append(f"    {attention_in_words(block, is_cross=group.is_cross)}")
+            lines.append(f"    head_dim {known(block.head_dim)}, value head_dim {known(block.value_head_dim)}")
+            lines.append(f"    reads {caches or 'no cache'}")
+    return [*lines, ""] if lines else []

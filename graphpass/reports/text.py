@@ -1,0 +1,54 @@
+"""Phrase tables, ranges, axes and sizes in text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from graphpass.ir.cache import Axes
+
+__all__ = ["axes_in_words", "columns", "in_bytes", "layers_in_words", "ranges"]
+
+
+def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
+    """Return rows as lines, with each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return rising numbers for people: ``0-3, 5, 7-8``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def layers_in_words(layers: Iterable[int | None]) -> str:
+    """Return ``layers 0-3, 5``; ``no layer`` if none is known."""
+    known = sorted({layer for layer in layers if layer is not None})
+    if not known:
+        return "no layer"
+    return f"layer {known[0]}" if len(known) == 1 else f"layers {ranges(known)}"
+
+
+def axes_in_words(axes: Axes) -> str:
+    """Return ``batch 0, sequence 2``; ``unknown`` if no axis is known."""
+    return ", ".join(f"{name} {axis}" for name, axis in asdict(axes).items() if axis is not None) or "unknown"
+
+
+def in_bytes(count: float) -> str:
+    """Return a number of bytes with three digits: ``1.54 KB``."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"

@@ -1,0 +1,51 @@
+"""Open a model in the runtime that takes its dialect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.runtime.backends.opening import Backend
+    from graphpass.runtime.sessions.inputs import Array
+
+__all__ = ["Request", "open_request"]
+
+
+class Request(Protocol):
+    """Runs one model on memory of the caller's."""
+
+    def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
+        """Map all inputs by name to all outputs by name.
+
+        Args:
+            feeds: One array an input.
+            rooms: Memory for outputs that are not returned.
+
+        Raises:
+            UnsupportedError: GP322, the runtime failed.
+        """
+        ...
+
+
+def open_request(model: Model, device: str, exact: bool, backend: Backend = "auto") -> Request:
+    """Open a model in ONNX Runtime or OpenVINO.
+
+    Args:
+        model: The model to run.
+        device: The OpenVINO device.
+        exact: Compute in f32.
+        backend: The runtime; ``"auto"`` takes ONNX Runtime for ONNX.
+
+    Raises:
+        UnsupportedError: GP321, the runtime refuses the model.
+    """
+    if model.dialect == "onnx" and backend != "openvino":
+        from graphpass.dialects.onnx.model import OnnxModel
+        from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
+
+        assert isinstance(model, OnnxModel)
+        return OnnxRuntimeRequest(model, exact)
+    from graphpass.runtime.backends.openvino_request import OpenVINORequest
+
+    return OpenVINORequest(model, device, exact)

@@ -1,0 +1,108 @@
+"""Read, write and reorder the caches of a session."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.runtime.sessions.inputs import Array
+
+__all__ = ["CacheStore", "check_editable", "does_not_grow", "has_capacity", "windowed"]
+
+
+class CacheStore(ABC):
+    """Reads, writes and reorders caches, and counts the bytes that it copies."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._growing = inventory.of_kind("kv")
+        self._fixed = tuple(
+            cache
+            for cache in inventory.of_kind("linear", "other")
+            if cache.write is not None and cache.role != "adapter"
+        )
+        self._bytes_copied = 0
+        self._bytes_copied = 0
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Empty the caches."""
+
+    @abstractmethod
+    def _read(self, cache: Cache) -> Array:
+        """Return the contents of a cache, perhaps the runtime's own memory."""
+
+    @abstractmethod
+    def _write(self, cache: Cache, value: Array) -> None:
+        """Set a cache to ``value``, which belongs to the session from here on."""
+
+    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+        """Keep these entries of growing caches, and these rows of all; ``None`` keeps everything."""
+        for cache in self._inventory.caches:
+            if cache in self._growing and entries is not None:
+                assert cache.axes.sequence is not None
+                value = self._read(cache).take(entries, axis=cache.axes.sequence)
+            elif rows is not None and (cache in self._growing or cache in self._fixed):
+                value = self._read(cache)
+            else:
+                continue
+            if rows is not None and cache.axes.batch is not None:
+                value = value.take(rows, axis=cache.axes.batch)
+            self._put(cache, value)
+
+    def _read_fixed(self, rows: NDArray[np.int64] | None) -> dict[str, Array]:
+        """Return copies of the caches of fixed size by name; ``rows`` as in `_gather`."""
+        states = {}
+        for cache in self._fixed:
+            state, axis = self._read(cache), cache.axes.batch
+            states[cache.name] = state.copy() if rows is None or axis is None else state.take(rows, axis)
+        self._bytes_copied += sum(state.nbytes for state in states.values())
+        return states
+
+    def _put(self, cache: Cache, value: Array) -> None:
+        self._bytes_copied += value.nbytes
+        self._write(cache, value)
+
+
+def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> None:
+    """Refuse caches whose contents after an edit are not known.
+
+    Args:
+        inventory: The caches.
+        written_in_place: Whether slot i of those of fixed capacity is known to hold position i.
+
+    Raises:
+        UnsupportedError: GP370, a cache of unknown kind, or one of kind ``kv`` that lacks entries of some positions,
+            since it is of fixed capacity or keeps a window.
+    """
+    windows = windowed(inventory)
+    for cache in inventory.caches:
+        if cache.kind == "unknown":
+            raise UnsupportedError("GP370", f"cannot edit cache {cache.name}: its kind is unknown")
+        grows = written_in_place or (cache.axes.sequence is not None and not has_capacity(cache))
+        if cache.kind == "kv" and (cache.name in windows or not grows):
+            raise does_not_grow(cache)
+
+
+def windowed(inventory: Inventory) -> frozenset[str | None]:
+    """Return the names of the caches that keep no more than a window."""
+    blocks = [block for block in inventory.attention if block.window_in == "state"]
+    return frozenset(name for block in blocks for name in (block.key, block.value))
+
+
+def has_capacity(cache: Cache) -> bool:
+    """Return whether the sequence of ``cache`` has a fixed size."""
+    axis = cache.axes.sequence
+    return axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int)
+
+
+def does_not_grow(cache: Cache) -> UnsupportedError:
+    """Return the error GP370 on a cache without one entry for each position."""
+    return UnsupportedError("GP370", f"cannot edit cache {cache.name}: it does not grow by what is appended")
