@@ -14,7 +14,6 @@ from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
-from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 def _ends_last(graph: Graph, node: Node) -> bool:
     """Whether a Slice keeps columns up to the last one."""
     cuts = fold_cuts(graph, node)
-    return [cut.axis for cut in cuts] == [1] and cuts[0].stop is not None and cuts[0].stop >= NO_END
+    return [cut.axis for cut in cuts] == [1] and cuts[0].reaches_end
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SLICES
-from graphpass.ir.slices import NO_END
 
 __all__ = ["reached", "uses_length"]
 
@@ -46,7 +45,7 @@ def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
 def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
     """Return whether ``node`` takes the last ones along one axis, as many as there are new tokens."""
     cuts = fold_cuts(graph, node)
-    if len(cuts) != 1 or cuts[0].stop is None or cuts[0].stop < NO_END:
+    if len(cuts) != 1 or not cuts[0].reaches_end:
         return False
     start = graph.producer(graph.look_through(node.source(1), KEEPS_ORDER))
     factors = [graph.look_through(value, KEEPS_ORDER) for value in start.inputs if value is not None]

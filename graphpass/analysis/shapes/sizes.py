@@ -17,16 +17,14 @@ from functools import reduce
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from graphpass.analysis.shapes.contents import Contents
 from graphpass.analysis.shapes.linear_size import Classes, Dimension, Size, Vector, divide, multiply
 from graphpass.ir.axes import AxisEffect, axis_effect
 from graphpass.ir.operators import CASTS
-from graphpass.ir.slices import NO_END
+from graphpass.ir.constants import NO_END
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model
-    from graphpass.ir.types import Dialect
 
 __all__ = ["Sizes", "infer_sizes"]
 
@@ -43,7 +41,7 @@ _Inferred: TypeAlias = "tuple[Size | None, ...] | None"
 
 def infer_sizes(model: Model) -> Sizes:
     """Return the assumed sizes of all tensors of ``model``, for `Model.analysis`."""
-    return Sizes(model.graph, model.dialect)
+    return Sizes(model.graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +61,21 @@ class _Change:
 class Sizes:
     """Sizes of a graph's tensors, and the integers that its shape arithmetic computes."""
 
-    def __init__(
-        self, graph: Graph, dialect: Dialect, given: Mapping[tuple[int, int], Dimension] | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, given: Mapping[tuple[int, int], Dimension] | None = None) -> None:
         """Infer them.
 
         Args:
             graph: The model.
-            dialect: The order of a Slice's inputs: ONNX has steps after axes, OpenVINO before.
             given: Dimensions of Parameters and ReadValues, by node index and axis. If not ``None``, sizes are proven
                 from them; else they are assumed.
         """
+        from graphpass.analysis.shapes.contents import Contents
+
         self._graph = graph
         self._given = given or {}
         self._proves = given is not None
-        self._step_port = 4 if dialect == "onnx" else 3
         self._classes = Classes()
-        self._contents = Contents(graph, self._classes, self._step_port)
+        self._contents = Contents(graph, self._classes)
         self._shapes: dict[tuple[int, int], Vector] = {}
         #: Values with sizes that no rule could tell.
         self._unknown: list[Value] = []
@@ -352,7 +348,8 @@ class Sizes:
         """Slice of step 1."""
         inputs, whole = change.node.inputs, shape[change.axis]
         bounds = [self.content(source) for source in inputs[1:3]]
-        steps = self.content(inputs[self._step_port]) if len(inputs) > self._step_port else (_ONE,)
+        port = change.node.attributes.get("steps_port", len(inputs))
+        steps = self.content(inputs[port]) if port < len(inputs) else (_ONE,)
         if change.node.op != "Slice" or not steps or any(step != _ONE for step in steps):
             return None
         if any(bound is None or len(bound) != len(change.effect.along) for bound in bounds):
