@@ -10,7 +10,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.positions import check_positions
+from graphpass.ir.inputs import check_positions
 from graphpass.ir.types import Dialect
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention

@@ -11,10 +11,10 @@ from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
+from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
-from graphpass.ir.positions import check_positions
 from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.fold_shapes import fold_shapes

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.shapes.linear_size import Classes, Dimension, Size, Vector, divide, multiply
 from graphpass.ir.axes import AxisEffect, axis_effect
-from graphpass.ir.operators import CASTS
 from graphpass.ir.constants import NO_END
+from graphpass.ir.operators import CASTS
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
