@@ -14,11 +14,15 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import is_activation, is_scalar
 
-__all__ = ["PART", "Label", "Labels", "Step", "Via", "before", "copies_merged"]
+__all__ = ["BHDL", "BHLD", "PART", "Label", "Labels", "Step", "Via", "before", "copies_merged"]
 
 Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
 Labels: TypeAlias = tuple[Label, ...]
+
+#: Axes of keys and values as a product reads them, and of keys that are transposed for it.
+BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
+BHDL: Labels = ("batch", "heads", "head_dim", "sequence")
 
 #: The label of an axis of which one entry was taken.
 PART = "part"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import Labels, Via, before
+from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, Via, before
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.softmax import score_products
@@ -17,13 +17,11 @@ from graphpass.ir.operators import INNER_CACHES, SOURCES
 
 __all__ = ["Read", "attention_reads"]
 
-_BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
-
 #: Meaning of the axes of a key or value input of an operator, by rank: heads beside their sizes in the last axis, and
 #: MultiHeadAttention's keys and values in one tensor.
 _OPERATOR_LABELS: dict[int, Labels] = {
     3: ("batch", "sequence", ("heads", "head_dim")),
-    4: _BHLD,
+    4: BHLD,
     5: ("batch", "sequence", "heads", "part", "head_dim"),
 }
 
@@ -112,8 +110,7 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
     for product in products if len(products) > 1 else ():
         key = product.inputs[1]
         if key is not None and key.rank == 4:
-            swapped: Labels = ("batch", "heads", "head_dim", "sequence")
-            yield attention, "key", key, _BHLD if product.attributes["transpose_b"] else swapped
+            yield attention, "key", key, BHLD if product.attributes["transpose_b"] else BHDL
 
 
 @dataclass(frozen=True, slots=True)
