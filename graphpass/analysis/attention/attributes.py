@@ -134,7 +134,7 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
         elif ("heads", "head_dim") in labels and found is None and head_dim is not None:
             width = fixed_size(key, labels.index(("heads", "head_dim")))
             found = width // head_dim if width is not None and width % head_dim == 0 else None
-        steps = [step for step in before(graph, key, labels) if step.via is None or step.via.kind == "arithmetic"]
+        steps = [step for step in before(graph, key, labels) if step.passed is None or step.passed.kind == "arithmetic"]
         # Rotary embedding multiplies all heads with one cosine.
         content = steps if len(steps) == 1 else [step for step in steps if not _is_of_one_head(step)]
         if not content:

@@ -96,7 +96,7 @@ def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
     if node.op == "Reshape":
         return _before_reshape(node, labels)
     steps = before(graph, value, labels) if node.op in LAYOUT | PICKS else []
-    return next((step.labels for step in steps if step.via is None or step.via.kind == "slice"), None)
+    return next((step.labels for step in steps if step.passed is None or step.passed.kind == "slice"), None)
 
 
 def _before_reshape(node: Node, labels: Labels) -> Labels | None:

@@ -133,7 +133,7 @@ def _constant(case: Case) -> Classification | str:
     starts = _starts_from_input(graph, case.pair.read)
     evidence: tuple[str, ...] = (written, "no attention that could be recognised reads it as key or value")
     if starts:
-        products = names(via.node for read in case.reads for via in read.vias if via.kind == "weights")
+        products = names(step.node for read in case.reads for step in read.path if step.kind == "weights")
         evidence = (
             f"starts as an input of the model, {written}",
             f"keys and values are computed from it by {products}" if products else evidence[1],
@@ -169,7 +169,7 @@ def _kept(case: Case) -> Classification | str:
     contents = tuple(one for one in reads if not one.has("scale", "zero_point"))
     readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
     roles = {one.role for one in contents}
-    spans = any(takes_part_in_turn(graph, via) for one in contents for via in one.vias) or (
+    spans = any(takes_part_in_turn(graph, step) for one in contents for step in one.path) or (
         len(readers) > 1 and any(one.has("part") or _cuts_a_layer(one) for one in contents)
     )
     cache = replace(
@@ -188,12 +188,12 @@ def _kept(case: Case) -> Classification | str:
 
 def _keeps_what_is_read(read: Read, update: Update) -> bool:
     """Return whether attention reads the result of ``update`` along the sequence axis, not another form of the past."""
-    return read.labels.index("sequence") in update.axes and any(via.node == update.node for via in read.vias)
+    return read.labels.index("sequence") in update.axes and any(step.node == update.node for step in read.path)
 
 
 def _cuts_a_layer(read: Read) -> bool:
     """Return whether a Slice on the way to ``read`` takes something else than positions or heads."""
-    return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
+    return any(step.kind == "slice" and set(step.labels) & {None, "part"} for step in read.path)
 
 
 def axes_of(labels: Labels) -> Axes:

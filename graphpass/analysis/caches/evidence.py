@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphpass.analysis.attention.axis_trace import Via
+from graphpass.analysis.attention.axis_trace import PathStep
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import Update
@@ -96,12 +96,12 @@ def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) ->
 
 
 def _nodes(reads: tuple[Read, ...], kind: str) -> list[Node]:
-    return [via.node for read in reads for via in read.vias if via.kind == kind]
+    return [step.node for read in reads for step in read.path if step.kind == kind]
 
 
 def _parts(reads: tuple[Read, ...]) -> list[Node]:
-    return [via.node for read in reads for via in read.vias if _takes_a_part(via)]
+    return [step.node for read in reads for step in read.path if _takes_a_part(step)]
 
 
-def _takes_a_part(via: Via) -> bool:
-    return via.kind == "part" or (via.kind == "slice" and "sequence" not in via.labels)
+def _takes_a_part(step: PathStep) -> bool:
+    return step.kind == "part" or (step.kind == "slice" and "sequence" not in step.labels)
