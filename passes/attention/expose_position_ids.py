@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.moves import look_through_moves
+from graphpass.analysis.caches.pairs import look_through_moves
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewrite import add_input, drop_unread_input, find_input, has_input, integers, named
 from graphpass.engine.passes import Changed, Pass, PassResult, Skipped, Unchanged

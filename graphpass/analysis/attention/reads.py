@@ -56,8 +56,8 @@ def attention_reads(model: Model) -> Reads:
     """Return the reads of each Parameter and ReadValue (by node index) as key or value."""
     graph = model.graph
     found: Reads = {}
-    for attention, role, value, labels in _starts(model):
-        for source, read in _follow(graph, attention, role, value, labels):
+    for start in _starts(model):
+        for source, read in _follow(graph, start):
             found[source.index] = (*found.get(source.index, ()), read)
     return found
 
@@ -113,9 +113,9 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
             yield attention, "key", key, BHLD if product.attributes["transpose_b"] else BHDL
 
 
-def _follow(
-    graph: Graph, attention: Attention, role: Role, value: Value, labels: Labels
-) -> Iterator[tuple[Node, Read]]:
+def _follow(graph: Graph, start: Start) -> Iterator[tuple[Node, Read]]:
+    attention, role, value, labels = start
+
     def steps(place: Place) -> Iterable[Step]:
         node = graph.producer(place.value)
         if node.op in SOURCES or _is_far(node, place):

@@ -12,15 +12,12 @@ from functools import cached_property
 
 from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
-from graphpass.analysis.caches.adapters import adapter, counter
-from graphpass.analysis.caches.conv_windows import shifted_in
 from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
-from graphpass.analysis.caches.moves import look_through_moves
-from graphpass.analysis.caches.operator_states import entered_state, inside_operator
 from graphpass.analysis.caches.packed import Flat, find_flat
-from graphpass.analysis.caches.pairs import Pair, appended
+from graphpass.analysis.caches.pairs import Pair, appended, look_through_moves
+from graphpass.analysis.caches.states import adapter, counter, entered_state, inside_operator, shifted_in
 from graphpass.analysis.caches.updates import Update, find_updates
 from graphpass.ir.cache import Axes, Cache, CacheKind, CacheRole
 from graphpass.ir.graph import Graph, Node, Value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graphpass.analysis.caches.moves import MOVES_POSITIONS
-from graphpass.analysis.caches.pairs import Pair, may_be_past
+from graphpass.analysis.caches.pairs import MOVES_POSITIONS, Pair, may_be_past
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import INNER_CACHES, LOOP_ENTRIES, LOOP_EXITS, MOVES
 
