@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError, VerificationError
-from graphpass.ir.positions import check_positions
+from graphpass.ir.inputs import check_positions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""The effect of each operator on the axes of the tensors it reads: one table for sizes, labels and layouts.
+"""Effects of operators on the axes of their inputs: one table for sizes, labels and layouts.
 
 Sources: the operator specifications of ONNX and of OpenVINO's opset13. Sizes that depend on the values of inputs are
 left to the users of the table.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from graphpass.ir.graph import Node
@@ -45,10 +46,10 @@ class AxisEffect:
             last axis; ``same`` keeps all sizes; ``move`` permutes, inserts or removes axes of size 1; ``copy`` is
             Broadcast and Tile; ``join`` is Concat, of all inputs; ``cut`` keeps a range; ``part`` is Split; ``take``
             gathers entries by a scalar or a vector, ``rows`` by a tensor; ``write`` is a scatter operator; ``product``
-            replaces the last axis; ``window`` is a convolution; ``iteration`` is where a loop takes slices or stacks
-            them.
-        origins: For each axis of the output the input's axis; ``None`` for a new one.
-        along: Axes of the output whose entries are not those of the input.
+            replaces the last axis; ``window`` is a convolution; ``iteration`` slices a tensor for a loop or stacks what
+            that gives.
+        origins: Axis of the input for each axis of the output; ``None`` for a new one.
+        along: Axes of the output whose entries are others than those of the input.
         removed: Axes of the input that the output lacks.
     """
 
@@ -73,6 +74,11 @@ _Rule: TypeAlias = Callable[[Node, int], AxisEffect | None]
 def _keeping(kind: EffectKind) -> _Rule:
     """Return the rule of operators that keep all axes."""
     return lambda _, rank: AxisEffect(kind, tuple(range(rank)))
+
+
+def _everywhere(kind: EffectKind) -> _Rule:
+    """Return the rule of operators that may change the size of each axis."""
+    return lambda _, rank: AxisEffect(kind, tuple(range(rank)), tuple(range(rank)))
 
 
 def _along(kind: EffectKind) -> _Rule:
@@ -108,10 +114,9 @@ def _transpose(node: Node, rank: int) -> AxisEffect | None:
 
 
 def _unsqueeze(node: Node, rank: int) -> AxisEffect | None:
-    new = node.attributes.get("axes")
+    new, kept = node.attributes.get("axes"), iter(range(rank))
     if new is None:
         return None
-    kept = iter(range(rank))
     return AxisEffect("move", tuple(None if axis in new else next(kept) for axis in range(rank)))
 
 
@@ -151,14 +156,7 @@ def _broadcast(node: Node, rank: int) -> AxisEffect | None:
 
 def _tile(node: Node, rank: int) -> AxisEffect | None:
     source = node.inputs[0]
-    if source is None or source.rank != rank:
-        return None
-    return AxisEffect("copy", tuple(range(rank)), tuple(range(rank)))
-
-
-def _everywhere(kind: EffectKind) -> _Rule:
-    """Return the rule of operators that may change the size of each axis."""
-    return lambda _, rank: AxisEffect(kind, tuple(range(rank)), tuple(range(rank)))
+    return _everywhere("copy")(node, rank) if source is not None and source.rank == rank else None
 
 
 def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
@@ -202,14 +200,6 @@ def _scatter_nd(node: Node, rank: int) -> AxisEffect | None:
     return AxisEffect("write", tuple(range(rank)), tuple(axes))
 
 
-def _product(node: Node, rank: int) -> AxisEffect | None:  # noqa: ARG001 - all rules are called alike
-    return AxisEffect("product", (*range(rank - 1), None), (rank - 1,))
-
-
-def _convolution(node: Node, rank: int) -> AxisEffect | None:  # noqa: ARG001
-    return AxisEffect("window", (0, *(None,) * (rank - 1)), tuple(range(1, rank)))
-
-
 def _sliced(node: Node, rank: int) -> AxisEffect | None:
     axis = node.attributes["axis"]
     if not node.attributes["keeps_axis"]:
@@ -251,8 +241,11 @@ _RULES: dict[str, _Rule] = {
         (f"Reduce{kind}" for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "LogicalAnd", "LogicalOr")),
         _reduce,
     ),
-    "MatMulNBits": _product,
-    **dict.fromkeys(("Convolution", "GroupConvolution", "Conv"), _convolution),
+    "MatMulNBits": lambda _, rank: AxisEffect("product", (*range(rank - 1), None), (rank - 1,)),
+    **dict.fromkeys(
+        ("Convolution", "GroupConvolution", "Conv"),
+        lambda _, rank: AxisEffect("window", (0, *(None,) * (rank - 1)), tuple(range(1, rank))),
+    ),
     "Sliced": _sliced,
     "Stacked": _stacked,
 }
@@ -263,41 +256,27 @@ AxisGroup: TypeAlias = tuple[list[int], list[int]]
 
 
 def axis_groups(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> list[AxisGroup] | None:
-    """Return the axes before and after a Reshape that hold the same elements; ``None`` if they cannot be told.
+    """Group the axes before and after a Reshape that hold the same elements; ``None`` if that is not known.
 
     ``[2, 3, 8]`` and ``[6, 8]`` are ``[2, 3] | [8]`` and ``[6] | [8]``. Axes pair up from the left up to the first
     difference, then from the right; if a size is unknown, the rest of both sides is one group.
     """
     left = _equal_run(old, new)
-    rest = min(len(old), len(new)) - left
-    right = min(_equal_run(old[::-1], new[::-1]), rest)
-    groups: list[AxisGroup] = [([axis], [axis]) for axis in range(left)]
-    middle = list(range(left, len(old) - right)), list(range(left, len(new) - right))
-    split = _middle(old, new, *middle)
-    if split is None:
-        return None
-    tail: list[AxisGroup] = [([len(old) - right + step], [len(new) - right + step]) for step in range(right)]
-    return groups + split + tail
-
-
-def _equal_run(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> int:
-    count = 0
-    for first, second in zip(old, new, strict=False):
-        if first != second:
-            break
-        count += 1
-    return count
-
-
-def _middle(
-    old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
-) -> list[AxisGroup] | None:
+    right = min(_equal_run(old[::-1], new[::-1]), len(old) - left, len(new) - left)
+    olds, news = list(range(left, len(old) - right)), list(range(left, len(new) - right))
     groups: list[AxisGroup] = []
     while len(olds) > 1 and len(news) > 1 and (group := _last_product(old, new, olds, news)) is not None:
         groups.insert(0, group)
-        olds, news = olds[: len(olds) - len(group[0])], news[: len(news) - len(group[1])]
+        olds, news = olds[: -len(group[0])], news[: -len(group[1])]
     rest = _remainder(old, new, olds, news)
-    return None if rest is None else rest + groups
+    if rest is None:
+        return None
+    tail: list[AxisGroup] = [([len(old) - step], [len(new) - step]) for step in range(right, 0, -1)]
+    return [*(([axis], [axis]) for axis in range(left)), *rest, *groups, *tail]
+
+
+def _equal_run(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
 def _last_product(
@@ -305,8 +284,7 @@ def _last_product(
 ) -> AxisGroup | None:
     """Return the last axes that hold equally many elements, one axis on one of the sides."""
     for one, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
-        size = one[ones[-1]]
-        product = 1
+        size, product = one[ones[-1]], 1
         for count in range(1, len(others) + 1):
             last = many[others[-count]]
             if not isinstance(size, int) or size <= 1 or not isinstance(last, int):
@@ -314,7 +292,7 @@ def _last_product(
             product *= last
             if product == size:
                 single, several = ones[-1:], others[-count:]
-                return (single, several) if one is old and ones is olds else (several, single)
+                return (single, several) if ones is olds else (several, single)
     return None
 
 
@@ -323,20 +301,17 @@ def _remainder(
 ) -> list[AxisGroup] | None:
     if not olds or not news:
         # Nothing but axes of one element may stand alone.
-        alone = [old[axis] for axis in olds] + [new[axis] for axis in news]
-        if any(size != 1 for size in alone):
-            return None
-        return [(olds, [])] if olds else []
+        is_single = all(size == 1 for size in [*(old[axis] for axis in olds), *(new[axis] for axis in news)])
+        return None if not is_single else [(olds, [])] if olds else []
     if len(olds) == 1 or len(news) == 1:
         return [(olds, news)]
     real_olds, real_news = [axis for axis in olds if old[axis] != 1], [axis for axis in news if new[axis] != 1]
-    if len(real_olds) != len(real_news):
+    pairs = list(zip(real_olds, real_news, strict=False))
+    is_equal = all(
+        old[one] == new[two] or not isinstance(old[one], int) or not isinstance(new[two], int) for one, two in pairs
+    )
+    if len(real_olds) != len(real_news) or not is_equal:
         return None
     # Axes of one element come and go; the others keep their order.
-    groups = [([axis], [] if old[axis] == 1 else [real_news.pop(0)]) for axis in olds]
-    return groups if all(_may_be_equal(old, new, group) for group in groups) else None
-
-
-def _may_be_equal(old: tuple[Dimension, ...], new: tuple[Dimension, ...], group: AxisGroup) -> bool:
-    sizes = {old[axis] for axis in group[0]} | {new[axis] for axis in group[1]}
-    return len({size for size in sizes if isinstance(size, int)}) <= 1
+    partner = dict(pairs)
+    return [([axis], [partner[axis]] if axis in partner else []) for axis in olds]

@@ -10,15 +10,18 @@ from typing import Any, TypeAlias
 
 import numpy
 
+from graphpass.ir.constants import cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, SLICES, SPLITS
-from graphpass.ir.slices import cuts
 from graphpass.ir.values import fixed_size
 
-__all__ = ["LIMIT", "Fold", "folded"]
+__all__ = ["LIMIT", "MALFORMED", "MOVES", "Fold", "folded"]
 
 #: Elements of the largest tensor that is read or computed: scales, shapes and indices are small.
 LIMIT = 4096
+
+#: Errors of `MOVES` and functions on a graph that is not well formed, or says too little.
+MALFORMED = (IndexError, KeyError, TypeError, ValueError)
 
 #: Element types that are computed with; numpy does not know bf16, whose numbers are rounded f32.
 _DTYPES = {
@@ -47,7 +50,7 @@ class Fold:
 
 
 def folded(graph: Graph, value: Value) -> Fold | None:
-    """Fold ``value``, and remember that of what lies upstream; ``None`` if nothing is known of it."""
+    """Fold ``value`` and values upstream of it; ``None`` if nothing is known."""
     folds = graph.folds
     pending = [value]
     while pending:
@@ -67,10 +70,10 @@ def folded(graph: Graph, value: Value) -> Fold | None:
 
 
 def _sources(graph: Graph, node: Node) -> list[Value] | None:
-    """Return what to fold first, constants last: often another input settles that none need be read."""
+    """Return the inputs to fold first, constants last: another input often settles that none need be read."""
     if node.op in {"Constant", "ShapeOf"}:
         return []
-    known = node.op in _MOVES or node.op in _FUNCTIONS or node.op == "ConstantOfShape"
+    known = node.op in MOVES or node.op in _FUNCTIONS or node.op == "ConstantOfShape"
     if not known or not node.inputs or node.inputs[0] is None:
         return None
     given = [value for value in node.inputs if value is not None]
@@ -95,8 +98,8 @@ def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
         return _known(numpy.broadcast_to(filled, inputs[0].values)) if inputs[0].known.all() else None
     try:
         with numpy.errstate(all="ignore"):
-            found = _move(node, value, inputs) if node.op in _MOVES else _compute(node, inputs)
-    except (IndexError, KeyError, TypeError, ValueError):  # the graph is not well formed, or says too little
+            found = _move(node, value, inputs) if node.op in MOVES else _compute(node, inputs)
+    except MALFORMED:
         return None
     return None if found is None else Fold(_typed(found.values, value.element_type), found.known)
 
@@ -111,14 +114,14 @@ def _compute(node: Node, inputs: list[Fold]) -> Fold | None:
 
 
 def _move(node: Node, value: Value, inputs: list[Fold]) -> Fold | None:
-    """Place elements as further inputs say, which must be known, and likewise the marks of known ones."""
+    """Place elements by further inputs, which must be known; likewise the marks of known ones."""
     count = len(inputs) if node.op == "Concat" else 1
     values, masks = [one.values for one in inputs], [one.known for one in inputs]
     is_small = node.op == "Broadcast" or sum(one.size for one in values) <= LIMIT
     if not is_small or not all(mask.all() for mask in masks[count:]):
         return None
-    found = _MOVES[node.op](node, value.port, values)
-    known = _MOVES[node.op](node, value.port, masks[:count] + values[count:])
+    found = MOVES[node.op](node, value.port, values)
+    known = MOVES[node.op](node, value.port, masks[:count] + values[count:])
     return None if found is None or known is None else Fold(found, known.astype(bool, copy=False))
 
 
@@ -173,7 +176,7 @@ def _gather(node: Node, _port: int, inputs: list[_Array]) -> _Array | None:
     axis = node.attributes["axis"]
     if inputs[0].size * inputs[1].size > LIMIT * inputs[0].shape[axis]:
         return None
-    found = numpy.take(inputs[0], inputs[1], axis)
+    found = numpy.asarray(numpy.take(inputs[0], inputs[1], axis), inputs[0].dtype)
     # With batch dimensions, data and indices begin with the same axes, which the result has once.
     return found if node.outputs[0].rank in {found.ndim, None} else None
 
@@ -200,8 +203,8 @@ def _split(node: Node, port: int, inputs: list[_Array]) -> _Array | None:
     return numpy.split(inputs[0], ends[:-1], axis)[port] if None not in sizes else None
 
 
-#: Operators whose outputs hold elements of the first input (Concat: of all inputs), chosen and placed by the others.
-_MOVES: dict[str, Callable[[Node, int, list[_Array]], _Array | None]] = {
+#: Place elements of the first input (Concat: of all inputs) by the others; of any elements, also of no numbers.
+MOVES: dict[str, Callable[[Node, int, list[_Array]], _Array | None]] = {
     "Broadcast": _broadcast,
     "Concat": lambda node, _port, inputs: numpy.concatenate(inputs, node.attributes["axis"]),
     "Gather": _gather,

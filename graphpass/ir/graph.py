@@ -1,4 +1,4 @@
-"""`Graph`: one read-only view over ONNX and OpenVINO graphs, on which every analysis works.
+"""`Graph`: one read-only view over ONNX and OpenVINO graphs, for all analyses.
 
 The vocabulary of operators is OpenVINO's (``Multiply``, ``Select``, ``Broadcast`` ...); ONNX operators that mean the
 same are called by it. Inputs, outputs and constants are nodes (``Parameter``, ``Result``, ``Constant``) in both
@@ -7,6 +7,7 @@ dialects.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,11 +27,11 @@ class Value:
     """One tensor: output ``port`` of node number ``node``.
 
     Attributes:
-        node: Index of the node that makes it.
-        port: Which of that node's outputs it is.
-        name: The tensor's name; the node's name where it has none.
-        shape: One entry a dimension; ``None`` where the rank is unknown.
-        element_type: OpenVINO's short name; ``"dynamic"`` where unknown.
+        node: Index of its producer.
+        port: Output of the producer.
+        name: The tensor's name; the node's name if it has none.
+        shape: One entry a dimension; ``None`` if the rank is unknown.
+        element_type: OpenVINO's short name; ``"dynamic"`` if unknown.
     """
 
     node: int
@@ -41,7 +42,7 @@ class Value:
 
     @property
     def rank(self) -> int | None:
-        """Number of dimensions; ``None`` where unknown."""
+        """Number of dimensions; ``None`` if unknown."""
         return None if self.shape is None else len(self.shape)
 
 
@@ -50,11 +51,11 @@ class Node:
     """One operator.
 
     Attributes:
-        index: Its number; inputs of a node have smaller numbers.
-        name: As the model calls it.
-        op: The operator, in OpenVINO's vocabulary where it has a word for it.
-        inputs: What it reads; ``None`` for an omitted optional input.
-        outputs: What it makes.
+        index: Its number; producers of its inputs have smaller ones.
+        name: Its name in the model.
+        op: The operator, in OpenVINO's vocabulary if that has a word for it.
+        inputs: Its inputs; ``None`` for an omitted one.
+        outputs: Its outputs.
         attributes: Axes and flags in one form for both dialects: ``axis`` (Concat, Softmax, Gather), ``axes`` (Squeeze,
             Unsqueeze, Slice), ``steps_port`` (Slice), ``order`` (Transpose), ``transpose_a``/``transpose_b`` (MatMul),
             ``start``/``end`` (ShapeOf), ``upper`` (Trilu), ``causal`` (ScaledDotProductAttention), masks
@@ -89,25 +90,25 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One place where a value is read: input ``port`` of ``node``."""
+    """One read of a value: input ``port`` of ``node``."""
 
     node: Node
     port: int
 
 
 class Graph:
-    """Nodes in topological order, and who reads what."""
+    """Nodes in topological order, and the uses of their outputs."""
 
     def __init__(self, nodes: tuple[Node, ...], read_constant: Callable[[Node], numpy.ndarray | None]) -> None:
         """Create a view.
 
         Args:
             nodes: In topological order; ``nodes[i].index == i``.
-            read_constant: Gives the value of a ``Constant`` node; ``None`` where nothing can read it.
+            read_constant: Returns the value of a ``Constant`` node; ``None`` if nothing can read it.
         """
         self.nodes = nodes
         self._read_constant = read_constant
-        #: What `graphpass.ir.constants` folded so far.
+        #: Values that `graphpass.ir.constants` folded so far.
         self.folds: dict[Value, Any] = {}
 
     @cached_property
@@ -120,21 +121,21 @@ class Graph:
         return found
 
     def producer(self, value: Value) -> Node:
-        """The node that makes ``value``."""
+        """Return the node that makes ``value``."""
         return self.nodes[value.node]
 
     def uses(self, value: Value) -> tuple[Use, ...]:
-        """Where ``value`` is read, in node order."""
+        """Return the uses of ``value``, in node order."""
         return tuple(self._uses.get((value.node, value.port), ()))
 
     def backward(
         self, values: Iterable[Value | None], through: Callable[[Node], Iterable[Value | None]]
     ) -> Iterator[Node]:
-        """Yield the producers of ``values`` and what lies upstream of them, each once.
+        """Yield the producers of ``values`` and nodes upstream of them, each once.
 
         Args:
-            values: Where to start.
-            through: Which inputs of a node to follow further.
+            values: Values to start from.
+            through: Returns the inputs of a node to follow further.
         """
         pending, seen = list(values), set()
         while pending:
@@ -147,11 +148,11 @@ class Graph:
             pending.extend(through(node))
 
     def forward(self, values: Iterable[Value], through: Callable[[Use], Iterable[Value]]) -> Iterator[Use]:
-        """Yield the uses of ``values`` and what lies downstream of them, each once.
+        """Yield the uses of ``values`` and uses downstream of them, each once.
 
         Args:
-            values: Where to start.
-            through: Which outputs of the user to follow further.
+            values: Values to start from.
+            through: Returns the outputs of a user to follow further.
         """
         pending, seen = list(values), set()
         while pending:
@@ -163,7 +164,7 @@ class Graph:
                     pending.extend(through(use))
 
     def look_through(self, value: Value, ops: Container[str] | Callable[[Node], bool]) -> Value:
-        """Return what lies upstream of ``value`` along first inputs, past all nodes that ``ops`` names or accepts."""
+        """Follow first inputs upstream of ``value``, past all nodes that ``ops`` names or accepts."""
         while True:
             node = self.nodes[value.node]
             passes = ops(node) if callable(ops) else node.op in ops
@@ -174,18 +175,29 @@ class Graph:
 
     @cached_property
     def parameters(self) -> Mapping[str, Value]:
-        """The inputs by name, under each name that a runtime addresses them by."""
+        """Inputs by each name by which a runtime addresses them."""
         found: dict[str, Value] = {}
         for node in self.of_op("Parameter"):
             found |= dict.fromkeys((*node.attributes.get("names", ()), node.name), node.outputs[0])
         return found
 
+    @cached_property
+    def reads(self) -> Mapping[str, Node]:
+        """Parameters and ReadValues, which read caches, by name."""
+        return {node.name: node for node in self.of_op("Parameter", "ReadValue")}
+
+    @cached_property
+    def writes(self) -> Mapping[str | None, Node]:
+        """Results and Assigns, which write caches, by name."""
+        found: dict[str | None, Node] = {node.name: node for node in self.of_op("Result", "Assign")}
+        return found
+
     def of_op(self, *ops: str) -> Iterator[Node]:
-        """The nodes of these operators, in order."""
+        """Yield the nodes of these operators, in order."""
         return (node for node in self.nodes if node.op in ops)
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """What ``value`` holds, where it is a constant of at most ``limit`` elements that can be read; else ``None``.
+        """Return the elements of ``value`` if it is a readable constant of at most ``limit`` elements; else ``None``.
 
         Raises:
             FileNotFoundError: It lies in a file that is not there.
@@ -195,16 +207,13 @@ class Graph:
         node = self.producer(value)
         if node.op != "Constant":
             return None
-        size = 1
-        for dimension in value.shape:
-            if not isinstance(dimension, int):
-                return None
-            size *= dimension
-        return self._read_constant(node) if size <= limit else None
+        sizes = [size for size in value.shape if isinstance(size, int)]
+        is_small = len(sizes) == len(value.shape) and math.prod(sizes) <= limit
+        return self._read_constant(node) if is_small else None
 
     @cached_property
     def edges(self) -> networkx.DiGraph:
-        """Node indices as a `networkx.DiGraph`, an edge from each node to each of its readers."""
+        """Node indices as a `networkx.DiGraph`, with an edge from each node to each of its users."""
         import networkx
 
         graph = networkx.DiGraph()
@@ -216,7 +225,7 @@ class Graph:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """For each node, the length of the longest path that leads to it."""
+        """Length of the longest path to each node."""
         depths = [0] * len(self.nodes)
         for node in self.nodes:
             depths[node.index] = 1 + max((depths[value.node] for value in node.inputs if value is not None), default=-1)
@@ -224,5 +233,5 @@ class Graph:
 
 
 def positive_axis(axis: int, rank: int | None) -> int:
-    """``axis`` counted from 0 where the rank is known."""
+    """Count ``axis`` from 0, if the rank is known."""
     return axis + rank if axis < 0 and rank is not None else axis

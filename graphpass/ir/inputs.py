@@ -1,13 +1,15 @@
-"""Inputs that language models have by convention, by which runtimes feed them."""
+"""Inputs that language models have by convention, and the number of positions that fit into them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.errors import UsageError
+
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Value
 
-__all__ = ["PAST_LENGTH", "TOKEN_INPUTS", "token_input"]
+__all__ = ["PAST_LENGTH", "TOKEN_INPUTS", "check_positions", "token_input"]
 
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", "inputs_embeds")
@@ -15,7 +17,25 @@ TOKEN_INPUTS = ("input_ids", "inputs_embeds")
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"
 
+#: Lengths are i32 in some operators of runtimes (GroupQueryAttention's total_sequence_length).
+_MOST_POSITIONS = 2**31 - 1
+
 
 def token_input(graph: Graph) -> Value | None:
     """Return the input that holds the new tokens, or their embeddings."""
     return next((graph.parameters[name] for name in TOKEN_INPUTS if name in graph.parameters), None)
+
+
+def check_positions(what: str, count: int) -> None:
+    """Check a number of positions that a caller asks for.
+
+    Args:
+        what: Holder of the positions, for the message.
+        count: Number of positions.
+
+    Raises:
+        UsageError: GP266, there cannot be so many.
+    """
+    if not 1 <= count <= _MOST_POSITIONS:
+        reason = "holds nothing" if count < 1 else "is longer than runtimes can count"
+        raise UsageError("GP266", f"{what} of {count} positions {reason}", f"give a number from 1 to {_MOST_POSITIONS}")

@@ -121,7 +121,7 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
         Reader(
             read.attention.node.called,
             read.role,
-            tuple(dict.fromkeys(via.node.called for via in reversed(read.vias))),
+            tuple(dict.fromkeys(step.node.called for step in reversed(read.path))),
             read.attention.miss,
         )
         for read in reads

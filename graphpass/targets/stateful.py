@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches
-from graphpass.analysis.caches.padding import absorbs_padding
 from graphpass.analysis.caches.parts import packed_caches
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
 from graphpass.dialects.openvino.frontend import LOWERED
 from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.pipeline import parse

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.padding import absorbs_attention, absorbs_padding
+from graphpass.analysis.caches.stepping import absorbs_attention, absorbs_padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,6 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.sinks import sink_of, subtracts_row_maximum
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.masks.window import read_mask
 from graphpass.engine.conditions import HAS_CACHES
 from graphpass.engine.passes import Done, Pass
@@ -217,7 +216,7 @@ class _Tree:
         if mask is not None and mask.rank == 2:
             keys = write.size(mask, 1, label="keys")
         else:
-            read = carriers(graph)[0][past.read].outputs[0]
+            read = graph.reads[past.read].outputs[0]
             keys = write.op("Add", write.size(read, past.axes.sequence or 0, label="past"), queries, label="keys")
         missing = [write.op("Subtract", length, size) for length in (queries, keys)]
         before = write.op("Concat", [0, 0], *missing, axis=0, label="before")

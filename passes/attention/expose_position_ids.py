@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.moves import look_through_moves
+from graphpass.analysis.caches.pairs import look_through_moves
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
-from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 def _ends_last(graph: Graph, node: Node) -> bool:
     """Return whether a Slice keeps columns up to the last one."""
     cuts = fold_cuts(graph, node)
-    return [cut.axis for cut in cuts] == [1] and cuts[0].stop is not None and cuts[0].stop >= NO_END
+    return [cut.axis for cut in cuts] == [1] and cuts[0].reaches_end
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
@@ -140,7 +139,7 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
     length = past_length(rewriter)
     source, destination = (rewriter.input(name, "i32", ["moved"]) for name in ("src_idx", "dst_idx"))
     first = caches[0]
-    read = graph.parameters.get(first.read) or carriers(graph)[0][first.read].outputs[0]
+    read = graph.parameters.get(first.read) or graph.reads[first.read].outputs[0]
     count = write.op("Gather", write.op("ShapeOf", read), first.axes.sequence or 0, axis=0, label="count")
     slots = write.op("Range", 0, count, 1)
     sources = write.op("Convert", source, to="i64", label="sources")
@@ -161,7 +160,7 @@ def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
     and cut, the shapes too.
     """
     graph = rewriter.graph
-    read = carriers(graph)[0][cache.read].outputs[0]
+    read = graph.reads[cache.read].outputs[0]
     converts = conversions(graph, read)
     gather = beam_gather(graph, read) or (beam_gather(graph, converts[0].outputs[0]) if converts else None)
     if gather is not None and not converts:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -81,9 +80,8 @@ class InsertSnapshot(Pass[OpenVINOModel]):
             return Skipped(f"no linear cache: the model is of kind {inventory.kind}; cut its positions instead")
         if _INPUT in graph.parameters:
             raise PreconditionError("GP368", f"the model has an input {_INPUT} already")
-        reads, _ = carriers(graph)
         for cache in caches:
-            _check(cache, reads[cache.read])
+            _check(cache, graph.reads[cache.read])
         rewriter = model.rewriter()
         write = rewriter.under(_INPUT)
         start = rewriter.input(_INPUT, "i32", [1])
@@ -92,7 +90,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         )
         kept = write.op("Minimum", steps, [self.slots], label="kept")
         for cache in caches:
-            _keep(rewriter, cache, reads[cache.read], start, kept, self.slots)
+            _keep(rewriter, cache, graph.reads[cache.read], start, kept, self.slots)
         rewriter.finish()
         return Done({"caches with a history": len(caches), "steps that can be taken back": self.slots})
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import find_pairs
-from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.caches.updates import find_updates
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.variables import remember_names
@@ -78,12 +77,11 @@ class MakeStateful(Pass[OpenVINOModel]):
         rewriter = model.rewriter()
         initial = _InitialValues(model, rewriter, carried)
         beam_index = rewriter.input("beam_idx", "i32", [_batch_size(carried)]) if self.beam_index else None
-        reads, writes = carriers(model.graph)
         for cache in carried:
-            past = reads[cache.read]
+            past = model.graph.reads[cache.read]
             _read_batch_of_input(rewriter, cache, past.outputs[0], initial)
             _read_variable(rewriter, cache, past.outputs[0], initial, beam_index)
-            write = writes[str(cache.write)]
+            write = model.graph.writes[cache.write]
             rewriter.add_assign(_id(cache), rewriter.native(write.source()), f"{cache.write}/write")
             rewriter.drop([past, write])
         remember_names(model, {_id(cache): (cache.read, str(cache.write)) for cache in carried})
@@ -132,10 +130,10 @@ def _check_ids(carried: tuple[Cache, ...]) -> None:
 def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
     """Check that caches can start without positions: that their number of positions is not fixed."""
     pairs = {pair.past.name: pair for pair in find_pairs(model)}
-    reads, writes = carriers(model.graph)
     for cache in caches:
-        axis = cache.axes.sequence or 0
-        past, present = ((value.shape or ())[axis] for value in _past_and_present(cache, reads, writes))
+        axis, graph = cache.axes.sequence or 0, model.graph
+        values = graph.reads[cache.read].outputs[0], graph.writes[cache.write].source()
+        past, present = ((value.shape or ())[axis] for value in values)
         updates = find_updates(model.graph, pairs[cache.read]) if cache.read in pairs else ()
         in_place = bool(updates) and not any(update.appends for update in updates)
         if in_place or (isinstance(past, int) and past == present):
@@ -145,10 +143,6 @@ def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
                 f"cache {cache.name} always holds {size}: written in place, or a window",
                 "export the model with a cache that grows",
             )
-
-
-def _past_and_present(cache: Cache, reads: dict[str, Node], writes: dict[str, Node]) -> tuple[Value, Value]:
-    return reads[cache.read].outputs[0], writes[str(cache.write)].source()
 
 
 def _read_variable(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.variables import forget_names, split_id
 from graphpass.engine.conditions import STATEFUL, STATELESS
@@ -53,12 +52,11 @@ class MakeStateless(Pass[OpenVINOModel]):
                     "GP315", f"variable {cache.name} is no cache that is carried: {'; '.join(cache.evidence)}"
                 )
         rewriter = model.rewriter()
-        reads, writes = carriers(model.graph)
         names = {cache.name: split_id(model, cache.name) for cache in caches}
         for cache in caches:
             past, present = names[cache.name]
-            write = writes[str(cache.write)]
-            _read_input(rewriter, reads[cache.read].outputs[0], past)
+            write = model.graph.writes[cache.write]
+            _read_input(rewriter, model.graph.reads[cache.read].outputs[0], past)
             rewriter.output(present, rewriter.native(write.source()))
             rewriter.drop([write])
         rewriter.drop_input("beam_idx")

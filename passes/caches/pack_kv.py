@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.parts import carriers
 from graphpass.errors import UnsupportedError
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import name_of_both, resized_start
@@ -54,9 +53,8 @@ def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tupl
         UnsupportedError: GP386, a cache is not appended to as it must be, or not as its partner is.
     """
     graph = model.graph
-    reads, writes = carriers(graph)
     for pair in pairs:
-        key, value = (_Chain(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in pair)
+        key, value = (_Chain(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in pair)
         _pack(rewriter, key, value, name_of_both(model, *pair))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.packed import beam_gather
 from graphpass.analysis.caches.pairs import find_pairs, history_of
-from graphpass.analysis.caches.parts import carriers
 from graphpass.errors import UnsupportedError
 from graphpass.passes.caches.packing import name_of_all, resized_start
 
@@ -37,11 +36,10 @@ def pack_states(model: Model, rewriter: Rewriter, layers: list[list[Cache]]) -> 
             kept, or the states of a layer are of unlike types or reordered apart.
     """
     graph = model.graph
-    reads, writes = carriers(graph)
     kept = {node.name for pair in model.analysis(find_pairs) if (node := history_of(graph, pair)) is not None}
     packed = []
     for caches in layers:
-        states = [_State(graph, cache, reads[cache.read], writes[str(cache.write)]) for cache in caches]
+        states = [_State(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in caches]
         _check(states, kept)
         packed.append((states, name_of_all(model, caches)))
     made: dict[Value, Handle] = {}

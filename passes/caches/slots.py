@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.inputs import PAST_LENGTH, token_input
 from graphpass.ir.operators import SLICES
@@ -109,7 +108,7 @@ def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
     Raises:
         PreconditionError: GP319, positions are cut there already.
     """
-    read = carriers(graph)[0][cache.read]
+    read = graph.reads[cache.read]
     gather = beam_gather(graph, read.outputs[0])
     uses = [use for use in graph.uses(read.outputs[0]) if use.node != gather and use.node.op != "Result"]
     if gather is not None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
@@ -67,11 +66,10 @@ class StandardizeLayout(Pass[Model]):
             )
         rewriter = model.rewriter()
         before = _transposes(model)
-        reads, writes = carriers(model.graph)
         move_axes(
             rewriter,
-            {reads[cache.read].index: order for cache, order in orders.items()},
-            {writes[str(cache.write)].index: order for cache, order in orders.items()},
+            {model.graph.reads[cache.read].index: order for cache, order in orders.items()},
+            {model.graph.writes[cache.write].index: order for cache, order in orders.items()},
         )
         places = {cache.name: inverse(order) for cache, order in orders.items()}
         model.declare(
@@ -94,7 +92,6 @@ def _transposes(model: Model) -> int:
 def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
     """Return the new order of axes of each cache that is not in order, and notes on those that stay."""
     graph, orders = model.graph, {}
-    reads, _ = carriers(graph)
     notes: list[str] = []
     for cache in caches:
         try:
@@ -104,7 +101,7 @@ def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[
             continue
         if order == tuple(range(len(order))):
             continue
-        past = reads[cache.read].outputs[0] if cache.read in reads else None
+        past = graph.reads[cache.read].outputs[0] if cache.read in graph.reads else None
         inner = [] if past is None else [use.node for use in graph.uses(past) if inner_state(use.node, past=past)]
         if past is None:
             notes.append(f"cache {cache.name} stays as it is: it lives in the body of a loop or branch")

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.positions import check_positions
+from graphpass.ir.inputs import check_positions
 from graphpass.ir.types import Dialect
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
@@ -19,7 +18,7 @@ from graphpass.passes.caches.slot_attention import SlotAttention
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.rewriter import OnnxRewriter
     from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.rewriter import Handle
 
 __all__ = ["StaticCache"]
@@ -80,16 +79,15 @@ class StaticCache(Pass[OnnxModel]):
         if not caches:
             return Skipped("no cache grows")
         graph, rewriter = model.graph, model.rewriter()
-        reads, writes = carriers(graph)
-        makers = {cache: graph.producer(writes[str(cache.write)].source()) for cache in caches}
+        makers = {cache: graph.producer(graph.writes[cache.write].source()) for cache in caches}
         # GroupQueryAttention writes in place by itself if past and present are one buffer.
-        others = [cache for cache in caches if not _is_inside(cache, makers[cache], reads, "GroupQueryAttention")]
+        others = [cache for cache in caches if not _is_inside(graph, cache, makers[cache], "GroupQueryAttention")]
         if others:
             _write_in_place(model, rewriter, self.capacity, {cache: makers[cache] for cache in others})
         for cache in caches:
             sizes: list[int | None] = [None] * len(cache.shape or ())
             sizes[_sequence(cache)] = self.capacity
-            for node in (reads[cache.read], writes[str(cache.write)]):
+            for node in (graph.reads[cache.read], graph.writes[cache.write]):
                 rewriter.resize_port(node, sizes)
         rewriter.finish()
         return Done({"caches": len(caches), "capacity": self.capacity})
@@ -100,8 +98,8 @@ def _is_fixed(cache: Cache) -> bool:
     return axis is None or cache.shape is None or isinstance(cache.shape[axis], int)
 
 
-def _is_inside(cache: Cache, maker: Node, reads: dict[str, Node], op: str) -> bool:
-    return maker.op == op and reads[cache.read].outputs[0] in maker.inputs
+def _is_inside(graph: Graph, cache: Cache, maker: Node, op: str) -> bool:
+    return maker.op == op and graph.reads[cache.read].outputs[0] in maker.inputs
 
 
 def _sequence(cache: Cache) -> int:
@@ -111,11 +109,10 @@ def _sequence(cache: Cache) -> int:
 
 def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, makers: dict[Cache, Node]) -> None:
     """Write caches, which ``makers`` appended to, in place, and let attention read them."""
-    reads, _ = carriers(model.graph)
     appended = {
         cache: _presents(model, cache, maker)
         for cache, maker in makers.items()
-        if not _is_inside(cache, maker, reads, "Attention")
+        if not _is_inside(model.graph, cache, maker, "Attention")
     }
     positions = PositionsInUse(rewriter, capacity)
     attention, writes = SlotAttention(model, rewriter, positions), _Writes(rewriter, positions)
@@ -126,7 +123,7 @@ def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, mak
     if rewriter.opset >= _TENSOR_SCATTER:
         attention.fuse({cache: presents[0] for cache, presents in appended.items()})
     for cache in makers:
-        positions.keep_shape(reads[cache.read].outputs[0], cache.axes.sequence, positions.past, cache)
+        positions.keep_shape(model.graph.reads[cache.read].outputs[0], cache.axes.sequence, positions.past, cache)
     for cache, presents in appended.items():
         attention.attend(cache, presents)
 

@@ -13,7 +13,7 @@ import numpy
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
-from graphpass.analysis.caches.parts import Parts, Range, carriers, find_parts, follow, taken
+from graphpass.analysis.caches.parts import Parts, Range, find_parts, follow, taken
 from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.values import fixed_size
@@ -39,18 +39,17 @@ def unpack_keys_with_values(
         For each cache that was unpacked the declarations of its parts; and a note on each that was not.
     """
     graph, notes = model.graph, []
-    reads, writes = carriers(graph)
     made: dict[str, list[Declaration]] = {}
     unpacking = _Unpacking(rewriter)
     for cache in caches:
-        read = reads.get(cache.read)
+        read = graph.reads.get(cache.read)
         parts = find_parts(graph, read.outputs[0]) if read is not None else None
         first = _first_is_key(model, parts) if parts is not None else None
         if read is None or parts is None or first is None:
             notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
             continue
         names = names_of_parts(model, cache)
-        unpacking.add(read, writes[str(cache.write)], parts, names if first else names[::-1])
+        unpacking.add(read, graph.writes[cache.write], parts, names if first else names[::-1])
         made[cache.name] = _declared(cache, parts, [past for past, _ in names])
     unpacking.run()
     return made, notes

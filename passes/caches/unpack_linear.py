@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.parts import carriers
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_of_states, resized_start
 
@@ -22,14 +21,13 @@ __all__ = ["unpack_states"]
 
 def unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:
     """Carry the states that flat tensors hold in tensors of their own."""
-    reads, writes = carriers(model.graph)
     names = {cache: names_of_states(model, cache, len(one.states)) for cache, one in flat.items()}
     made: dict[Value, Handle] = {}
     for cache, one in flat.items():
-        made |= _take_apart(rewriter, reads[cache.read], one, names[cache])
+        made |= _take_apart(rewriter, model.graph.reads[cache.read], one, names[cache])
     for cache, one in flat.items():
-        _write_apart(rewriter, writes[str(cache.write)], one, names[cache], made)
-    rewriter.drop(node for cache in flat for node in (writes[str(cache.write)], reads[cache.read]))
+        _write_apart(rewriter, model.graph.writes[cache.write], one, names[cache], made)
+    rewriter.drop(node for cache in flat for node in (model.graph.writes[cache.write], model.graph.reads[cache.read]))
 
 
 def _take_apart(rewriter: Rewriter, read: Node, flat: Flat, names: list[tuple[str, str]]) -> dict[Value, Handle]:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_cuts
-from graphpass.ir.slices import NO_END
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.slots import beam_gather
@@ -58,9 +56,8 @@ class WidenConvWindow(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
         graph, rewriter = model.graph, model.rewriter()
-        reads, writes = carriers(graph)
         caches = analyze_caches(model).of_kind("linear")
-        found = [_window(graph, reads[cache.read], writes[str(cache.write)]) for cache in caches]
+        found = [_window(graph, graph.reads[cache.read], graph.writes[cache.write]) for cache in caches]
         windows = [window for window in found if window is not None]
         for window in windows:
             _widen(rewriter, window)
@@ -117,7 +114,7 @@ def _keeps_last(graph: Graph, node: Node, joined: Node, width: int) -> bool:
     if len(cuts) != 1 or node.source() != joined.outputs[0]:
         return False
     (cut,) = cuts
-    return (cut.axis, cut.start, cut.step) == (_COLUMNS, -width, 1) and cut.stop is not None and cut.stop >= NO_END
+    return (cut.axis, cut.start, cut.step) == (_COLUMNS, -width, 1) and cut.reaches_end
 
 
 def _widen(rewriter: Rewriter, window: _Window) -> None:

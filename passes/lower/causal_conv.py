@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.masks.padding_mask import only_summed_mask
+from graphpass.passes.lower.group_query_attention import only_summed_mask
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value

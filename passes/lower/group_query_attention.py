@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.masks.padding_mask import summed_mask
+from graphpass.ir.constants import reduced_axes
+from graphpass.ir.operators import CASTS, KEEPS_ORDER
+from graphpass.ir.pattern import Match, look_through, op, var
 from graphpass.ir.values import MASKED
 from graphpass.passes.lower.rotary_embedding import angles, rotated
 
 if TYPE_CHECKING:
-    from graphpass.ir.graph import Value
+    from graphpass.ir.graph import Graph, Value
     from graphpass.ir.rewriter import Handle
     from graphpass.passes.lower.call import Call
 
-__all__ = ["lower_group_query_attention"]
+__all__ = ["lower_group_query_attention", "only_summed_mask"]
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
 
 #: Inputs that are not lowered: scales of a quantized cache, and norms of query and key.
 _REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache", 14: "norms inside", 15: "norms inside"}
+
+_SUM = look_through(op.ReduceSum(var(), ..., name="sum"), KEEPS_ORDER)
+_SUM_LESS_ONE = look_through(op.Subtract(_SUM, 1) | op.Add(_SUM, -1), KEEPS_ORDER)
 
 
 def lower_group_query_attention(call: Call) -> None:
@@ -196,7 +201,7 @@ class _Block:
     def _mask(self) -> Value | None:
         """Return the attention mask that ``seqlens_k`` sums up; ``None`` for a batch of 1, which has no padding."""
         call = self._call
-        found = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
+        found = _summed_mask(call.rewriter.graph, call.value(_LENGTHS))
         if found is not None or call.size(0, 0) == 1:
             return found
         raise call.refusal(
@@ -270,3 +275,19 @@ class _Block:
             return value
         copies = write.op("Broadcast", write.op("Unsqueeze", value, axes=[2]), [1, 1, groups, 1, 1])
         return write.op("Reshape", copies, [0, self._heads, -1, self._head_dim])
+
+
+def only_summed_mask(graph: Graph) -> Value | None:
+    """Return the mask of which all GroupQueryAttention of ``graph`` get the sum; ``None`` if they differ."""
+    found = {_summed_mask(graph, node.inputs[_LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
+    return found.pop() if len(found) == 1 else None
+
+
+def _summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
+    """Return the mask of which ``lengths`` is the sum over its columns, less 1."""
+    match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
+    if not isinstance(match, Match):
+        return None
+    total = match.nodes["sum"]
+    mask = graph.look_through(total.source(), CASTS)
+    return mask if mask.rank == 2 and reduced_axes(graph, total) in {(1,), (-1,)} else None

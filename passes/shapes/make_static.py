@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.padding import absorbs_padding
-from graphpass.analysis.caches.parts import carriers
+from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
+from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
-from graphpass.ir.positions import check_positions
 from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.fold_shapes import fold_shapes
@@ -97,13 +96,12 @@ class MakeStatic(Pass[Model]):
         if self.length > 1 and inventory.of_kind("linear"):
             _keep_padding_out(model, inventory.of_kind("linear"))
         rewriter = model.rewriter()
-        reads, writes = carriers(model.graph)
         for cache in inventory.of_kind("kv"):
-            _return_new(rewriter, cache, writes[str(cache.write)], is_copied=model.dialect == "onnx")
+            _return_new(rewriter, cache, model.graph.writes[cache.write], is_copied=model.dialect == "onnx")
         outputs = [port.name for port in model.outputs]
-        _keep_last(rewriter, writes["logits" if "logits" in outputs else outputs[0]])
+        _keep_last(rewriter, model.graph.writes["logits" if "logits" in outputs else outputs[0]])
         caches = {cache.read: cache for cache in inventory.caches}
-        for name, read in reads.items():
+        for name, read in model.graph.reads.items():
             rewriter.resize_port(read, self._sizes(read, caches.get(name)))
         rewriter.forget_shapes()
         try:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
-from graphpass.analysis.attention.axis_trace import Labels, Step, before
+from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, Step, before
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.match import Scores, read_scores
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.attention.operators import (
     Heads,
-    keeps_window,
     operator_heads,
     operator_mask,
     operator_scaling,
@@ -20,105 +18,66 @@ from graphpass.analysis.attention.operators import (
 from graphpass.analysis.attention.scales import Scaling, scores_scaling
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.masks.facts import MASK_PARTS, MaskFacts, mask_facts
-from graphpass.ir.cache import Cache, MaskPart
+from graphpass.ir.cache import AttentionBlock
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, MOVES
-from graphpass.ir.pattern import Miss
 from graphpass.ir.values import fixed_size
 
-__all__ = ["Details", "attention_details", "details_with"]
+__all__ = ["attention_details"]
 
 #: Heads are copied within their layer: nothing is searched for beyond this many operators.
 _LIMIT = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
-    """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`.
-
-    Attributes:
-        keeps_window: Whether an operator keeps no more in its cache than its window.
-    """
-
-    heads: Heads
-    scaling: Scaling
-    mask: tuple[MaskPart, ...] | None
-    sinks: bool | None
-    window: int | None
-    keeps_window: bool = False
-
-
-def attention_details(model: Model) -> tuple[Details, ...]:
-    """Return the details of each attention that `find_attention` finds, in the same order."""
-    graph = model.graph
+def attention_details(model: Model) -> tuple[AttentionBlock, ...]:
+    """Describe each attention that `find_attention` finds, in the same order, but for the caches that it reads."""
     known: dict[tuple[int, int], MaskFacts] = {}
-    return tuple(
-        _of_operator(graph, attention) if attention.is_fused else _of_decomposed(graph, attention, known)
-        for attention in model.analysis(find_attention)
+    return tuple(_described(model.graph, attention, known) for attention in model.analysis(find_attention))
+
+
+def _described(graph: Graph, attention: Attention, known: dict[tuple[int, int], MaskFacts]) -> AttentionBlock:
+    node, scaling = attention.node, Scaling(None)
+    facts, sinks = MaskFacts(unknown=node.name), None
+    if attention.is_fused:
+        heads = _operator_heads(graph, attention)
+        scaling = operator_scaling(graph, node, heads.head_dim)
+        facts, sinks = operator_mask(graph, node), operator_sinks(node)
+    else:
+        heads, scores = _heads(graph, attention), read_scores(graph, node)
+        if isinstance(scores, Scores):
+            scaling, facts = scores_scaling(graph, scores), _facts(graph, scores, known)
+            sinks = scores.sink is not None
+    window = min(facts.windows, default=None)
+    return AttentionBlock(
+        node=node.name,
+        form=node.op if attention.is_fused else "decomposed",
+        fusable=attention.miss is None,
+        reason=None if attention.miss is None else str(attention.miss),
+        **heads._asdict(),
+        **scaling._asdict(),
+        mask=None if facts.unknown is not None else tuple(part for part in MASK_PARTS if part in facts.parts),
+        sinks=sinks,
+        window=window,
+        window_in=None if window is None else "state" if node.attributes.get("sliding_window_cache") else "mask",
     )
 
 
-def details_with(details: Details, key: Cache | None, value: Cache | None) -> Details:
-    """Complete ``details`` from the shapes of the caches that attention reads."""
-    found = details.heads
-    if key is not None and key.axes.heads is not None:
-        found = replace(
-            found,
-            key_heads=_size_of(key, key.axes.heads) or found.key_heads,
-            head_dim=found.head_dim or _size_of(key, key.axes.head_dim),
-        )
-    if value is not None and found.value_head_dim is None and value.axes.heads is not None:
-        found = replace(found, value_head_dim=_size_of(value, value.axes.head_dim))
-    return replace(details, heads=found)
-
-
-def _size_of(cache: Cache, axis: int | None) -> int | None:
-    size = cache.shape[axis] if cache.shape is not None and axis is not None else None
-    return size if isinstance(size, int) else None
-
-
-def _of_operator(graph: Graph, attention: Attention) -> Details:
-    node = attention.node
-    heads = operator_heads(node)
-    if node.op == "ScaledDotProductAttention":
-        # It does not group heads itself: its operands have as many keys as queries, or one.
-        operands = (attention.query, attention.key, attention.value)
-        known = heads.heads or _most(_heads_of(graph, operand) for operand in operands)
-        labels: Labels = ("batch", "heads", "sequence", "head_dim")
-        heads = replace(
-            heads,
-            heads=known or _heads_of_projection(graph, attention, heads.value_head_dim),
-            key_heads=_before_copies(graph, attention.key, labels, heads.head_dim),
-        )
-    facts = operator_mask(graph, node)
-    return Details(
-        heads,
-        operator_scaling(graph, node, heads.head_dim),
-        _parts(facts),
-        operator_sinks(node),
-        min(facts.windows, default=None),
-        keeps_window(node),
-    )
-
-
-def _parts(facts: MaskFacts) -> tuple[MaskPart, ...] | None:
-    return None if facts.unknown is not None else tuple(part for part in MASK_PARTS if part in facts.parts)
-
-
-def _of_decomposed(graph: Graph, attention: Attention, known: dict[tuple[int, int], MaskFacts]) -> Details:
-    heads = _heads(graph, attention)
-    scores = read_scores(graph, attention.node)
-    if isinstance(scores, Miss):
-        return Details(heads, Scaling(None), None, None, None)
-    facts = _facts(graph, scores, known)
-    return Details(
-        heads, scores_scaling(graph, scores), _parts(facts), scores.sink is not None, min(facts.windows, default=None)
+def _operator_heads(graph: Graph, attention: Attention) -> Heads:
+    heads = operator_heads(attention.node)
+    if attention.node.op != "ScaledDotProductAttention":
+        return heads
+    # It does not group heads itself: its operands have as many keys as queries, or one.
+    operands = (attention.query, attention.key, attention.value)
+    known = heads.heads or _most(_heads_of(graph, operand) for operand in operands)
+    return heads._replace(
+        heads=known or _heads_of_projection(graph, attention, heads.value_head_dim),
+        key_heads=_before_copies(graph, attention.key, BHLD, heads.head_dim),
     )
 
 
 def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]) -> MaskFacts:
-    """Return the facts of all masks; layers share most of these, so that ``known`` ones are not read again."""
+    """Return the facts of all masks; layers share most, so that ``known`` ones are not read again."""
     facts = MaskFacts()
     for mask in scores.masks:
         place = (mask.value.node, mask.value.port)
@@ -134,11 +93,8 @@ def _heads(graph: Graph, attention: Attention) -> Heads:
     if product is None:
         return Heads()
     query, key = product.inputs
-    swapped = not product.attributes["transpose_b"]
-    labels: Labels = (
-        ("batch", "heads", "head_dim", "sequence") if swapped else ("batch", "heads", "sequence", "head_dim")
-    )
-    head_dim = fixed_size(query, -1) or fixed_size(key, -2 if swapped else -1)
+    labels = BHLD if product.attributes["transpose_b"] else BHDL
+    head_dim = fixed_size(query, -1) or fixed_size(key, labels.index("head_dim") - 4)
     value_head_dim = fixed_size(value, -1)
     heads = _most(_heads_of(graph, operand) for operand in (query, product.outputs[0], key, value))
     return Heads(
@@ -178,9 +134,9 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
         elif ("heads", "head_dim") in labels and found is None and head_dim is not None:
             width = fixed_size(key, labels.index(("heads", "head_dim")))
             found = width // head_dim if width is not None and width % head_dim == 0 else None
-        steps = [step for step in before(graph, key, labels) if step.via is None or step.via.kind == "arithmetic"]
+        steps = [step for step in before(graph, key, labels) if step.passed is None or step.passed.kind == "arithmetic"]
         # Rotary embedding multiplies all heads with one cosine.
-        content = [step for step in steps if len(steps) == 1 or not _is_of_one_head(step)]
+        content = steps if len(steps) == 1 else [step for step in steps if not _is_of_one_head(step)]
         if not content:
             break
         key, labels = content[0].value, content[0].labels

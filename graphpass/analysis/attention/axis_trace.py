@@ -1,98 +1,139 @@
 """Trace a tensor upstream, operator by operator, with a label for the meaning of each of its axes.
 
-A label is a word (``"sequence"``) that a user of the tensor gave, a number for the axes of a cache that are to be
-recognised, a tuple for several axes that are merged into one, or ``None``.
+A label is a word (``"sequence"``) that a user of the tensor gave, a number for an axis of a cache that is to be
+recognized, a tuple for axes that are merged into one, or ``None``.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, LOOP_ENTRIES, LOOP_EXITS
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import is_activation, is_scalar
 
-__all__ = ["PART", "Label", "Labels", "Step", "Via", "before", "copies_merged"]
+__all__ = ["BHDL", "BHLD", "PART", "Label", "Labels", "PathStep", "Place", "Step", "before", "copies_merged", "trace"]
 
 Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
 Labels: TypeAlias = tuple[Label, ...]
 
+#: Axes of keys and values as a product reads them, and of keys that are transposed for it.
+BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
+BHDL: Labels = ("batch", "heads", "head_dim", "sequence")
+
 #: The label of an axis of which one entry was taken.
 PART = "part"
 
-#: Operators that pass the elements of their first input on in place, but for their precision.
-_SAME = frozenset(
-    {"Convert", "Identity", "Dropout", "Round", "Clamp", "Clip", "QuantizeLinear", "FakeQuantize", "Tile"}
-)
-
 #: Operators on each element by itself whose operands may be broadcast.
-_ARITHMETIC = frozenset({"Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Select"})
+_COMBINED = ARITHMETIC | EXTREMA | {"Select"}
+
+#: Operators that pass the elements of their first input on in place, but for their precision.
+_SAME = CASTS | {"Clamp", "Clip", "Dropout", "FakeQuantize", "QuantizeLinear", "Round", "Tile"}
 
 _INTEGERS = frozenset({"i8", "u8", "i4", "u4"})
 
-ViaKind = Literal[
+StepKind = Literal[
     "join", "write", "slice", "part", "weights", "dequantized", "scale", "zero_point", "arithmetic", "loop"
 ]
 
-#: Effects on axes that the trace passes, and how it notes them.
-_PASSED: dict[str, ViaKind | None] = {"move": None, "take": None, "cut": "slice", "part": "part", "write": "write"}
+#: Effects on axes that the trace passes, and the kinds of their steps.
+_PASSED: dict[str, StepKind | None] = {"move": None, "take": None, "cut": "slice", "part": "part", "write": "write"}
 
 
 @dataclass(frozen=True, slots=True)
-class Via:
-    """Something worth saying that lies on the way.
+class PathStep:
+    """An operator on the way that does more than lay out.
 
     Attributes:
-        kind: ``join`` is a Concat, ``write`` one of the scatter operators, ``slice`` a cut, ``part`` a Split, a Gather
-            of one entry or what an iteration of a loop takes, ``weights`` a product with weights, ``dequantized`` that
-            integers become numbers, ``scale`` and ``zero_point`` that the value is one, ``arithmetic`` what is joined
-            by it with another tensor, ``loop`` that the value enters a loop or leaves it.
+        kind: ``join`` is a Concat, ``write`` a scatter operator, ``slice`` a cut, ``part`` a Split, a Gather of one
+            entry or a slice that an iteration of a loop takes, ``weights`` a product with weights, ``dequantized``
+            turns integers into numbers, ``scale`` and ``zero_point`` are read as these, ``arithmetic`` joins with
+            another tensor, ``loop`` enters a loop or leaves it.
         node: The operator.
-        labels: What the axes mean along which it works; for ``write`` several where it could be any of them.
+        labels: Meaning of the axes along which it works; for ``write`` several if it could be any of them.
     """
 
-    kind: ViaKind
+    kind: StepKind
     node: Node
     labels: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An input of an operator, what its axes mean, and what the operator does."""
+    """An input of an operator, the meaning of its axes, and the operator if it does more than lay out."""
 
     value: Value
     labels: Labels
-    via: Via | None = None
+    passed: PathStep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value that a trace reached, the meaning of its axes, and the way to it."""
+
+    value: Value
+    labels: Labels
+    path: tuple[PathStep, ...] = ()
+
+    def passed(self, kind: str) -> bool:
+        """Return whether an operator of this kind lies on the way."""
+        return any(step.kind == kind for step in self.path)
+
+
+def trace(start: Place, follow: Callable[[Place], Iterable[Step]]) -> Iterator[Place]:
+    """Yield the places upstream of ``start``, nearest first, each value once for each meaning of its axes.
+
+    Args:
+        start: The first place.
+        follow: Returns the steps to go from a place.
+    """
+    pending, seen = deque([start]), set()
+    while pending:
+        place = pending.popleft()
+        if (place.value, place.labels) not in seen:
+            seen.add((place.value, place.labels))
+            yield place
+            for step in follow(place):
+                path = place.path if step.passed is None else (*place.path, step.passed)
+                pending.append(Place(step.value, step.labels, path))
 
 
 def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
-    """The inputs that hold the content of ``value``, and what their axes mean; none where that cannot be told."""
+    """Return the inputs that hold the content of ``value``, with the meaning of their axes; none if it is unknown."""
     node = graph.producer(value)
-    if node.op in _ARITHMETIC:
+    source = node.input(0)
+    if node.op in _COMBINED:
         return _operands(graph, node, labels)
     if node.op == "Concat":
-        join = Via("join", node, (_at(labels, node.attributes["axis"]),))
-        return [Step(source, labels, join) for source in node.inputs if source is not None]
+        axis = node.attributes["axis"]
+        join = PathStep("join", node, (labels[axis] if -len(labels) <= axis < len(labels) else None,))
+        return [step for one in node.inputs for step in _step(one, labels, join)]
     if node.op == "If":
-        return [Step(source, labels) for source in node.inputs[1:] if source is not None and _fits(source, labels)]
-    if node.op in {"Carried", "Final", "Sliced", "Stacked"}:
-        return _around_loop(node, labels)
+        return [step for one in node.inputs[1:] for step in _step(one, labels)]
     if node.op == "DequantizeLinear":
-        return _dequantized(node, labels)
-    source = node.inputs[0] if node.inputs else None
+        kinds: tuple[StepKind, ...] = ("dequantized", "scale", "zero_point")
+        roles = zip(kinds, node.inputs, strict=False)
+        return [step for kind, one in roles for step in _step(one, labels, PathStep(kind, node))]
     if source is None:
         return []
+    if node.op in LOOP_ENTRIES | LOOP_EXITS:
+        return _around_loop(node, source, labels)
     if node.op in {"MatMul", "MatMulNBits"}:
-        return _product(graph, node, source, labels)
-    inside, via = _through(node, source, labels)
-    steps = [Step(source, inside, via)] if inside is not None and _fits(source, inside) else []
-    return steps + _overwriting(node, labels)
+        # A product with weights from the right makes the last axis anew and leaves the others.
+        if node.op == "MatMul" and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
+            return []
+        inside = _aligned(source, labels)
+        return _step(source, inside, PathStep("weights", node)) if len(inside or ()) > 1 else []
+    return _step(source, *_through(node, source, labels)) + _overwriting(node, labels)
 
 
-def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, Via | None]:
+def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, PathStep | None]:
     """Return the labels before an operator that moves, drops, copies, cuts or overwrites its first input."""
     if node.op == "Reshape":
         return _regrouped(source, node.outputs[0], labels), None
@@ -101,11 +142,9 @@ def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, 
     effect = axis_effect(node, len(labels))
     if effect is None or (effect.kind not in _PASSED and node.op not in _SAME):
         return None, None
-    kind = _PASSED.get(effect.kind)
-    via = Via(kind, node, tuple(labels[axis] for axis in effect.along)) if kind is not None else None
-    if effect.kind == "take":
-        via = Via("part", node, effect.removed) if effect.removed else None
-    return _inside(effect, labels), via
+    kind = "part" if effect.kind == "take" and effect.removed else _PASSED.get(effect.kind)
+    along = effect.removed if effect.kind == "take" else tuple(labels[axis] for axis in effect.along)
+    return _inside(effect, labels), PathStep(kind, node, along) if kind is not None else None
 
 
 def _inside(effect: AxisEffect, labels: Labels) -> Labels:
@@ -168,52 +207,48 @@ def _taken_apart(shape: tuple[Dimension, ...], axes: list[int], label: Label) ->
     return [label if place == 0 and label == "heads" else None for place in range(len(axes))]
 
 
-def _around_loop(node: Node, labels: Labels) -> list[Step]:
-    """What a loop is given, of what an iteration finds; or what an iteration leaves, of what the loop gives."""
-    source, via, effect = node.inputs[0], Via("loop", node), axis_effect(node, len(labels))
-    if source is None or effect is None:
+def _around_loop(node: Node, source: Value, labels: Labels) -> list[Step]:
+    """Return the start of what an iteration finds, or what an iteration leaves of the loop's result."""
+    effect, passed = axis_effect(node, len(labels)), PathStep("loop", node)
+    if effect is None:
         return []
     inside = _inside(effect, labels)
     if node.op == "Sliced":
         kept = labels[effect.along[0]] if effect.along else None
-        if isinstance(kept, str):
-            # The body knows it as the batch, the heads or the positions.
-            via = Via("slice", node, (kept,))
-        else:
+        # The body knows an axis that keeps its word as the batch, the heads or the positions.
+        passed = PathStep("slice", node, (kept,)) if isinstance(kept, str) else PathStep("part", node, (PART,))
+        if not isinstance(kept, str):
             inside = tuple(PART if axis in effect.along else label for axis, label in enumerate(inside))
-            via = Via("part", node, (PART,))
-    return [Step(source, inside, via)] if _fits(source, inside) else []
+    return _step(source, inside, passed)
 
 
-def _at(labels: Labels, axis: int) -> Label:
-    return labels[axis] if -len(labels) <= axis < len(labels) else None
-
-
-def _fits(source: Value, labels: Labels) -> bool:
-    return source.rank is None or source.rank == len(labels)
+def _step(source: Value | None, labels: Labels | None, passed: PathStep | None = None) -> list[Step]:
+    """Return the step to ``source`` if it has an axis for each label."""
+    if source is None or labels is None or source.rank not in {None, len(labels)}:
+        return []
+    return [Step(source, labels, passed)]
 
 
 def _overwriting(node: Node, labels: Labels) -> list[Step]:
-    """What a ScatterND writes: part of the cache itself, perhaps, that was taken out and updated."""
+    """Return the updates of a ScatterND: perhaps part of the cache itself that was taken out and changed."""
     if node.op != "ScatterNDUpdate" or len(node.inputs) < 3:
         return []
     indices, updates = node.inputs[1:3]
     depth = indices.shape[-1] if indices is not None and indices.shape else None
-    if indices is None or indices.rank is None or updates is None or not isinstance(depth, int):
+    if indices is None or indices.rank is None or not isinstance(depth, int):
         return []
-    inside: Labels = (*((PART,) * (indices.rank - 1)), *labels[depth:])
-    return [Step(updates, inside)] if _fits(updates, inside) else []
+    return _step(updates, (*((PART,) * (indices.rank - 1)), *labels[depth:]))
 
 
 def _aligned(source: Value, labels: Labels) -> Labels | None:
-    """Labels of an operand that may be broadcast."""
+    """Return the labels of an operand that may be broadcast."""
     if source.shape is None:
         return labels
     return labels[len(labels) - len(source.shape) :] if len(source.shape) <= len(labels) else None
 
 
 def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Labels | None:
-    """``labels`` of ``source``, where ``result`` has copies of its only head: merged with it, they look like heads."""
+    """Move the label of heads from copies of a single head, which look like heads if merged with it, to that head."""
     before, after = source.shape, result.shape
     if labels is None or before is None or after is None or len(before) != len(after) or "heads" not in labels:
         return labels
@@ -225,62 +260,39 @@ def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Label
 
 
 def _operands(graph: Graph, node: Node, labels: Labels) -> list[Step]:
-    steps = []
-    for port, source in enumerate(node.inputs):
-        # The condition of a Select is no content, and a vector or a number is no cache.
-        if source is None or (node.op == "Select" and port == 0) or (source.rank is not None and source.rank < 2):
-            continue
-        inside = _aligned(source, labels)
-        if inside is not None:
-            steps.append(Step(source, inside, _companion(graph, node, port)))
-    return steps
+    # The condition of a Select is no content, and a vector or a number is no cache.
+    sources = [
+        (port, source)
+        for port, source in enumerate(node.inputs)
+        if source is not None and (node.op != "Select" or port > 0) and (source.rank is None or source.rank > 1)
+    ]
+    return [
+        step
+        for port, source in sources
+        for step in _step(source, _aligned(source, labels), _companion(graph, node, port, source))
+    ]
 
 
-def _companion(graph: Graph, node: Node, port: int) -> Via | None:
-    """What input ``port`` of ``node`` is to the other: a scale or zero point of quantized numbers, or the numbers."""
-    own, other = node.inputs[port], node.inputs[1 - port] if len(node.inputs) == 2 else None
-    if own is None or (other is not None and (is_scalar(other) or not is_activation(graph, other))):
+def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | None:
+    """Return the use of an operand for the other: a scale or zero point of quantized numbers, or the numbers."""
+    other = node.inputs[1 - port] if len(node.inputs) == 2 else None
+    if other is not None and (is_scalar(other) or not is_activation(graph, other)):
         return None
-    if other is None or node.op not in {"Multiply", "Divide", "Subtract", "Add"}:
-        return Via("arithmetic", node)
+    if other is None or node.op not in ARITHMETIC:
+        return PathStep("arithmetic", node)
     integers, others = _holds_integers(graph, own), _holds_integers(graph, other)
     if integers and others:
-        return Via("zero_point" if node.op == "Subtract" and port == 1 else "dequantized", node)
+        return PathStep("zero_point" if node.op == "Subtract" and port == 1 else "dequantized", node)
     if others:
-        return Via("scale" if node.op in {"Multiply", "Divide"} else "zero_point", node)
-    return Via("dequantized" if integers else "arithmetic", node)
+        return PathStep("scale" if node.op in {"Multiply", "Divide"} else "zero_point", node)
+    return PathStep("dequantized" if integers else "arithmetic", node)
 
 
 def _holds_integers(graph: Graph, value: Value) -> bool:
-    """Whether ``value`` is a tensor of small integers, converted and perhaps shifted, but not scaled."""
-    current: Value | None = value
-    while current is not None:
-        if current.element_type in _INTEGERS:
-            return current.rank is None or current.rank >= 2
-        node = graph.producer(current)
-        if node.op not in {"Convert", "Identity", "Subtract"}:
-            return False
-        current = node.inputs[0]
-    return False
+    """Return whether ``value`` is a tensor of small integers, converted and perhaps shifted, but not scaled."""
 
+    def shifts(node: Node) -> bool:
+        return node.op in CASTS | {"Subtract"} and node.outputs[0].element_type not in _INTEGERS
 
-def _dequantized(node: Node, labels: Labels) -> list[Step]:
-    steps = []
-    kinds: tuple[ViaKind, ...] = ("dequantized", "scale", "zero_point")
-    for kind, source in zip(kinds, node.inputs, strict=False):
-        if source is None or source.rank != len(labels):
-            continue
-        inside = _aligned(source, labels)
-        if inside is not None:
-            steps.append(Step(source, inside, Via(kind, node)))
-    return steps
-
-
-def _product(graph: Graph, node: Node, source: Value, labels: Labels) -> list[Step]:
-    """A product with weights from the right makes the last axis anew and leaves the others."""
-    if node.op == "MatMul" and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
-        return []
-    inside = _aligned(source, labels)
-    if inside is None or len(inside) < 2:
-        return []
-    return [Step(source, inside, Via("weights", node))]
+    found = graph.look_through(value, shifts)
+    return found.element_type in _INTEGERS and (found.rank is None or found.rank > 1)

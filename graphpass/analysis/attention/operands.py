@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import Labels, before, copies_merged
+from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, before, copies_merged
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.softmax import score_products, weighing_product
 from graphpass.analysis.attention.types import Attention
@@ -15,8 +15,6 @@ from graphpass.ir.operators import INNER_CACHES, LAYOUT, PICKS
 from graphpass.ir.values import is_scalar
 
 __all__ = ["Operand", "attention_operands", "scores_product", "weighted_value"]
-
-_KEY_OR_VALUE: Labels = ("batch", "heads", "sequence", "head_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,7 @@ def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
         key = product.inputs[1] if product is not None else None
         transposed = product is not None and not product.attributes["transpose_b"]
         value = weighted_value(graph, attention.node)
-    key_labels: Labels = ("batch", "heads", "head_dim", "sequence") if transposed else _KEY_OR_VALUE
-    return [("key", key, key_labels), ("value", value, _KEY_OR_VALUE)]
+    return [("key", key, BHDL if transposed else BHLD), ("value", value, BHLD)]
 
 
 def scores_product(graph: Graph, softmax: Node) -> Node | None:
@@ -99,7 +96,7 @@ def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
     if node.op == "Reshape":
         return _before_reshape(node, labels)
     steps = before(graph, value, labels) if node.op in LAYOUT | PICKS else []
-    return next((step.labels for step in steps if step.via is None or step.via.kind == "slice"), None)
+    return next((step.labels for step in steps if step.passed is None or step.passed.kind == "slice"), None)
 
 
 def _before_reshape(node: Node, labels: Labels) -> Labels | None:

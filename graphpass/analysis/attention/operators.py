@@ -8,6 +8,7 @@ docs for ScaledDotProductAttention-13 and its input 5, the sink.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphpass.analysis.attention.scales import Scaling, operand_factors, scaling_of
 from graphpass.analysis.attention.types import OPERATORS
@@ -17,11 +18,10 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import INNER_CACHES
 from graphpass.ir.values import fixed_size
 
-__all__ = ["Heads", "keeps_window", "operator_heads", "operator_mask", "operator_scaling", "operator_sinks"]
+__all__ = ["Heads", "operator_heads", "operator_mask", "operator_scaling", "operator_sinks"]
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(NamedTuple):
     """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""
 
     heads: int | None = None
@@ -92,7 +92,7 @@ def operator_heads(node: Node) -> Heads:
 
 
 def _of_weights(node: Node, heads: int | None) -> Heads:
-    """Return heads of operators whose weights make query, key and value out of the hidden state."""
+    """Return heads of operators whose weights make query, key and value of the hidden state."""
     sizes = node.attributes.get("qkv_hidden_sizes")
     if sizes:
         return Heads(heads, heads, _divided(int(sizes[0]), heads), _divided(int(sizes[2]), heads))
@@ -157,8 +157,3 @@ def operator_sinks(node: Node) -> bool:
     if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:
         return False
     return value is not None or bool(node.attributes.get("smooth_softmax", 0) > 0)
-
-
-def keeps_window(node: Node) -> bool:
-    """Return whether the operator keeps no more in its cache than its window."""
-    return bool(node.attributes.get("sliding_window_cache"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import Labels, Via, before
+from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, PathStep, Place, Step, before, trace
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.softmax import score_products
@@ -17,13 +17,11 @@ from graphpass.ir.operators import INNER_CACHES, SOURCES
 
 __all__ = ["Read", "attention_reads"]
 
-_BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
-
 #: Meaning of the axes of a key or value input of an operator, by rank: heads beside their sizes in the last axis, and
 #: MultiHeadAttention's keys and values in one tensor.
 _OPERATOR_LABELS: dict[int, Labels] = {
     3: ("batch", "sequence", ("heads", "head_dim")),
-    4: _BHLD,
+    4: BHLD,
     5: ("batch", "sequence", "heads", "part", "head_dim"),
 }
 
@@ -38,17 +36,17 @@ class Read:
         attention: The reader.
         role: What it reads the cache as.
         labels: Meaning of each of the cache's axes.
-        vias: Operators on the way, from attention to the cache.
+        path: Operators on the way, from attention to the cache.
     """
 
     attention: Attention
     role: Role
     labels: Labels
-    vias: tuple[Via, ...]
+    path: tuple[PathStep, ...]
 
     def has(self, *kinds: str) -> bool:
         """Return whether one of these lies on the way."""
-        return any(via.kind in kinds for via in self.vias)
+        return any(step.kind in kinds for step in self.path)
 
 
 Reads = dict[int, tuple[Read, ...]]
@@ -58,8 +56,8 @@ def attention_reads(model: Model) -> Reads:
     """Return the reads of each Parameter and ReadValue (by node index) as key or value."""
     graph = model.graph
     found: Reads = {}
-    for attention, role, value, labels in _starts(model):
-        for source, read in _follow(graph, attention, role, value, labels):
+    for start in _starts(model):
+        for source, read in _follow(graph, start):
             found[source.index] = (*found.get(source.index, ()), read)
     return found
 
@@ -112,42 +110,27 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
     for product in products if len(products) > 1 else ():
         key = product.inputs[1]
         if key is not None and key.rank == 4:
-            swapped: Labels = ("batch", "heads", "head_dim", "sequence")
-            yield attention, "key", key, _BHLD if product.attributes["transpose_b"] else swapped
+            yield attention, "key", key, BHLD if product.attributes["transpose_b"] else BHDL
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    value: Value
-    labels: Labels
-    vias: tuple[Via, ...] = ()
+def _follow(graph: Graph, start: Start) -> Iterator[tuple[Node, Read]]:
+    attention, role, value, labels = start
 
-    def passed(self, kind: str) -> bool:
-        return any(via.kind == kind for via in self.vias)
+    def steps(place: Place) -> Iterable[Step]:
+        node = graph.producer(place.value)
+        if node.op in SOURCES or _is_far(node, place):
+            return ()
+        found = before(graph, place.value, place.labels)
+        is_weighted = place.passed("weights")
+        return (one for one in found if not is_weighted or one.passed is None or one.passed.kind != "weights")
 
-
-def _follow(
-    graph: Graph, attention: Attention, role: Role, value: Value, labels: Labels
-) -> Iterable[tuple[Node, Read]]:
-    pending = [_Place(value, labels)]
-    seen: set[tuple[int, int, Labels]] = set()
-    while pending:
-        place = pending.pop()
-        key = (place.value.node, place.value.port, place.labels)
-        if key in seen:
-            continue
-        seen.add(key)
+    for place in trace(Place(value, labels), steps):
         node = graph.producer(place.value)
         if node.op in SOURCES:
-            yield node, Read(attention, role, place.labels, place.vias)
-        elif not _is_far(node, place):
-            for step in before(graph, place.value, place.labels):
-                vias = place.vias if step.via is None else (*place.vias, step.via)
-                if step.via is None or step.via.kind != "weights" or not place.passed("weights"):
-                    pending.append(_Place(step.value, step.labels, vias))
+            yield node, Read(attention, role, place.labels, place.path)
 
 
-def _is_far(node: Node, place: _Place) -> bool:
+def _is_far(node: Node, place: Place) -> bool:
     """Return whether ``node`` belongs to what the new keys and values are made of, or to another layer.
 
     A latent cache is multiplied with weights once after its Concat. A sum before a product with weights is a residual
@@ -156,5 +139,5 @@ def _is_far(node: Node, place: _Place) -> bool:
     if node.op == "Add":
         return place.passed("weights") and all(value is None or value.rank != 0 for value in node.inputs)
     if node.op == "Concat":
-        return sum(via.kind == "join" and via.labels == ("sequence",) for via in place.vias) > 1
+        return sum(step.kind == "join" and step.labels == ("sequence",) for step in place.path) > 1
     return False

@@ -1,24 +1,23 @@
-"""Work out the factors of attention's scores: on the operands, on their product, and within a soft cap."""
+"""Find the factors of attention's scores: on the operands, on their product, and within a soft cap."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphpass.analysis.attention.bare_operands import scale_of
 from graphpass.analysis.attention.match import Scores
 from graphpass.analysis.attention.types import Scale
 from graphpass.ir.constants import fold_scalar
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving
 
 __all__ = ["Scaling", "operand_factors", "scaling_of", "scores_scaling"]
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(NamedTuple):
     """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""
 
     scale: float | None
@@ -77,17 +76,12 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
             value = node.inputs[0]
         elif node.op in LAYOUT - CASTS:
             is_laid_out, value = True, node.inputs[0]
-        elif (biased := _before_bias(graph, node)) is not None:
-            is_laid_out, value = True, biased
+        elif node.op == "Add" and sum(computed := [is_activation(graph, one) for one in node.inputs]) == 1:
+            # OpenVINO moves a scale into the sum with a bias: s * x + s * bias.
+            is_laid_out, value = True, node.inputs[computed.index(True)]
         else:
             break
     return factors
-
-
-def _before_bias(graph: Graph, node: Node) -> Value | None:
-    """Return what ``node`` adds a bias to; OpenVINO moves a scale into the sum: ``s * x + s * bias``."""
-    computed = [value for value in node.inputs if is_activation(graph, value)] if node.op == "Add" else []
-    return computed[0] if len(computed) == 1 else None
 
 
 def _holds_integers(graph: Graph, value: Value) -> bool:

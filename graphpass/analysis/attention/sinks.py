@@ -12,7 +12,6 @@ from graphpass.ir.constants import fold, fold_cuts, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import SLICES, SPLITS
 from graphpass.ir.pattern import Match, MissError, op, var
-from graphpass.ir.slices import NO_END
 from graphpass.ir.values import is_value_preserving
 
 __all__ = ["COLUMN_DROPS", "Column", "dropped_column", "sink_of", "subtracts_row_maximum"]
@@ -76,12 +75,12 @@ def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
 
 
 def _sliced_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
-    cuts = [cut for cut in fold_cuts(graph, node) if not cut.is_whole]
-    if len(cuts) != 1 or not _is_last(node, (cuts[0].axis,)) or cuts[0].step != 1 or cuts[0].stop is None:
+    cuts = [cut for cut in fold_cuts(graph, node) if not (cut.starts_at_first and cut.reaches_end)]
+    if len(cuts) != 1 or not _is_last(node, (cuts[0].axis,)) or cuts[0].step != 1:
         return None
     if (cuts[0].start, cuts[0].stop) == (0, -1):
         return node.outputs[0], "last"
-    return (node.outputs[0], "first") if cuts[0].start == 1 and cuts[0].stop >= NO_END else None
+    return (node.outputs[0], "first") if cuts[0].start == 1 and cuts[0].reaches_end else None
 
 
 def _split_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:

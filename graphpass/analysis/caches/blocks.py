@@ -1,4 +1,4 @@
-"""Describe each attention with the caches that it reads, and note on caches what their readers' windows mean."""
+"""Describe each attention with the caches that it reads, and note windows of attention on caches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from graphpass.analysis.attention.attributes import Details, attention_details, details_with
+from graphpass.analysis.attention.attributes import attention_details
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.evidence import kept_positions
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import find_updates
@@ -46,8 +45,8 @@ def attention_blocks(
         for index in readers.get(cache.read, ()):
             of_node.setdefault(index, []).append(cache)
     return tuple(
-        _block(attention, details, of_node.get(attention.node.index, []), windows)
-        for attention, details in zip(model.analysis(find_attention), model.analysis(attention_details), strict=True)
+        _with_caches(block, of_node.get(attention.node.index, []), windows)
+        for attention, block in zip(model.analysis(find_attention), model.analysis(attention_details), strict=True)
     )
 
 
@@ -81,7 +80,7 @@ def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> t
 
 
 def _state_window(graph: Graph, pair: Pair) -> int | Literal["unknown"] | None:
-    """Return how many positions the cache of ``pair`` keeps, if it drops old ones."""
+    """Return the number of positions that the cache of ``pair`` keeps, if it drops old ones."""
     for update in find_updates(graph, pair):
         kept = kept_positions(graph, update)
         if kept is not None:
@@ -89,38 +88,31 @@ def _state_window(graph: Graph, pair: Pair) -> int | Literal["unknown"] | None:
     return None
 
 
-def _block(
-    attention: Attention, details: Details, mine: Sequence[Cache], windows: dict[str, int | Literal["unknown"]]
+def _with_caches(
+    block: AttentionBlock, mine: Sequence[Cache], windows: dict[str, int | Literal["unknown"]]
 ) -> AttentionBlock:
+    """Complete ``block`` from the caches that it reads."""
     key = next((cache for cache in mine if cache.role in {"key", "cross_key"}), None)
     value = next((cache for cache in mine if cache.role in {"value", "cross_value"}), None)
     if key is None and value is None:
         # One cache that holds both.
         key = value = next((cache for cache in mine if cache.kind in {"kv", "cross"}), None)
-    details = details_with(details, key, value)
     layers = {cache.layer for cache in mine} - {None}
-    window = details.window
-    place: Literal["state", "mask"] | None = "mask" if window is not None else None
-    kept = windows.get(key.name) if key is not None else None
-    if kept is not None or (details.keeps_window and window is not None):
-        window, place = (kept if isinstance(kept, int) and window is None else window), "state"
-    return AttentionBlock(
-        node=attention.node.name,
-        form=attention.node.op if attention.is_fused else "decomposed",
-        key=key.name if key is not None else None,
-        value=value.name if value is not None else None,
-        fusable=attention.miss is None,
-        reason=str(attention.miss) if attention.miss is not None else None,
-        layer=layers.pop() if len(layers) == 1 else None,
-        heads=details.heads.heads,
-        key_heads=details.heads.key_heads,
-        head_dim=details.heads.head_dim,
-        value_head_dim=details.heads.value_head_dim,
-        scale=details.scaling.scale,
-        factors=details.scaling.factors,
-        mask=details.mask,
-        softcap=details.scaling.softcap,
-        sinks=details.sinks,
-        window=window,
-        window_in=place,
-    )
+    if key is not None:
+        block = replace(block, key=key.name)
+        if key.axes.heads is not None:
+            heads, size = _size_of(key, key.axes.heads), _size_of(key, key.axes.head_dim)
+            block = replace(block, key_heads=heads or block.key_heads, head_dim=block.head_dim or size)
+        if (kept := windows.get(key.name)) is not None:
+            window = kept if isinstance(kept, int) and block.window is None else block.window
+            block = replace(block, window=window, window_in="state")
+    if value is not None:
+        block = replace(block, value=value.name)
+        if block.value_head_dim is None and value.axes.heads is not None:
+            block = replace(block, value_head_dim=_size_of(value, value.axes.head_dim))
+    return replace(block, layer=layers.pop() if len(layers) == 1 else None)
+
+
+def _size_of(cache: Cache, axis: int | None) -> int | None:
+    size = cache.shape[axis] if cache.shape is not None and axis is not None else None
+    return size if isinstance(size, int) else None

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
-from graphpass.analysis.caches.adapters import adapter, counter
-from graphpass.analysis.caches.conv_windows import shifted_in
 from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
-from graphpass.analysis.caches.moves import look_through_moves
-from graphpass.analysis.caches.operator_states import entered_state, inside_operator
 from graphpass.analysis.caches.packed import Flat, find_flat
-from graphpass.analysis.caches.pairs import Pair, appended
+from graphpass.analysis.caches.pairs import Pair, appended, look_through_moves
+from graphpass.analysis.caches.states import adapter, counter, entered_state, inside_operator, shifted_in
 from graphpass.analysis.caches.updates import Update, find_updates
-from graphpass.ir.cache import Axes, Cache, CacheKind, CacheRole
+from graphpass.ir.cache import Axes, Cache, CacheRole
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
@@ -30,7 +28,7 @@ from graphpass.ir.types import Dimension
 
 __all__ = ["RULES", "Case", "Classification", "Rule", "classify", "read_only"]
 
-_CROSS_ROLES: dict[str, CacheRole] = {"key": "cross_key", "value": "cross_value"}
+_CROSS_ROLES: dict[CacheRole, CacheRole] = {"key": "cross_key", "value": "cross_value"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +90,28 @@ class Case:
         assert self.pair.present is not None
         return self.graph.producer(self.graph.look_through(self.pair.present, CASTS))
 
+    def claim(
+        self, user: int, *evidence: str, readers: tuple[int, ...] = (), spans_layers: bool = False, **known: Any
+    ) -> Classification:
+        """Return a classification.
+
+        Args:
+            user: Node that uses the cache, by index.
+            evidence: A line for each fact.
+            readers: The attention nodes that read it, by index.
+            spans_layers: Whether it holds the caches of several layers.
+            known: Fields of the cache.
+        """
+        cache = replace(self.cache, evidence=evidence, **known)
+        return Classification(cache, self.graph.depths[user], readers, spans_layers)
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule.
 
     Attributes:
-        claim: What holds if it applies.
+        claim: The fact that holds if it applies.
         judge: Returns the classification, or the first fact that is missed.
     """
 
@@ -116,32 +129,24 @@ def classify(case: Case) -> Classification:
 
 
 def _other(case: Case, role: CacheRole, facts: tuple[str, ...] | str) -> Classification | str:
-    if isinstance(facts, str):
-        return facts
-    cache = replace(case.cache, kind="other", role=role, evidence=facts)
-    return Classification(cache, case.graph.depths[case.pair.read.index])
+    return facts if isinstance(facts, str) else case.claim(case.pair.read.index, *facts, kind="other", role=role)
 
 
 def _constant(case: Case) -> Classification | str:
-    graph, present = case.graph, case.pair.present
+    graph, present, read = case.graph, case.pair.present, case.pair.read
     if present is not None and look_through_moves(graph, present) != case.pair.past:
         return f"the present is made by {case.maker.called}"
-    direct = tuple(read for read in case.reads if _only_laid_out(read))
     written = "written back as it is" if present is not None else "never written"
-    if direct:
-        return _cross(graph, case.cache, direct, written)
-    starts = _starts_from_input(graph, case.pair.read)
-    evidence: tuple[str, ...] = (written, "no attention that could be recognised reads it as key or value")
-    if starts:
-        products = names(via.node for read in case.reads for via in read.vias if via.kind == "weights")
-        evidence = (
-            f"starts as an input of the model, {written}",
-            f"keys and values are computed from it by {products}" if products else evidence[1],
-        )
-    role: CacheRole = "encoder_hidden" if starts else "unknown"
-    kind: CacheKind = "cross" if starts else "unknown"
-    cache = replace(case.cache, kind=kind, role=role, axes=Axes(batch=0), evidence=evidence)
-    return Classification(cache, graph.depths[case.pair.read.index])
+    if direct := _read_as_given(case):
+        return _cross(case, direct, written)
+    unread = "no attention that could be recognised reads it as key or value"
+    start = graph.producer(look_through_moves(graph, read.source())) if read.inputs else read
+    if start == read or start.op != "Parameter":
+        return case.claim(read.index, written, unread, axes=Axes(batch=0))
+    products = names(step.node for read in case.reads for step in read.path if step.kind == "weights")
+    use = f"keys and values are computed from it by {products}" if products else unread
+    facts = (f"starts as an input of the model, {written}", use)
+    return case.claim(read.index, *facts, kind="cross", role="encoder_hidden", axes=Axes(batch=0))
 
 
 def _inside(case: Case) -> Classification | str:
@@ -168,43 +173,42 @@ def _kept(case: Case) -> Classification | str:
     read, update = match
     contents = tuple(one for one in reads if not one.has("scale", "zero_point"))
     readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
-    roles = {one.role for one in contents}
-    spans = any(takes_part_in_turn(graph, via) for one in contents for via in one.vias) or (
-        len(readers) > 1 and any(one.has("part") or _cuts_a_layer(one) for one in contents)
+    steps = [step for one in contents for step in one.path]
+    # A Slice that takes something else than positions or heads takes a layer.
+    takes_layers = any(
+        step.kind == "part" or (step.kind == "slice" and {None, "part"} & {*step.labels}) for step in steps
     )
-    cache = replace(
-        case.cache,
+    spans = any(takes_part_in_turn(graph, step) for step in steps) or (len(readers) > 1 and takes_layers)
+    return case.claim(
+        readers[0],
+        update_text(graph, case.pair, update, read.labels.index("sequence")),
+        *read_by(contents or reads),
+        *notes(contents or reads, is_companion=not contents, spans_layers=spans),
+        readers=readers,
+        spans_layers=spans,
         kind="kv",
-        role=next(iter(roles)) if len(roles) == 1 else "unknown",
+        role=_role(contents),
         axes=axes_of(read.labels),
-        evidence=(
-            update_text(graph, case.pair, update, read.labels.index("sequence")),
-            *read_by(contents or reads),
-            *notes(contents or reads, is_companion=not contents, spans_layers=spans),
-        ),
     )
-    return Classification(cache, graph.depths[readers[0]], readers, spans)
+
+
+def _role(reads: tuple[Read, ...]) -> CacheRole:
+    roles = {read.role for read in reads}
+    return roles.pop() if len(roles) == 1 else "unknown"
 
 
 def _keeps_what_is_read(read: Read, update: Update) -> bool:
     """Return whether attention reads the result of ``update`` along the sequence axis, not another form of the past."""
-    return read.labels.index("sequence") in update.axes and any(via.node == update.node for via in read.vias)
-
-
-def _cuts_a_layer(read: Read) -> bool:
-    """Return whether a Slice on the way to ``read`` takes something else than positions or heads."""
-    return any(via.kind == "slice" and set(via.labels) & {None, "part"} for via in read.vias)
+    return read.labels.index("sequence") in update.axes and any(step.node == update.node for step in read.path)
 
 
 def axes_of(labels: Labels) -> Axes:
-    """Return the places of the logical axes."""
-    places = {label: position for position, label in enumerate(labels) if isinstance(label, str)}
-    merged = next((position for position, label in enumerate(labels) if _holds(label, "head_dim")), None)
+    """Return the places of the logical axes; of a head's size also if heads are merged with it."""
+    places = {label: place for place, label in enumerate(labels) if isinstance(label, str)}
+    merged = next(
+        (place for place, label in enumerate(labels) if "head_dim" in (label if isinstance(label, tuple) else ())), None
+    )
     return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim", merged))
-
-
-def _holds(label: object, word: str) -> bool:
-    return label == word or (isinstance(label, tuple) and word in label)
 
 
 def _growing(case: Case) -> Classification | str:
@@ -222,13 +226,12 @@ def _growing(case: Case) -> Classification | str:
     evidence = f"appended along axis {axis} by Concat {concat.name}, which is written back whole"
     read = next((read for read in case.reads if "sequence" in read.labels), None)
     label = read.labels[axis] if read is not None and axis < len(read.labels) else "sequence"
-    depth = case.graph.depths[concat.index]
     if label != "sequence":
         missing = f"axis {axis} is the {label} axis of the attention that reads it, not the sequence axis"
-        return Classification(replace(case.cache, evidence=(evidence, missing)), depth)
+        return case.claim(concat.index, evidence, missing)
     missing = "what it grows to is read by no attention that could be recognised"
     axes = Axes(batch=_batch(case.graph, case.cache.shape, axis), sequence=axis)
-    return Classification(replace(case.cache, axes=axes, evidence=(evidence, missing)), depth)
+    return case.claim(concat.index, evidence, missing, axes=axes)
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
@@ -247,38 +250,23 @@ def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> 
     return free[0] if len(free) == 1 else None
 
 
-def _only_laid_out(read: Read) -> bool:
-    """Return whether attention reads the tensor's own content as it was given."""
-    return "sequence" in read.labels and not read.has("weights", "arithmetic", "join", "write", "scale", "zero_point")
+def _read_as_given(case: Case) -> tuple[Read, ...]:
+    """Return the attention that reads the tensor's own content."""
+    changes = ("weights", "arithmetic", "join", "write", "scale", "zero_point")
+    return tuple(read for read in case.reads if "sequence" in read.labels and not read.has(*changes))
 
 
-def _starts_from_input(graph: Graph, read: Node) -> bool:
-    """Return whether a variable starts as a model input, as it stands."""
-    source = read.inputs[0] if read.inputs else None
-    return source is not None and graph.producer(look_through_moves(graph, source)).op == "Parameter"
-
-
-def read_only(graph: Graph, node: Node, reads: tuple[Read, ...]) -> Classification | None:
+def read_only(case: Case) -> Classification | None:
     """Classify an input that attention reads as it is given; ``None`` if none does."""
-    direct = tuple(read for read in reads if _only_laid_out(read))
-    if not direct:
-        return None
-    value = node.outputs[0]
-    cache = Cache(node.name, "cross", "unknown", None, Axes(), value.shape, value.element_type, node.name, None)
-    return _cross(graph, cache, direct, "given from outside, never written")
+    direct = _read_as_given(case)
+    return _cross(case, direct, "given from outside, never written") if direct else None
 
 
-def _cross(graph: Graph, cache: Cache, reads: tuple[Read, ...], evidence: str) -> Classification:
+def _cross(case: Case, reads: tuple[Read, ...], evidence: str) -> Classification:
     readers = tuple(sorted({read.attention.node.index for read in reads}))
-    roles = {read.role for read in reads}
-    cache = replace(
-        cache,
-        kind="cross",
-        role=_CROSS_ROLES[reads[0].role] if len(roles) == 1 else "unknown",
-        axes=axes_of(reads[0].labels),
-        evidence=(evidence, *read_by(reads, "read as the")),
-    )
-    return Classification(cache, graph.depths[readers[0]], readers)
+    role, axes = _CROSS_ROLES.get(_role(reads), "unknown"), axes_of(reads[0].labels)
+    facts = (evidence, *read_by(reads, "read as the"))
+    return case.claim(readers[0], *facts, readers=readers, kind="cross", role=role, axes=axes)
 
 
 def _state(case: Case) -> Classification | str:
@@ -292,26 +280,24 @@ def _replaced(case: Case) -> Classification:
     graph, model, pair = case.graph, case.model, case.pair
     assert pair.present is not None
     producer = graph.producer(pair.present)
-    depth = graph.depths[producer.index]
-    evidence = f"replaced each step by the result of {producer.called}"
     flat = find_flat(graph, pair.read, pair.write) if pair.write is not None else None
+    evidence = f"replaced each step by the result of {producer.called}"
     evidence = (updated_in_loop(graph, pair) if flat is None else None) or evidence
     layers = sliced_axes(graph, pair)
     batch = state_batch_axis(model, pair.past, pair.present)
     if batch in layers:
         batch = min((axis for axis in range(len(case.cache.shape or ())) if axis not in layers), default=batch)
     growth = growth_of(model, pair.past, pair.present)
-    known = {batch, *layers}
-    free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis not in known]
+    free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis not in {batch, *layers}]
     if free or not growth:
         where = f"axis {free[0]}" if free else "any axis"
         missing = f"nothing fixes its size along {where}, which may depend on the sequence"
-        return Classification(replace(case.cache, evidence=(evidence, missing)), depth)
+        return case.claim(producer.index, evidence, missing)
     role, use = _use(graph, pair.past, flat)
     spanned = (f"several layers in one tensor: {names(layers.values())} takes each layer's part",) if layers else ()
     facts = (evidence, use, "its size depends on the batch alone", *spanned)
-    cache = replace(case.cache, kind="linear", role=role, axes=Axes(batch=batch), evidence=facts)
-    return Classification(cache, depth, spans_layers=bool(layers))
+    axes = Axes(batch=batch)
+    return case.claim(producer.index, *facts, spans_layers=bool(layers), kind="linear", role=role, axes=axes)
 
 
 def _use(graph: Graph, past: Value, flat: Flat | None) -> tuple[CacheRole, str]:

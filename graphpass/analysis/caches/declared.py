@@ -6,8 +6,7 @@ from dataclasses import asdict, replace
 
 from graphpass.analysis.caches.classify import Classification
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
-from graphpass.analysis.caches.moves import look_through_moves
-from graphpass.analysis.caches.pairs import Pair
+from graphpass.analysis.caches.pairs import Pair, look_through_moves
 from graphpass.analysis.caches.updates import find_updates
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Axes, Cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphpass.analysis.attention.axis_trace import Via
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import Update
@@ -29,26 +28,18 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
         room = f", which has room for {size} positions" if isinstance(size, int) else ""
         return f"written in place along axis {axis} by {node.called}{where}{room}"
     text = f"appended along axis {axis} by {node.called}{where}"
-    cut = _window(graph, update)
-    if cut is not None:
-        return f"{text}; {cut}"
-    return f"{text}, which is written back whole"
-
-
-def _window(graph: Graph, update: Update) -> str | None:
-    """Describe how old positions are dropped; ``None`` if none are."""
     kept = kept_positions(graph, update)
     if kept is None:
-        return None
+        return f"{text}, which is written back whole"
     cut, count = kept
     if count is not None:
-        return f"{cut.op} {cut.name} keeps the last {count}: a window of {count} in the state"
+        return f"{text}; {cut.op} {cut.name} keeps the last {count}: a window of {count} in the state"
     before = " before it" if cut == update.cut_before else ""
-    return f"{cut.op} {cut.name} drops old positions{before}: a window in the state"
+    return f"{text}; {cut.op} {cut.name} drops old positions{before}: a window in the state"
 
 
 def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | None:
-    """Return what drops old positions, and how many it keeps if that is known; ``None`` if none are dropped."""
+    """Return the operator that drops old positions, and the number that it keeps if known; ``None`` if none does."""
     if update.cut_after is not None:
         start = _start(graph, update.cut_after)
         if start != 0:
@@ -75,7 +66,7 @@ def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[
 
 
 def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) -> tuple[str, ...]:
-    """Describe what else lies between the cache and attention."""
+    """Describe further operators between the cache and attention."""
     lines = []
     if is_companion:
         for kind, words in (("scale", "scale"), ("zero_point", "zero point")):
@@ -83,7 +74,8 @@ def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) ->
                 lines.append(f"it is the {words} with which {names(nodes)} dequantizes what attention reads")
     elif nodes := _nodes(reads, "dequantized"):
         lines.append(f"quantized: {names(nodes)} turns it into numbers")
-    parts = _parts(reads)
+    steps = [step for read in reads for step in read.path]
+    parts = [one.node for one in steps if one.kind == "part" or (one.kind == "slice" and "sequence" not in one.labels)]
     if spans_layers:
         lines.append(f"several layers in one tensor: {names(parts)} takes each layer's part")
     elif len({read.role for read in reads}) == 2 and parts:
@@ -96,12 +88,4 @@ def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) ->
 
 
 def _nodes(reads: tuple[Read, ...], kind: str) -> list[Node]:
-    return [via.node for read in reads for via in read.vias if via.kind == kind]
-
-
-def _parts(reads: tuple[Read, ...]) -> list[Node]:
-    return [via.node for read in reads for via in read.vias if _takes_a_part(via)]
-
-
-def _takes_a_part(via: Via) -> bool:
-    return via.kind == "part" or (via.kind == "slice" and "sequence" not in via.labels)
+    return [step.node for read in reads for step in read.path if step.kind == kind]

@@ -1,4 +1,4 @@
-"""Tell whether a carried tensor grows from step to step, axis by axis, by the sizes that the model fixes."""
+"""Find how a carried tensor grows from step to step, axis by axis, by the sizes that the model fixes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Growth = Literal["fixed", "kept", "grows", "unknown"]
 def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth, ...]:
     """Return the change of each axis of a carried tensor in a step.
 
-    ``fixed`` is always of the same size, ``kept`` of the size of before, ``grows`` that and something added;
-    ``unknown`` if the model does not say; the number of tokens in the step is no size of a state's own. Empty if no
-    rank is known, or nothing is written back.
+    ``fixed`` is always of the same size, ``kept`` of the size of before, ``grows`` of that and something added;
+    ``unknown`` if the model does not show it; the number of tokens in the step is no size of a state's own. Empty if
+    no rank is known, or nothing is written back.
     """
     if present is None or past.rank is None:
         return ()
@@ -37,16 +37,11 @@ def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
     if before == after:
         return "kept" if before.as_int is None else "fixed"
     added = after - before
-    if (before.as_int is not None or before.as_dimension is not None) and _rises(added, before):
+    is_sum = before.as_dimension is not None or (before.as_int is not None and added.as_int is not None)
+    if is_sum and added.is_natural:
         return "grows"
     # A fixed size stays: the next step takes what this one makes.
     return "fixed" if before.as_int is not None or after.as_int is not None else "unknown"
-
-
-def _rises(added: Size, before: Size) -> bool:
-    """Return whether more than nothing is added to ``before``, and is known to be added."""
-    is_sum = before.as_int is None or added.as_int is not None
-    return is_sum and added.is_natural
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
@@ -61,10 +56,7 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
 def _token_sizes(model: Model) -> tuple[set[Size], set[Size]]:
     """Return the sizes of both axes of the inputs that hold ids, matrices of integers: batches and steps."""
     sizes = model.analysis(infer_sizes)
-    values = [node.outputs[0] for node in model.graph.of_op("Parameter") if _may_be_tokens(node.outputs[0])]
-    shapes = [shape for value in values if (shape := sizes.shape(value)) is not None]
+    values = [node.outputs[0] for node in model.graph.of_op("Parameter")]
+    ids = [value for value in values if value.rank == 2 and value.element_type in {"i64", "i32"}]
+    shapes = [shape for value in ids if (shape := sizes.shape(value)) is not None]
     return {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
-
-
-def _may_be_tokens(value: Value) -> bool:
-    return value.rank == 2 and value.element_type in {"i64", "i32"}

@@ -1,4 +1,4 @@
-"""Take the cache inventory: every tensor a model carries, its kind, role and axes, by dataflow alone."""
+"""Take the cache inventory: all tensors that a model carries, with kind, role and axes, by dataflow alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphpass.analysis.caches.classify import Case, Classification, classify, r
 from graphpass.analysis.caches.declared import apply_declarations
 from graphpass.analysis.caches.layers import regions
 from graphpass.analysis.caches.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past
-from graphpass.analysis.caches.unpaired import unpaired_inputs, unpaired_outputs
+from graphpass.analysis.caches.unpaired import unpaired_ports
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
@@ -29,8 +29,8 @@ def analyze_caches(model: Model) -> Inventory:
         The inventory; a cache without conclusive evidence has kind ``unknown`` and says what is missing.
 
     Raises:
-        UsageError: GP217, GP219: the model declares a cache (`Model.declare`) that it does not carry, or that is
-            something else.
+        UsageError: GP217 the model declares a cache (`Model.declare`) that it does not carry; GP219 one that the graph
+            contradicts.
         ReadError: GP109, the note with the declarations is damaged.
     """
     return model.analysis(_analyze)
@@ -46,20 +46,20 @@ def _analyze(model: Model) -> Inventory:
     found = list(apply_declarations(whole, model.declarations, kinds).values())
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):
-        if node.index not in paired and may_be_past(node.outputs[0]):
-            entry = read_only(graph, node, reads.get(node.index, ()))
+        if node.index not in paired and may_be_past(past := node.outputs[0]):
+            entry = read_only(Case(whole, Pair(past, None, node, None), reads.get(node.index, ())))
             found += [entry] if entry is not None else []
     caches = _with_layers(found, _regions(whole, kinds))
     linear = {cache.read for cache in caches if cache.kind == "linear"}
-    known = tuple(pair for pair in pairs if pair.read.name in linear)
     readers = {entry.cache.read: entry.readers for entry in found}
     blocks = attention_blocks(whole, caches, readers, pairs)
+    inputs, outputs = unpaired_ports(graph, pairs, linear, operands)
     return Inventory(
         stateful=is_stateful(whole),
         caches=with_windows(caches, blocks),
         attention=beyond_reach(blocks, model) if whole is not model else blocks,
-        unpaired_inputs=unpaired_inputs(graph, pairs, known, operands),
-        unpaired_outputs=unpaired_outputs(graph, pairs, known, operands),
+        unpaired_inputs=inputs,
+        unpaired_outputs=outputs,
     )
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.attention.axis_trace import Via
+from graphpass.analysis.attention.axis_trace import PathStep
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, LOOP_EXITS, MOVES, PICKS
@@ -69,9 +69,9 @@ def _keeps_axes(node: Node) -> bool:
     return node.op in CASTS
 
 
-def takes_part_in_turn(graph: Graph, via: Via) -> bool:
+def takes_part_in_turn(graph: Graph, step: PathStep) -> bool:
     """Return whether each iteration of a loop takes a part of its own."""
-    return via.kind == "part" and (via.node.op == "Sliced" or _counted(graph, via.node) is not None)
+    return step.kind == "part" and (step.node.op == "Sliced" or _counted(graph, step.node) is not None)
 
 
 def _counted(graph: Graph, gather: Node) -> Node | None:

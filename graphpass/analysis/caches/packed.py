@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graphpass.analysis.caches.parts import Range, carriers, taken
+from graphpass.analysis.caches.parts import Range, taken
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -97,12 +97,12 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
 
 def flat_caches(model: Model, inventory: Inventory) -> dict[Cache, Flat]:
     """Return the caches that hold several states, and how."""
-    reads, writes = carriers(model.graph)
+    graph = model.graph
     return {
         cache: flat
         for cache in inventory.of_kind("linear")
-        if cache.read in reads and cache.write in writes
-        if (flat := find_flat(model.graph, reads[cache.read], writes[cache.write])) is not None
+        if cache.read in graph.reads and cache.write in graph.writes
+        if (flat := find_flat(graph, graph.reads[cache.read], graph.writes[cache.write])) is not None
     }
 
 

@@ -9,17 +9,37 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import OPERATORS
 from graphpass.analysis.caches.growth import growth_of
-from graphpass.analysis.caches.history import chosen_state, joined_history
-from graphpass.analysis.caches.moves import look_through_moves
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, LOOP_ENTRIES, NO_DATA, POSITIONWISE, PRODUCTS, STATE_OPERATORS, inner_state
+from graphpass.ir.operators import (
+    CASTS,
+    LOOP_ENTRIES,
+    NO_DATA,
+    POSITIONWISE,
+    PRODUCTS,
+    SLICES,
+    STATE_OPERATORS,
+    inner_state,
+)
 from graphpass.ir.values import is_activation
 
-__all__ = ["Pair", "appended", "find_pairs", "history_of", "is_stateful", "may_be_past"]
+__all__ = [
+    "MOVES_POSITIONS",
+    "Pair",
+    "appended",
+    "find_pairs",
+    "history_of",
+    "is_stateful",
+    "look_through_moves",
+    "may_be_past",
+]
 
 #: Pass hidden states on between products with weights, in loops and out of them.
 _POSITIONWISE = POSITIONWISE | LOOP_ENTRIES | {"Final"}
+
+
+#: Leave the content of a cache as it is, or only move, drop or convert whole positions.
+MOVES_POSITIONS = CASTS | SLICES | {"Gather", "ScatterElementsUpdate", "Carried", "Final"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +82,7 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
     pairs = []
     for read in graph.of_op("ReadValue"):
         write = writes.get(read.attributes["variable"])
-        pairs.append(Pair(chosen_state(graph, read), write.inputs[0] if write is not None else None, read, write))
+        pairs.append(Pair(_chosen_state(graph, read), write.inputs[0] if write is not None else None, read, write))
     return tuple(pairs)
 
 
@@ -71,7 +91,7 @@ def history_of(graph: Graph, pair: Pair) -> Node | None:
 
     A history is written from what variables held before the step alone.
     """
-    reads = joined_history(graph, pair.present)
+    reads = _joined_history(graph, pair.present)
     others = [read for read in reads if read != pair.read]
     return others[0] if len(others) == 1 and pair.read in reads else None
 
@@ -82,7 +102,7 @@ def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[P
     parameters = [node for node in pasts if not _is_hidden_state(graph, node.outputs[0])]
     named = {parameter.index: parameter for parameter in parameters}
     candidates = sorted(
-        (distance, -_shared_words(named[past].name, result.name), past, result.index)
+        (distance, -len(_words(named[past].name) & _words(result.name)), past, result.index)
         for result in graph.of_op("Result")
         for past, distance in _distances(graph, result, barriers).items()
         if past in named and _fit(named[past].outputs[0], result.inputs[0])
@@ -183,14 +203,9 @@ def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
         return []
     if node.op in PRODUCTS and not all(is_activation(graph, source) for source in node.inputs[:2]):
         return []
+    weights = graph.look_through(node.source(), CASTS | {"Dropout"}) if node.op == "MatMul" else value
     # A product with probabilities is a result of attention.
-    if node.op == "MatMul" and _is_softmax(graph, node.source()):
-        return []
-    return [source for source in node.inputs if source is not None]
-
-
-def _is_softmax(graph: Graph, value: Value) -> bool:
-    return graph.producer(graph.look_through(value, CASTS | {"Dropout"})).op == "Softmax"
+    return [] if graph.producer(weights).op == "Softmax" else [one for one in node.inputs if one is not None]
 
 
 def appended(graph: Graph, pair: Pair) -> Node | None:
@@ -204,6 +219,44 @@ def appended(graph: Graph, pair: Pair) -> Node | None:
     return node if pair.past in sources else None
 
 
-def _shared_words(first: str, second: str) -> int:
-    """Return how many words (runs of letters, runs of digits) two names share."""
-    return len(set(re.findall(r"[A-Za-z]+|\d+", first)) & set(re.findall(r"[A-Za-z]+|\d+", second)))
+def _words(name: str) -> set[str]:
+    """Return the runs of letters and of digits in ``name``."""
+    return set(re.findall(r"[A-Za-z]+|\d+", name))
+
+
+def look_through_moves(graph: Graph, value: Value) -> Value:
+    """Follow ``value`` upstream past moves of whole positions."""
+    ops = MOVES_POSITIONS - {"ScatterElementsUpdate"}
+
+    def moves(node: Node) -> bool:
+        # Reordering writes positions of a cache to other places in it.
+        is_scatter = node.op == "ScatterElementsUpdate"
+        ends = [graph.look_through(node.source(port), ops) for port in (0, 2)] if is_scatter else []
+        return node.op in ops or (is_scatter and ends[0] == ends[1])
+
+    return graph.look_through(value, moves)
+
+
+def _chosen_state(graph: Graph, read: Node) -> Value:
+    """Return the start of a step: the variable, or the state that is chosen among it and its history."""
+    value = read.outputs[0]
+    for op in ("Unsqueeze", "Concat"):
+        following = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
+        if len(following) != 1 or following[0].op != op:
+            return read.outputs[0]
+        value = following[0].outputs[0]
+    if not _joined_history(graph, value):
+        return read.outputs[0]
+    chosen = [use.node.outputs[0] for use in graph.uses(value) if use.node.op == "Gather"]
+    starts = [use.node.outputs[0] for one in chosen for use in graph.uses(one) if use.node.op == "Squeeze"]
+    return starts[0] if len(starts) == 1 else read.outputs[0]
+
+
+def _joined_history(graph: Graph, value: Value | None) -> list[Node]:
+    """Return the variables of a state and its history, if ``value`` is a Concat of both, chosen from or not."""
+    node = graph.producer(graph.look_through(value, {"Gather"})) if value is not None else None
+    if node is None or node.op != "Concat":
+        return []
+    state, *history = (graph.producer(source) for source in node.inputs if source is not None)
+    reads = [graph.producer(graph.look_through(state.outputs[0], {"Unsqueeze"})), *history]
+    return reads if len(reads) == 2 and all(read.op == "ReadValue" for read in reads) else []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.ir.constants import fold, fold_cuts
 from graphpass.ir.layout import AxisName, KVLayout, layout_of
-from graphpass.ir.operators import CASTS, SOURCES, SPLITS
+from graphpass.ir.operators import CASTS, SPLITS
 from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Use, Value
     from graphpass.ir.model import Model
 
-__all__ = ["Parts", "Range", "carriers", "find_parts", "follow", "packed_caches", "packed_layout", "taken"]
+__all__ = ["Parts", "Range", "find_parts", "follow", "packed_caches", "packed_layout", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,6 @@ def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
         if place is not None and place.ndim == 0:
             return (Range(int(place) % size, int(place) % size + 1, keeps_axis=False),)
     return ()
-
-
-def carriers(graph: Graph) -> tuple[dict[str, Node], dict[str, Node]]:
-    """Return the Parameters and ReadValues that read caches, and the Results and Assigns that write them; by name."""
-    reads = {node.name: node for node in graph.of_op(*SOURCES)}
-    return reads, {node.name: node for node in graph.of_op("Result", "Assign")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +111,8 @@ def packed_layout(model: Model, cache: Cache) -> KVLayout:
     Raises:
         UnsupportedError: GP381, it is not known.
     """
-    reads = (node for node in model.graph.of_op(*SOURCES) if node.name == cache.read)
-    parts = next((find_parts(model.graph, node.outputs[0]) for node in reads), None)
+    read = model.graph.reads.get(cache.read)
+    parts = find_parts(model.graph, read.outputs[0]) if read is not None else None
     if parts is None:
         return layout_of(cache)
     if parts.axis == cache.axes.head_dim:

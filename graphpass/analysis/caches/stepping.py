@@ -1,24 +1,28 @@
-"""Find what a model takes at one step, which its inputs' shapes do not say."""
+"""Find the tokens that a model takes at one step, and whether padding among them enters its states."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.conv_windows import shifted_in
+from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.packed import flat_caches
+from graphpass.analysis.caches.states import shifted_in
 from graphpass.ir.constants import starts_at_first
-from graphpass.ir.operators import KEEPS_ORDER, SOURCES
+from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SOURCES
 from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphpass.ir.cache import Inventory
+    from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.model import Model
 
-__all__ = ["Stepping", "find_stepping", "weighs_new_tokens"]
+__all__ = ["Stepping", "absorbs_attention", "absorbs_padding", "find_stepping", "weighs_new_tokens"]
+
+#: Through attention a mask hides padding from other positions, and its size is no mask.
+_NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +76,28 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
             hidden = fixed_size(other, -1) if other.rank == 3 else None
             if mask.rank == 3 and fixed_size(mask, -1) == 1 and hidden is not None and hidden > 1:
                 yield use.node
+
+
+def absorbs_padding(model: Model, cache: Cache) -> bool:
+    """Return whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
+
+    Args:
+        model: The model.
+        cache: One of its linear caches: what enters it stays in it.
+    """
+    return cache.write not in model.analysis(_masked_writes)
+
+
+def absorbs_attention(model: Model, cache: Cache) -> bool:
+    """Return whether a linear ``cache`` of ``model`` is computed from a result of attention."""
+    graph = model.graph
+    attention = {found.node.index for found in model.analysis(find_attention)}
+    written = graph.writes[cache.write].inputs[:1]
+    return any(node.index in attention for node in graph.backward(written, lambda node: node.inputs))
+
+
+def _masked_writes(model: Model) -> set[str]:
+    """Return the names of the Assigns and Results that an attention mask reaches."""
+    masks = [node.outputs[0] for node in model.graph.of_op("Parameter") if node.name == "attention_mask"]
+    reached = model.graph.forward(masks, lambda use: () if use.node.op in _NO_WAY else use.node.outputs)
+    return {use.node.name for use in reached if use.node.op in {"Assign", "Result"}}

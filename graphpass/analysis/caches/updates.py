@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
 
-from graphpass.analysis.attention.axis_trace import PART, Labels, Via, before
+from graphpass.analysis.attention.axis_trace import PART, Labels, PathStep, Place, Step, before, trace
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
@@ -13,6 +16,9 @@ __all__ = ["Update", "find_updates"]
 
 #: A cache is updated within its layer: nothing is searched for beyond this many operators.
 _LIMIT = 400
+
+
+Path: TypeAlias = "tuple[PathStep, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,53 +47,49 @@ def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
     if pair.present is None or pair.present.rank is None:
         return ()
     found: dict[tuple[int, tuple[int, ...]], Update] = {}
-    for vias in _ways(graph, pair.present, pair.past):
-        for place, via in enumerate(vias):
-            axes = tuple(label for label in via.labels if isinstance(label, int))
-            if via.kind in {"join", "write"} and axes:
-                after, prior = _cut(vias[:place], axes), _cut(vias[place + 1 :], axes)
-                update = Update(via.node, axes, via.kind == "join", prior, after, _entered(vias[place + 1 :]))
-                found.setdefault((via.node.index, axes), update)
+    for path in _ways(graph, pair.present, pair.past):
+        for place, step in enumerate(path):
+            axes = tuple(label for label in step.labels if isinstance(label, int))
+            if step.kind in {"join", "write"} and axes:
+                after, prior = _cut(path[:place], axes), _cut(path[place + 1 :], axes)
+                update = Update(step.node, axes, step.kind == "join", prior, after, _entered(path[place + 1 :]))
+                found.setdefault((step.node.index, axes), update)
     return tuple(found.values())
 
 
-def _cut(vias: tuple[Via, ...], axes: Labels) -> Node | None:
+def _cut(path: Path, axes: Labels) -> Node | None:
     """Return the nearest Slice or Split along one of ``axes``."""
-    return next((via.node for via in vias if via.kind in {"slice", "part"} and set(via.labels) & set(axes)), None)
+    return next((step.node for step in path if step.kind in {"slice", "part"} and set(step.labels) & set(axes)), None)
 
 
-def _entered(vias: tuple[Via, ...]) -> Node | None:
-    """Return the entry into the innermost loop that ``vias``, the way back to the past, enters but does not leave."""
+def _entered(path: Path) -> Node | None:
+    """Return the entry into the innermost loop that ``path``, back to the past, enters but does not leave."""
     left = 0
-    for via in vias:
-        if via.node.op in LOOP_EXITS:
+    for step in path:
+        if step.node.op in LOOP_EXITS:
             left += 1
-        elif via.node.op in LOOP_ENTRIES:
+        elif step.node.op in LOOP_ENTRIES:
             if not left:
-                return via.node
+                return step.node
             left -= 1
     return None
 
 
-def _ways(graph: Graph, present: Value, past: Value) -> list[tuple[Via, ...]]:
+def _ways(graph: Graph, present: Value, past: Value) -> list[Path]:
     """Return each way from the present back to the past on which every axis keeps its meaning."""
-    pending: list[tuple[Value, Labels, tuple[Via, ...]]] = [(present, tuple(range(present.rank or 0)), ())]
-    seen: set[tuple[int, int, Labels]] = set()
-    ways = []
-    while pending and len(seen) < _LIMIT:
-        value, labels, vias = pending.pop(0)
-        if value == past:
-            if all(label in {axis, PART, None} for axis, label in enumerate(labels)):
-                ways.append(vias)
-            continue
-        if (value.node, value.port, labels) in seen:
-            continue
-        seen.add((value.node, value.port, labels))
-        if inner_state(graph.producer(value), present=value) is not None:
-            continue
-        pending.extend(
-            (step.value, step.labels, vias if step.via is None else (*vias, step.via))
-            for step in before(graph, value, labels)
-            if step.via is None or step.via.kind not in {"weights", "scale", "zero_point"}
-        )
-    return ways
+    start = Place(present, tuple(range(present.rank or 0)))
+    ends = [start] if present == past else []
+
+    def steps(place: Place) -> Iterator[Step]:
+        if place in ends or inner_state(graph.producer(place.value), present=place.value) is not None:
+            return
+        for step in before(graph, place.value, place.labels):
+            kind = None if step.passed is None else step.passed.kind
+            if step.value == past:
+                ends.append(Place(past, step.labels, (*place.path, *([] if step.passed is None else [step.passed]))))
+            elif kind not in {"weights", "scale", "zero_point"}:
+                yield step
+
+    for _ in islice(trace(start, steps), _LIMIT):
+        pass
+    return [end.path for end in ends if all(label in {axis, PART, None} for axis, label in enumerate(end.labels))]

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.model import Model
 
 __all__ = ["MaskBuffer", "find_mask_buffers"]
 
@@ -34,14 +34,15 @@ class MaskBuffer:
     holds: bool
 
 
-def find_mask_buffers(model: OpenVINOModel) -> tuple[MaskBuffer, ...]:
+def find_mask_buffers(model: Model) -> tuple[MaskBuffer, ...]:
     """Return the constants that hold a window, cut to the places of all keys and of the last queries."""
     graph = model.graph
     bands = []
     for node in graph.of_op("Constant"):
         shape = node.outputs[0].shape or ()
         is_square = len(shape) > 1 and shape[-1] == shape[-2]
-        held = graph.constant(node.outputs[0], LARGEST_MASK) if is_square and _is_condition(node) else None
+        is_condition = is_square and node.outputs[0].element_type == "boolean"
+        held = graph.constant(node.outputs[0], LARGEST_MASK) if is_condition else None
         band = band_of(held != 0) if held is not None else None
         if held is not None and band is not None and band[0] < held.shape[-1]:
             bands.append((node, *band))
@@ -54,10 +55,6 @@ def find_mask_buffers(model: OpenVINOModel) -> tuple[MaskBuffer, ...]:
         for cut in _cuts(graph, node)
         if cut.rows is not None and cut.columns is not None and _ends_alike(graph, cut.rows, cut.columns, sizes)
     )
-
-
-def _is_condition(node: Node) -> bool:
-    return node.outputs[0].element_type == "boolean"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,33 @@
-"""Tell what a mask sees of the order in which past entries lie."""
+"""Find how far a mask depends on the order of past entries, and which nodes have something for each entry."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from graphpass.analysis.lengths.past_reach import uses_length
 from graphpass.analysis.masks.comparisons import bound_of_positions, compared_positions
 from graphpass.analysis.masks.facts import WRITES, alibi_operands, mask_facts
-from graphpass.ir.constants import fold_scalar, starts_at_first
+from graphpass.ir.constants import fold_cuts, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, SHAPE_READERS, SLICES, SPLITS
 
-__all__ = ["FIRST_ONLY", "PastOrder", "order_of_mask"]
+__all__ = ["FIRST_ONLY", "PastOrder", "order_of_mask", "reached", "uses_length"]
 
 PastOrder = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
 a mask that counts what it does not hide needs. ``index``: entry i must be position i."""
 
-#: Give their first input another form, by further inputs.
+#: Operators that give their first input another form, by further inputs.
 FIRST_ONLY = LAYOUT | SPLITS | {"ConvertLike", "CumSum", "Pad", "Trilu"}
 
 
 def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int]) -> PastOrder:
-    """Return what a mask of known parts sees of the order of past entries.
+    """Return the order of past entries that a mask of known parts needs.
 
     Args:
         graph: The graph.
         mask: Tensor that one attention adds to its scores, or condition that selects them.
         lengths: Nodes that hold something for each past entry.
-        stops: Results of attention, which do not depend on how many entries it read.
+        stops: Results of attention, which do not depend on the number of entries.
     """
     orders: set[PastOrder] = {"any"}
     for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):
@@ -98,3 +97,49 @@ def _numbers(node: Node) -> tuple[Value | None, ...]:
     if node.op in WRITES:
         return tuple(node.inputs[port] for port in WRITES[node.op])
     return node.inputs[:1] if node.op in FIRST_ONLY | SLICES else node.inputs
+
+
+def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
+    """Return whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
+    upstream = graph.backward(
+        [value], lambda node: () if node.op in SHAPE_READERS or node.index in stops else node.inputs
+    )
+    return any(node.op in SHAPE_READERS and node.source().node in lengths for node in upstream)
+
+
+def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
+    """Return the nodes that ``sources`` reach, without ``stops`` and what lies downstream of them.
+
+    Nodes with an element for each new token, and none for others, end the way, too.
+    """
+    found = set(sources)
+    for node in graph.nodes:
+        follows = any(value is not None and value.node in found and value.node not in stops for value in node.inputs)
+        if follows and not _counts_on(graph, node, found) and not _takes_new(graph, node, found):
+            found.add(node.index)
+    return found - stops
+
+
+def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
+    """Return whether ``node`` counts on from a length, by a number of steps that the past does not determine."""
+    if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
+        return False
+    start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (0, 1))
+    end = graph.producer(stop)
+    if end.op != "Add":
+        return False
+    one, two = (graph.look_through(end.source(port), KEEPS_ORDER) for port in (0, 1))
+    return (one == start and two.node not in reached) or (two == start and one.node not in reached)
+
+
+def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
+    """Return whether ``node`` keeps the last entries along one axis, as many as there are new tokens."""
+    cuts = fold_cuts(graph, node)
+    if len(cuts) != 1 or not cuts[0].reaches_end:
+        return False
+    start = graph.producer(graph.look_through(node.source(1), KEEPS_ORDER))
+    factors = [graph.look_through(value, KEEPS_ORDER) for value in start.inputs if value is not None]
+    counts = [value for value in factors if fold_scalar(graph, value) != -1]
+    if start.op not in {"Negative", "Multiply"} or len(factors) > 2 or len(counts) != 1:
+        return False
+    return counts[0].node not in reached and graph.producer(counts[0]).op in SLICES | SHAPE_READERS | {"Gather"}

@@ -1,9 +1,9 @@
-"""Tell what a model sees of where past positions lie in its caches.
+"""Find whether a model depends on the places of past positions in its caches.
 
-Attention adds up over its keys, so it does not care in which order they lie, or whether some that the mask hides lie
-between them. Counts of entries may care: a window that compares their indices, ALiBi, positions that are taken from the
-cache's length. All of these show in the graph as a length of something that holds past entries, or a range up to one,
-on its way to numbers; on its way to shapes it does no harm.
+Attention adds up over its keys, so neither their order matters nor hidden ones between them. Counts of entries may
+matter: a window that compares their indices, ALiBi, positions that are taken from the cache's length. All of these show
+in the graph as a length of something that holds past entries, or a range up to one, on its way to numbers; on its way
+to shapes it does no harm.
 
 Anything not known to do no harm counts as harm.
 """
@@ -16,8 +16,7 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.match import Scores, read_scores
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.lengths.mask_order import FIRST_ONLY, PastOrder, order_of_mask
-from graphpass.analysis.lengths.past_reach import reached, uses_length
+from graphpass.analysis.lengths.mask_order import FIRST_ONLY, PastOrder, order_of_mask, reached, uses_length
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Inventory, MaskPart
 from graphpass.ir.constants import fold, fold_scalar, starts_at_first
@@ -51,7 +50,7 @@ _ALLOWED_PARTS: frozenset[MaskPart] = frozenset({"causal", "input", "alibi"})
 
 
 def past_order(model: Model) -> PastOrder:
-    """Return what ``model`` sees of the order in which past positions lie in its growing caches.
+    """Return the order of past positions in growing caches that ``model`` needs.
 
     Args:
         model: ONNX or OpenVINO, stateful or not. Kept until the model is edited.
@@ -66,7 +65,8 @@ def _past_order(model: Model) -> PastOrder:
     found = _Attentions(graph, whole.analysis(find_attention))
     if found.unknown or not _are_plain(inventory):
         return "index"
-    caches = {node.index for node in graph.of_op("Parameter", "ReadValue") if _grows(inventory, node)}
+    grown = {cache.read for cache in inventory.of_kind("kv")}
+    caches = {node.index for name, node in graph.reads.items() if name in grown}
     masks = {node.index for node in graph.of_op("Parameter") if node.name == "attention_mask"}
     entries = reached(graph, caches, found.results)
     lengths = reached(graph, caches | masks, found.results)
@@ -109,9 +109,8 @@ class _Attentions:
 
 def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
     """Return the nodes from ``softmax`` to the product with the value, included; ``None`` if there is no such way."""
-    uses = list(
-        graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in _INSIDE - {"MatMul"} else ())
-    )
+    way = _INSIDE - {"MatMul"}
+    uses = list(graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in way else ()))
     products = {use.node.index for use in uses if use.node.op == "MatMul"}
     if len(products) != 1 or not all(use.node.op in _INSIDE for use in uses):
         return None
@@ -119,7 +118,7 @@ def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
 
 
 def _are_plain(inventory: Inventory) -> bool:
-    """Return whether each attention reads growing caches, and sees what a mask of known parts lets through."""
+    """Return whether each attention reads growing caches under a mask of known parts."""
     return all(
         block.key is not None
         and block.value is not None
@@ -134,10 +133,6 @@ def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
     """Return whether elements of ``attention_mask``, not its shape alone, enter one of the masks of an attention."""
     upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
     return any(node.op == "Parameter" and node.name == "attention_mask" for node in upstream)
-
-
-def _grows(inventory: Inventory, node: Node) -> bool:
-    return any(node.name == cache.read for cache in inventory.of_kind("kv"))
 
 
 def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
@@ -185,7 +180,7 @@ def _slices_last_axis(node: Node) -> bool:
 
 
 def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Return whether numbers that are neither masks nor shapes are computed from how many entries there are."""
+    """Return whether numbers that are neither masks nor shapes are computed from the number of entries."""
     masks = set(found.masks)
 
     def numbers(node: Node) -> Iterable[Value | None]:
@@ -209,10 +204,10 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
 
 
 def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Return whether a slice takes the same, however many hidden entries there are.
+    """Return whether a slice takes the same for any number of hidden entries.
 
-    Of a tensor with something for each position it may take the new ones, which stand last; of anything else, what does
-    not start at a length.
+    From a tensor with something for each position it may take the new ones, which stand last; from any other, a part
+    that does not start at a length.
     """
     start = node.input(1)
     if node.source().node not in lengths:

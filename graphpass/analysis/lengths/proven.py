@@ -38,14 +38,14 @@ def find_lengths(model: Model) -> Sizes:
 def _find(model: Model) -> Sizes:
     for group in _GROUPS:
         pasts = _pasts(model, group)
-        sizes = Sizes(model.graph, model.dialect, {place: dimension for place, (dimension, _) in pasts.items()})
+        sizes = Sizes(model.graph, {place: dimension for place, (dimension, _) in pasts.items()})
         grown: dict[str, set[Size | None]] = {}
         for (_, axis), (dimension, write) in pasts.items():
             shape = sizes.shape(write)
             grown.setdefault(dimension, set()).add(None if shape is None else shape[axis])
         if all(len(found) == 1 and None not in found for found in grown.values()):
             return sizes
-    return Sizes(model.graph, model.dialect, {})
+    return Sizes(model.graph, {})
 
 
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any, TypeAlias
 
-__all__ = ["Classes", "Dimension", "Size", "Vector", "divide", "multiply"]
+from graphpass.ir.constants import NO_END
+
+__all__ = ["Classes", "Dimension", "Size", "Vector", "divide", "multiply", "position", "remaining"]
 
 Dimension: TypeAlias = Any
 """A dimension of unknown size: any hashable object."""
@@ -37,12 +40,12 @@ class Size:
 
     @property
     def as_int(self) -> int | None:
-        """Return its value if it has no dimensions."""
+        """Its value if it has no dimensions."""
         return None if self.dimensions else self.number
 
     @property
     def as_dimension(self) -> Dimension | None:
-        """Return its dimension if it is nothing but one."""
+        """Its dimension if it is nothing but one."""
         if self.number == 0 and len(self.dimensions) == 1 and self.dimensions[0][1] == 1:
             return self.dimensions[0][0]
         return None
@@ -101,6 +104,28 @@ def divide(one: Size, other: Size) -> Size | None:
     return Size(one.number // by, tuple((dimension, factor // by) for dimension, factor in one.dimensions))
 
 
+def position(size: Size, bound: Size) -> Size:
+    """Return the place that a bound of a Slice means on an axis of ``size``."""
+    if bound.as_int is not None and bound.as_int >= NO_END:
+        return size
+    return size + bound if bound.is_negative else bound
+
+
+def remaining(source: Vector, others: list[Size]) -> Size | None:
+    """Return the size that ``others`` lack to hold as many elements as ``source``."""
+    kept = list(source)
+    for size in list(others):
+        if size in kept:
+            kept.remove(size)
+            others.remove(size)
+    if any(size.as_int is None for size in others):
+        return None
+    product: Size | None = Size.constant(1)
+    for size in kept:
+        product = multiply(product, size) if product is not None else None
+    return None if product is None else divide(product, Size.constant(prod(size.as_int or 0 for size in others)))
+
+
 class Classes:
     """Dimensions that are equal to others, to numbers or to sums."""
 
@@ -110,7 +135,7 @@ class Classes:
 
     @property
     def joins(self) -> int:
-        """Return the number of dimensions that equal something else."""
+        """Number of dimensions that equal something else."""
         return len(self._known)
 
     def resolve(self, size: Size) -> Size:
@@ -126,7 +151,7 @@ class Classes:
         return size
 
     def join(self, one: Size, other: Size) -> None:
-        """Note that two sizes are equal, if that tells what a dimension equals."""
+        """Note that two sizes are equal, if a dimension follows from that."""
         one, other = self.resolve(one), self.resolve(other)
         difference = one - other
         number, factors = difference.number, [factor for _, factor in difference.dimensions]

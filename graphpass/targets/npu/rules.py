@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.rotary import positions_of_angles
-from graphpass.analysis.caches.padding import absorbs_padding
+from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of

@@ -18,7 +18,7 @@ from support.loaded import converted, exported
 from support.models import fixtures
 
 import graphpass
-from graphpass.analysis.attention.attributes import Details, attention_details
+from graphpass.analysis.attention.attributes import attention_details
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.cache import AttentionBlock
 from graphpass.reports.attention import attention_in_words
@@ -143,7 +143,7 @@ class TestWindowsOfCaches:
         assert attention_in_words(block).endswith("window in the state")
 
 
-def details(block: Attending) -> Details:
+def details(block: Attending) -> AttentionBlock:
     """Of what ``block`` builds."""
     import openvino
 
@@ -189,7 +189,7 @@ def capped(before, behind):
 )
 def test_scales(build, scale, factors, softcap):
     found = details(Scored(build))
-    assert (found.scaling.scale, found.scaling.factors, found.scaling.softcap) == (scale, factors, softcap)
+    assert (found.scale, found.factors, found.softcap) == (scale, factors, softcap)
 
 
 def test_a_scale_before_heads_are_split_and_before_a_bias():
@@ -207,7 +207,7 @@ def test_a_scale_before_heads_are_split_and_before_a_bias():
     attended = ops.scaled_dot_product_attention(query, keys, values, mask, number(0.5))
     model = OpenVINOModel(openvino.Model([ops.result(attended)], [hidden, mask]))
     (found,) = attention_details(model)
-    assert (found.scaling.scale, found.scaling.factors) == (0.15, (0.3, 0.5))
+    assert (found.scale, found.factors) == (0.15, (0.3, 0.5))
     assert found.mask == ("input",)
 
 
@@ -282,8 +282,8 @@ def test_what_is_added(added, mask):
 
 def test_what_is_no_known_form():
     found = details(Scored(lambda block, product: ops.convert(ops.convert(product, "i32"), "f32")))
-    assert (found.scaling.scale, found.mask, found.sinks, found.window) == (None, None, None, None)
-    assert (found.heads.heads, found.heads.head_dim, found.heads.value_head_dim) == (4, 8, 8)
+    assert (found.scale, found.mask, found.sinks, found.window) == (None, None, None, None)
+    assert (found.heads, found.head_dim, found.value_head_dim) == (4, 8, 8)
 
 
 def test_shared_heads_of_a_small_decoder():

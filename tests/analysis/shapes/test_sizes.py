@@ -215,7 +215,7 @@ def test_what_is_told_is_what_is_seen(model):
 @given(programs())
 def test_what_is_proven_holds_in_every_run(model):
     """Sizes that are proven equal are, and so are sums of them, whatever the inputs' sizes are."""
-    sizes = Sizes(model.graph, "onnx", {})
+    sizes = Sizes(model.graph, {})
     for _, seen in observed(model):
         pairs = [pair for tensor, shape in seen for pair in zip(sizes.shape(tensor), shape, strict=True)]
         numbers = {}

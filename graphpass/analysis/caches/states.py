@@ -1,4 +1,4 @@
-"""Recognize caches that an operator holds inside, and states of ordinary recurrent networks."""
+"""Recognize carried tensors that attention does not read: states of operators, windows, adapter weights, counters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from graphpass.analysis.caches.moves import look_through_moves
-from graphpass.analysis.caches.pairs import Pair
+from graphpass.analysis.caches.pairs import Pair, look_through_moves
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, PICKS, STATE_OPERATORS, InnerState, inner_state
+from graphpass.ir.operators import (
+    CASTS,
+    GATHERS,
+    KEEPS_ORDER,
+    LAYOUT,
+    LOOP_ENTRIES,
+    MOVES,
+    PICKS,
+    SLICES,
+    STATE_OPERATORS,
+    InnerState,
+    inner_state,
+)
 from graphpass.ir.types import Dimension
+from graphpass.ir.values import INTEGERS
 
-__all__ = ["entered_state", "inside_operator"]
+__all__ = ["adapter", "counter", "entered_state", "inside_operator", "shifted_in"]
+
+#: Leave a window a window: conversions, reordering by beams, cuts.
+_WAY = CASTS | SLICES | {"Gather"}
 
 Shape: TypeAlias = tuple[Dimension, ...] | None
 
@@ -46,7 +61,7 @@ def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
 
 
 def _alternatives(graph: Graph, value: Value) -> Iterator[Value]:
-    """Yield what ``value`` may be, before conversions and the branches that it may come from."""
+    """Yield the origins of ``value``, before conversions and the branches that it may come from."""
     pending = [value]
     while pending:
         current = pending.pop()
@@ -101,3 +116,55 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
     )
     axes = Axes(batch=batches.pop()) if len(batches) == 1 and same_rank else Axes()
     return replace(cache, kind=found[0][1].kind, role=found[0][1].role, axes=axes, evidence=(words,))
+
+
+def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
+    """Return the Concat or Roll that shifts new columns into a convolution's window.
+
+    Args:
+        graph: The graph.
+        past: The window before a step.
+        in_loops: Search bodies of loops, too, which shift once a token.
+    """
+    way = _WAY | LOOP_ENTRIES if in_loops else _WAY
+    uses = graph.forward([past], lambda use: use.node.outputs if use.node.op in way and use.port == 0 else ())
+    return next((use.node for use in uses if use.node.op in {"Concat", "Roll", "CausalConvWithState"}), None)
+
+
+def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
+    """Return why ``pair`` holds weights that are set from outside (LoRA), or the fact that is missing for that.
+
+    A variable without initial value that no step changes holds what the application put there; a cache that is computed
+    once has an initial value that computes it.
+    """
+    if pair.read.op != "ReadValue":
+        return "it is an input of the model, not a variable"
+    if pair.read.inputs:
+        return "the variable has an initial value"
+    if pair.present is not None and look_through_moves(graph, pair.present) != pair.past:
+        return "a step changes it"
+    written = "no step writes it" if pair.present is None else "each step writes it back as it is"
+    laid_out = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in MOVES else ())
+    use = next((use.node for use in laid_out if use.node.op in {"MatMul", "Multiply"}), None)
+    origin = f"it has no initial value, and {written}, so it holds what the application sets"
+    return (origin,) if use is None else (origin, f"{use.op} {use.name} uses it like a weight: an adapter (LoRA)")
+
+
+def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
+    """Return why ``pair`` is a number that counts, or the fact that is missing for that."""
+    shape = pair.past.shape
+    if shape is None or len(shape) > 1:
+        return f"it is no single number: its rank is {pair.past.rank or 'unknown'}"
+    if pair.past.element_type not in INTEGERS:
+        return f"it is no integer: {pair.past.element_type}"
+
+    def lays_out(node: Node) -> bool:
+        return node.op in KEEPS_ORDER | GATHERS and pair.past not in node.outputs
+
+    present = graph.look_through(pair.present, lays_out) if pair.present is not None else pair.past
+    node = graph.producer(present)
+    operands = [graph.look_through(source, lays_out) for source in node.inputs if source is not None]
+    if node.op not in {"Add", "Subtract"} or pair.past not in operands:
+        return "no step adds to it"
+    size = "one integer" if not shape or shape[0] == 1 else "one integer a batch entry"
+    return (f"{size}, to which {node.op} {node.name} adds at each step: a counter",)
