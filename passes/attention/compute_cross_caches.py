@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Done, Pass
@@ -97,7 +96,7 @@ def _in_openvino(path: Path) -> OpenVINOModel:
 def _computed(source: OpenVINOModel, cache: Cache) -> Value:
     """Return the first value of ``cache`` in ``source``: exporters call it present instead of past_key_values."""
     wanted = cache.read.replace("past_key_values", "present")
-    found = carriers(source.graph)[1].get(wanted)
+    found = source.graph.writes.get(wanted)
     if found is None:
         reason = f"{source.path} does not compute cache {cache.read}: it has no output {wanted}"
         raise PreconditionError("GP345", reason, "name the decoder model for the first step")

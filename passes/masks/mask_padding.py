@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.inputs import token_input
@@ -70,7 +69,7 @@ class MaskPadding(Pass[OpenVINOModel]):
         ids, mask = token_input(graph), graph.parameters.get(_MASK)
         if ids is None or mask is None:
             return Skipped(f"the model has no inputs {_MASK} and input_ids that tell what is padding")
-        reads, _ = carriers(graph)
+        reads = graph.reads
         rewriter = model.rewriter()
         tokens = _Tokens(rewriter, mask, ids)
         counts = {"windows masked": 0, "states masked": 0}

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.parts import carriers
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.comparisons import compared_positions
 from graphpass.analysis.shapes.linear_size import Size
@@ -48,7 +47,7 @@ class Places:
         caches, tokens = analyze_caches(model).of_kind("kv"), token_input(model.graph)
         if not caches or tokens is None:
             return None
-        read = carriers(model.graph)[0][caches[0].read]
+        read = model.graph.reads[caches[0].read]
         return cls(past_of(model.graph, read), caches[0].axes.sequence or 0, tokens)
 
     def write(self, rewriter: Rewriter) -> tuple[Handle, Handle]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.caches.parts import carriers
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.cache_store import windowed
@@ -29,7 +28,7 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
     past: as `static-cache` or the onnxruntime-genai builder makes it.
     """
     graph = model.graph
-    reads, writes = carriers(graph)
+    reads, writes = graph.reads, graph.writes
     sizes = set()
     for cache in inventory.of_kind("kv"):
         maker = graph.producer(writes[str(cache.write)].source())
