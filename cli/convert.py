@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
     from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels
+    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
     from graphpass.verify import Comparison
 
 
@@ -115,7 +115,7 @@ def _plan_folder(console: Console, job: Job, files: EncoderDecoder, target: Targ
             overwritten.
     """
     from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
-    from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels
+    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
     if target.gives_up_fusion:
         raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
@@ -191,7 +191,7 @@ def _before_and_after(part: _Part, after: Model) -> list[str]:
 
 def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...]) -> Comparison:
     from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels
+    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
     from graphpass.verify import compare
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from graphpass.runtime.backends.opening import Backend, open_session
+from graphpass.runtime.backends.request import Backend
+from graphpass.runtime.opening import open_session
 from graphpass.runtime.sessions.reorder_text import parse_reorder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import shape_text
-from graphpass.runtime.sessions.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
+from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
 from graphpass.runtime.sessions.inputs import Array
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import OutputComparer, Tolerance

@@ -48,7 +48,7 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
     """
 
     def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int, exact: bool) -> None:
-        """Open the model with the result of `capacity_in_place`; raises as `graphpass.runtime.open_session`."""
+        """Open the model with a capacity of `capacity_in_place`; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, capacity, capacity)
         # A state is read while it is written, so it takes two memories in turn.
         self._spare: dict[str, Array] = {}

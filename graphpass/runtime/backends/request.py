@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
-    from graphpass.runtime.backends.opening import Backend
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["Request", "open_request"]
+__all__ = ["Backend", "Request", "open_request"]
+
+Backend = Literal["auto", "openvino", "onnxruntime"]
 
 
 class Request(Protocol):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
-    from graphpass.runtime.backends.opening import Backend
+    from graphpass.runtime.backends.request import Backend
     from graphpass.runtime.sessions.slots import Slots
 
 __all__ = ["StatelessSession"]

@@ -14,7 +14,7 @@ from graphpass.runtime.sessions.checkpoints import Checkpoint
 from graphpass.runtime.sessions.editing import EditableCaches
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
-from graphpass.runtime.speculative.trees import checked_parents, depths, is_chain, tree_mask
+from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,7 @@ from support.models import reference
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession, open_session
-from graphpass.runtime.speculative.speculative import Drafter, DraftModel, PromptLookup, speculate
-from graphpass.runtime.speculative.trees import DraftTree
+from graphpass.runtime.speculative import Drafter, DraftModel, DraftTree, PromptLookup, speculate
 
 COUNT = 32
 

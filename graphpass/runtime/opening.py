@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
+    from graphpass.runtime.backends.request import Backend
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["Backend", "open_session"]
-
-Backend = Literal["auto", "openvino", "onnxruntime"]
+__all__ = ["open_session"]
 
 
 def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphpass.errors import UsageError
-from graphpass.runtime.speculative.trees import checked_parents, depths, is_chain, tree_mask
+from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
 #: 0 - 1 - 3
 #:   \ 2       4 beside 0

@@ -1,1 +1,0 @@
-"""Speculative decoding with chains and trees of drafts."""
