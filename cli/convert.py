@@ -83,13 +83,11 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     options["tokenizer"] = tokenizer and not missing_packages()
     if (files := find_encoder_decoder(job.model)) is not None:
         plan = _plan_folder(console, job, files, target)
-        pipelines = {part.name: part.passes for part in plan.parts}
-        made = Result(console, job, plan.inputs, pipelines, options)
     else:
         if (folder := folder_of_part(job.model)) is not None:
             console.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
         plan = _plan_model(console, job, target)
-        made = Result(console, job, plan.parts[0].model, plan.parts[0].passes, options)
+    made = Result(console, job, plan.inputs, {part.name: part.passes for part in plan.parts}, options)
     if not made.is_there():
         _convert(console, job, target, plan, made, allow_unfused=allow_unfused, tokenizer=tokenizer)
 
@@ -172,7 +170,7 @@ def _convert(
             verdict = prove(lambda: _compare(plan.reference, tuple(models.values())), console, hint).summary()
         report += ["", *contract] if contract else []
         notes = _add_tokenizer(plan.source, folder, console) if tokenizer and main.dialect == "openvino" else []
-        made.write(folder, models, records if others else records[""], plan.source)
+        made.write(folder, models, records, plan.source)
     made.tell([*report, "", f"verified  {verdict}"], notes)
 
 

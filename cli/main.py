@@ -81,7 +81,7 @@ def _print_version(context: click.Context, _: click.Parameter, given: bool) -> N
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 def cli() -> None:
-    """Rewrite exported LLM graphs (ONNX, OpenVINO IR) into the form a runtime runs fastest, and prove it.
+    """Rewrite exported LLM graphs into the form that a runtime runs fastest, and prove it.
 
     Exit codes: 0 ok; 1 findings, or verification failed; 2 usage; 3 cannot read the model; 4 unsupported; 5 a pass
     failed; 6 cannot write; 70 internal error; 130 interrupted.

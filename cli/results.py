@@ -35,8 +35,8 @@ class Result:
         self,
         console: Console,
         job: Job,
-        inputs: Model | Mapping[str, Model],
-        passes: Sequence[Pass[Any]] | Mapping[str, Sequence[Pass[Any]]],
+        inputs: Mapping[str, Model],
+        passes: Mapping[str, Sequence[Pass[Any]]],
         options: Mapping[str, Any] | None = None,
         *,
         is_file: bool = False,
@@ -90,7 +90,7 @@ class Result:
         self,
         staged: Path,
         models: Mapping[str, Model],
-        records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
+        records: Mapping[str, Iterable[PassRecord]],
         source: Path | None,
     ) -> None:
         """Write models, companions and manifest into the staged folder.

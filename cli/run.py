@@ -46,7 +46,7 @@ def command(console: Console, job: Job, text: str) -> None:
 
     from graphpass.io import check_destination
 
-    made = Result(console, job, loaded, passes, is_file=is_file)
+    made = Result(console, job, {"": loaded}, {"": passes}, is_file=is_file)
     if made.is_there():
         return
     with made.staged() as folder:
@@ -60,7 +60,7 @@ def command(console: Console, job: Job, text: str) -> None:
             hint = "--verify-each names the pass, "
             verdict = prove(lambda: compare(loaded, result.model), console, hint)
             report += ["", f"verified  {verdict.summary()}"]
-        made.write(folder, {target.name: result.model}, result.records, loaded.path)
+        made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
     made.tell(report)
 
 

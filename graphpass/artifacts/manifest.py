@@ -37,17 +37,13 @@ def manifest_of(result: Path, *, is_file: bool) -> Path:
 
 
 def describe(
-    models: Model | Mapping[str, Model],
-    passes: Sequence[Pass[Any]] | Mapping[str, Sequence[Pass[Any]]],
-    options: Mapping[str, Any],
-    *,
-    weights: bool,
+    models: Mapping[str, Model], passes: Mapping[str, Sequence[Pass[Any]]], options: Mapping[str, Any], *, weights: bool
 ) -> dict[str, Any]:
     """Describe the inputs and settings of a result. The same description gives the same result.
 
     Args:
-        models: The input, as it was read; or several by their parts, ``"encoder"``, which lie in one folder.
-        passes: The pipeline; of each part, if there are several.
+        models: The models of the input, as they were read, from one folder: by part, ``"encoder"``, ``""`` if alone.
+        passes: The pipeline of each part.
         options: Everything else that the result depends on.
         weights: Whether to digest the weights, which reads them once; see `digests_of`.
 
@@ -55,39 +51,28 @@ def describe(
         ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
             the model was read.
     """
-    found: dict[str, Any]
-    if isinstance(models, Mapping):
-        found = {name: _source(model, weights=weights) for name, model in models.items()}
-        found |= _beside(next(iter(models.values())))
-    else:
-        found = _source(models, weights=weights) | _beside(models)
+    source = next(iter(models.values())).path
+    assert source is not None
+    beside = {file.name: _digest(file) for file in companions(source, "onnx")}
     versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
-    pipeline: Any
-    if isinstance(passes, Mapping):
-        pipeline = {name: format_passes(each) for name, each in passes.items()}
-    else:
-        pipeline = format_passes(passes)
     return {
         "manifest": _FORM,
-        "input": found,
+        "input": _parts({name: _source(model, weights=weights) for name, model in models.items()}) | {"beside": beside},
         "versions": dict(sorted(versions.items())),
         "options": dict(options),
-        "pipeline": pipeline,
+        "pipeline": _parts({name: format_passes(each) for name, each in passes.items()}),
     }
 
 
 def write_manifest(
-    path: Path,
-    described: Mapping[str, Any],
-    records: Iterable[PassRecord] | Mapping[str, Iterable[PassRecord]],
-    graphs: Sequence[str],
+    path: Path, described: Mapping[str, Any], records: Mapping[str, Iterable[PassRecord]], graphs: Sequence[str]
 ) -> None:
     """Write the manifest of the result in a staged folder, without times.
 
     Args:
         path: The file to write, beside the result.
         described: The return value of `describe` before the work.
-        records: Results of each pass; of each pipeline, if there are several.
+        records: Results of the passes of each part.
         graphs: Names of the result's graph files, noted with digests; weights, which another result may share and add
             to, are noted with their size.
 
@@ -98,11 +83,7 @@ def write_manifest(
     output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
     for graph in graphs:
         output[graph]["sha256"] = _digest(path.parent / graph)
-    passes: Any
-    if isinstance(records, Mapping):
-        passes = {name: [_told(record) for record in each] for name, each in records.items()}
-    else:
-        passes = [_told(record) for record in records]
+    passes = _parts({name: [_told(record) for record in each] for name, each in records.items()})
     noted = {**described, "passes": passes, "graphs": list(graphs), "output": output}
     path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
 
@@ -145,9 +126,8 @@ def _source(model: Model, *, weights: bool) -> dict[str, Any]:
     return found | {"weights": digest_of_weights(model)} if weights else found
 
 
-def _beside(model: Model) -> dict[str, Any]:
-    assert model.path is not None
-    return {"beside": {file.name: _digest(file) for file in companions(model.path, "onnx")}}
+def _parts(noted: dict[str, Any]) -> Any:
+    return noted[""] if list(noted) == [""] else noted
 
 
 def _first_change(before: Any, after: Any) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 from support.commands import in_process
 from support.models import export
 
-from graphpass.artifacts import tokenizer
+from graphpass.artifacts import companions
 from graphpass.artifacts.companions import has_tokenizer
 
 CONVERTED = {"openvino_tokenizer.xml", "openvino_tokenizer.bin", "openvino_detokenizer.xml", "openvino_detokenizer.bin"}
@@ -31,7 +31,7 @@ def test_where_there_is_something_to_convert(tmp_path):
 
 
 def test_says_so_where_the_packages_are_missing(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(tokenizer, "_PACKAGES", {"no_such_module": "no-such-package"})
+    monkeypatch.setattr(companions, "_PACKAGES", {"no_such_module": "no-such-package"})
     done = convert(capfd, export("llama", "onnx"), tmp_path / "out")
     assert done.code == 0
     said = "  tokenizer not converted: no no-such-package here; pip install 'graphpass[genai]'\n"

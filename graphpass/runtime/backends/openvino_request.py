@@ -45,8 +45,12 @@ class OpenVINORequest:
         self._states: dict[str, Any] = {state.name: state for state in self._request.query_state()}
 
     def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
-        """See `graphpass.runtime.backends.request.Request`; inputs are not copied on their way to the plugin."""
+        """See `graphpass.runtime.backends.request.Request`; only a model with variables gets copies of its inputs."""
         rooms = rooms or {}
+        if self._states:
+            with running(self._runtime):
+                results = self._request.infer(feeds)
+            return {name: results[index] for index, name in enumerate(self._outputs)}
         # Tensors know addresses only, so the arrays live until the request has run.
         arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         with running(self._runtime):

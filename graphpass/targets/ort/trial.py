@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from graphpass.engine.findings import Observation
 
 if TYPE_CHECKING:
+    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.ir.model import Model
 
 __all__ = ["observe"]
@@ -16,17 +17,17 @@ def observe(model: Model) -> Observation:
     """Open ``model`` and run it."""
     import onnxruntime
 
+    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.errors import UnsupportedError
     from graphpass.runtime import open_session
 
+    assert isinstance(model, OnnxModel)
     tried = f"opened on ONNX Runtime {onnxruntime.__version__}"
     try:
         session = open_session(model)
     except UnsupportedError as error:
-        if error.id == "GP321":
-            return Observation(tried, refused=error.message)
-        # Only a session of graphpass does not know how to feed it: an encoder, a decoder with an encoder's results.
-        return _opened(model, tried)
+        # Other errors mean that no session can feed the model: an encoder, or a decoder beside one.
+        return Observation(tried, refused=error.message if error.id == "GP321" else _refusal(model))
     try:
         session.prefill([[5, 9, 17]])
         session.step([[5]])
@@ -35,17 +36,12 @@ def observe(model: Model) -> Observation:
     return Observation(f"{tried}, and ran a prompt and a step")
 
 
-def _opened(model: Model, tried: str) -> Observation:
-    import onnxruntime
-
-    from graphpass.dialects.onnx.model import OnnxModel
+def _refusal(model: OnnxModel) -> str | None:
     from graphpass.errors import UnsupportedError
-    from graphpass.runtime.backends.failures import compiling
+    from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 
-    assert isinstance(model, OnnxModel)
     try:
-        with model.on_disk() as path, compiling("ONNX Runtime"):
-            onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        OnnxRuntimeRequest(model, exact=False)
     except UnsupportedError as error:
-        return Observation(tried, refused=error.message)
-    return Observation(tried)
+        return error.message
+    return None
