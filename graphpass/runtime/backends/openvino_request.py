@@ -48,6 +48,7 @@ class OpenVINORequest:
         """See `graphpass.runtime.backends.request.Request`; only a model with variables gets copies of its inputs."""
         rooms = rooms or {}
         if self._states:
+            # With shared inputs the CPU plugin of 2026.4.1 crashed once on lfm2, in a process that ran many models.
             with running(self._runtime):
                 results = self._request.infer(feeds)
             return {name: results[index] for index, name in enumerate(self._outputs)}
