@@ -155,7 +155,7 @@ def _documented(one: type) -> Iterator[str]:
         else:
             yield from (markdown(body), "")
     if options:
-        rows = [(f"`{o.name}`", f"`{o.type_text}`", f"`{o.default_text}`", markdown(o.doc)) for o in options]
+        rows = [(f"`{o.name}`", f"`{o.type.text}`", f"`{o.default_text}`", markdown(o.doc)) for o in options]
         yield from _table(("option", "type", "default", "meaning"), rows)
 
 
