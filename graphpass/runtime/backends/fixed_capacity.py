@@ -56,11 +56,12 @@ class FixedCapacitySession(DecodeSession):
     def _check_room(self, count: int, held: int) -> None:
         room = self.capacity if held else self.prompt
         if held + count > room:
-            message = f"{count} more tokens do not fit: {held} of {room} positions are taken"
+            more = "or make the model again with more room"
             if not held:
                 message = f"a prompt of {count} tokens does not fit: there is room for {room}"
-            cure = "rewind or reset" if held else "shorten the prompt"
-            raise UsageError("GP267", message, f"{cure}, or make the model again with more room")
+                raise UsageError("GP267", message, f"shorten the prompt, {more}")
+            reason = f"{count} more tokens do not fit: {held} of {room} positions are taken"
+            raise UsageError("GP267", reason, f"rewind or reset, {more}")
 
     def _read(self, cache: Cache) -> Array:
         memory = self._memory(cache)

@@ -233,8 +233,8 @@ class DecodeSession(EditableCaches):
         if is_chain(checked):
             return None
         if self._fixed:
-            message = f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch"
-            raise UnsupportedError("GP371", message, "draft a chain")
+            reason = f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch"
+            raise UnsupportedError("GP371", reason, "draft a chain")
         if not self.takes_tree:
             message = "cannot hold a tree: the model has no input tree_mask"
             raise UnsupportedError("GP371", message, "run the pass add-tree-mask on it")
