@@ -73,10 +73,8 @@ class FuseAttention(Pass[OpenVINOModel]):
         fused = [block for block, miss in pairs if not miss]
         rewriter = model.rewriter()
         masks = _Masks(rewriter)
-        # All are built before the first is put in place: one block's operand may be another block's result.
-        replacements = [(block.output, _fused(rewriter, block, masks)) for block in fused]
-        for product, replacement in replacements:
-            rewriter.replace(product, replacement)
+        for block in fused:
+            rewriter.replace(block.output, _fused(rewriter, block, masks))
         for block in fused:
             _read_shapes_at_source(rewriter, block.key, block.key_forms)
             _read_shapes_at_source(rewriter, block.value, block.value_forms)
