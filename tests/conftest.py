@@ -15,15 +15,7 @@ settings.load_profile("untimed")
 
 
 def pytest_configure(config):
-    _take_a_core_of_its_own(os.environ.get("PYTEST_XDIST_WORKER", ""))
     fixtures()
-
-
-def _take_a_core_of_its_own(worker):
-    """Pin each process of tests: threads of runtimes would spin while they wait for those of the other."""
-    if worker and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 @pytest.hookimpl(optionalhook=True)
