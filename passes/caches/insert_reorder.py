@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import TRIM_NOTE
@@ -79,7 +79,7 @@ class InsertReorder(Pass[Model]):
         UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
     """
 
-    name: ClassVar[str] = "insert-reorder"
+    name = "insert-reorder"
 
     form: Literal["gpu", "compact", "onnx"] = "gpu"
     trim: Trim = "slice"

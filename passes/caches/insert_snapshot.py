@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     from graphpass.dialects.openvino.rewriter import OpenVINORewriter
@@ -61,8 +60,8 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         UnsupportedError: GP368 a linear cache without an initial value, or of unknown rank.
     """
 
-    name: ClassVar[str] = "insert-snapshot"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "insert-snapshot"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     slots: int = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -45,7 +44,7 @@ class StandardizeLayout(Pass[Model]):
         UnsupportedError: GP384, inputs move slots of caches by their layout (run it before insert-reorder).
     """
 
-    name: ClassVar[str] = "standardize-layout"
+    name = "standardize-layout"
 
     to: str = "BHSD"
 

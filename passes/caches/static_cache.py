@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
@@ -11,7 +11,6 @@ from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.inputs import check_positions
-from graphpass.ir.types import Dialect
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
 
@@ -66,8 +65,8 @@ class StaticCache(Pass[OnnxModel]):
             input that has the length of the new tokens.
     """
 
-    name: ClassVar[str] = "static-cache"
-    dialect: ClassVar[Dialect | None] = "onnx"
+    name = "static-cache"
+    dialect = "onnx"
     requires = (HAS_CACHES, STATELESS)
 
     capacity: int = 2048

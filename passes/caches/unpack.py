@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches
@@ -49,7 +49,7 @@ class Unpack(Pass[Model]):
         conv -> convolution, recurrent -> update
     """
 
-    name: ClassVar[str] = "unpack"
+    name = "unpack"
 
     only: Literal["all", "kv", "linear"] = "all"
 

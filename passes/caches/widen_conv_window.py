@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_cuts
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.slots import beam_gather
 
@@ -49,8 +48,8 @@ class WidenConvWindow(Pass[OpenVINOModel]):
         PreconditionError: GP302 the model is not stateful.
     """
 
-    name: ClassVar[str] = "widen-conv-window"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "widen-conv-window"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:

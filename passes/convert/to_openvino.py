@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -17,7 +17,6 @@ from graphpass.dialects.openvino.names import all_ops, stabilise_names
 from graphpass.engine.conditions import OPENVINO
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
-from graphpass.ir.types import Dialect
 from graphpass.passes.convert.openvino_reductions import keep_reduced_axes
 
 if TYPE_CHECKING:
@@ -49,8 +48,8 @@ class ToOpenVINO(Pass[OnnxModel]):
             frontend fails otherwise.
     """
 
-    name: ClassVar[str] = "to-openvino"
-    dialect: ClassVar[Dialect | None] = "onnx"
+    name = "to-openvino"
+    dialect = "onnx"
     ensures = (OPENVINO,)
 
     def run(self, model: OnnxModel) -> Done:

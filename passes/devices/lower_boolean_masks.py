@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.operators import LAYOUT, SLICES
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ class LowerBooleanMasks(Pass[OpenVINOModel]):
         Select(., 0, -3.4e38) -> Slice, .. -> Maximum(., -65504) -> Add(scores, .) -> Softmax
     """
 
-    name: ClassVar[str] = "lower-boolean-masks"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "lower-boolean-masks"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches
@@ -14,7 +14,6 @@ from graphpass.dialects.openvino.variables import remember_names, rename_variabl
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.types import Dialect
 from graphpass.targets.npu.names import named_kind
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ class RenameVariables(Pass[OpenVINOModel]):
             name already.
     """
 
-    name: ClassVar[str] = "rename-variables"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "rename-variables"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:

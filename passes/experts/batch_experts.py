@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.pattern import Match, Miss, MissError
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
 from graphpass.passes.experts.expert_layers import Weight
 from graphpass.passes.experts.separate_experts import EXPERT, separate_layer
@@ -48,8 +47,8 @@ class BatchExperts(Pass[OpenVINOModel]):
         Tile(tokens) -> MatMul(., Concat(weights of all experts)), .. -> Multiply(., weights by expert) -> ReduceSum
     """
 
-    name: ClassVar[str] = "batch-experts"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "batch-experts"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_padding
@@ -70,7 +70,7 @@ class MakeStatic(Pass[Model]):
             not appended to by a Concat.
     """
 
-    name: ClassVar[str] = "make-static"
+    name = "make-static"
     requires = (HAS_CACHES, STATELESS)
 
     length: int = 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
 from graphpass.passes.shapes.needless import drop_broadcasts, drop_identities
 from graphpass.passes.shapes.rewiring import Rewiring
 
@@ -54,8 +53,8 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         frequencies [1, n, 1] -> MatMul with positions [batch, 1, length]
     """
 
-    name: ClassVar[str] = "simplify-shapes"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "simplify-shapes"
+    dialect = "openvino"
 
     identities: bool = True
 
