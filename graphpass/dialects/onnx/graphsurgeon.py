@@ -33,7 +33,7 @@ __all__ = ["Graph", "NodeOrigin", "Surgery", "TensorOrigin", "Weights", "inner_g
 
 
 class Weights(LazyValues):  # type: ignore[misc]
-    """Values of a constant that stay where they are until something asks for them.
+    """Values of a constant that are not read before something asks for them.
 
     Attributes:
         tensor: The `onnx.TensorProto`.
@@ -51,7 +51,7 @@ class Weights(LazyValues):  # type: ignore[misc]
         """Read the values; strings become an array of objects.
 
         Raises:
-            ReadError: GP105, external data is not where the model says.
+            ReadError: GP105, external data is missing.
         """
         values: numpy.ndarray = numpy_helper.to_array(embedded(self.tensor, self._path))
         return values
@@ -99,7 +99,7 @@ class NodeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class TensorOrigin:
-    """The protos that a tensor was made from, and what they said of it.
+    """The protos that a tensor was made from, and its type in them.
 
     Attributes:
         tensor: The tensor; kept, so that its id stays its own.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
 
-#: Operators that ONNX Runtime defines in ONNX's own domain, where ONNX has no such operator (or not yet).
+#: Operators that ONNX Runtime defines in ONNX's own domain, before or without ONNX.
 _ONNX_RUNTIME_OPERATORS = frozenset({"SimplifiedLayerNormalization", "LayerNormalization"})
 
 
@@ -108,7 +108,7 @@ class OnnxModel(Model):
         """See `Model.digest`; the same wherever large tensors are stored.
 
         Raises:
-            ReadError: GP105, external data is not where the model says.
+            ReadError: GP105, external data is missing.
         """
         found = hashlib.sha256()
 
@@ -195,10 +195,10 @@ class OnnxModel(Model):
         """Lend a file that ONNX Runtime and OpenVINO can read, for the time of the ``with`` block.
 
         That is the model's own file if nothing was edited; else a file in a temporary folder with hard links to the
-        external data (copies if the file system cannot link). ONNX's own checker refuses data behind hard links.
+        external data (copies if the file system cannot link). ONNX's own checker refuses hard links.
 
         Raises:
-            ReadError: GP105, external data is not where the model says.
+            ReadError: GP105, external data is missing.
             WriteError: GP503, the model does not fit into one file.
         """
         if self.path is not None and not self.edited:

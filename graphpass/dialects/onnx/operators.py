@@ -1,4 +1,4 @@
-"""Write operators in ONNX that the neutral vocabulary calls otherwise, or whose axes ONNX holds elsewhere."""
+"""Translate operators from the neutral vocabulary to ONNX."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEUTRAL_NAMES = {
     "Where": "Select",
 }
 
-#: The other way round, and operators that take any number of operands in ONNX.
+#: The inverse, and operators that take any number of operands in ONNX.
 _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()} | {
     "GreaterEqual": "GreaterOrEqual",
     "LessEqual": "LessOrEqual",

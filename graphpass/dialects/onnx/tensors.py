@@ -259,7 +259,7 @@ def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str,
 def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:
     """Return the tensor with its data inside, read from its file if that is elsewhere.
 
-    ``onnx`` itself reads no data behind links, of which download caches and shared results are full.
+    ``onnx`` itself refuses links to data, which download caches and shared results are full of.
 
     Raises:
         ReadError: GP105.

@@ -181,7 +181,7 @@ class WriteBack:
         self._changed = True
 
     def _write_initializers(self, job: _Job, nodes: list[gs.Node]) -> ChainMap[int, None]:
-        """Write initializers; those that were read and are no more go, new ones go where a node reads them."""
+        """Drop initializers that lost their last user; write the others, and new ones to the graph that reads them."""
         holder, outer = job.holder, job.outer
         direct = _constants((tensor for node in nodes for tensor in node.inputs), job.graph.outputs, job.graph.inputs)
         anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
