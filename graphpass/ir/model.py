@@ -116,7 +116,7 @@ class Model(ABC):
     @property
     def graph(self) -> Graph:
         """Dialect-neutral view, kept until the model is edited."""
-        return self.analysis(_graph_of)
+        return self.analysis(type(self).build_graph)
 
     def analysis(self, compute: Callable[[Self], Analysis]) -> Analysis:
         """Return ``compute(self)``, kept until the model is edited.
@@ -144,7 +144,3 @@ class Model(ABC):
         """Note that the native graph changed: analyses are forgotten."""
         self.edits += 1
         self._analyses.clear()
-
-
-def _graph_of(model: Model) -> Graph:
-    return model.build_graph()

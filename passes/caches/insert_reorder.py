@@ -156,8 +156,8 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
 def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
     """Return a cache's positions in the type in which the model reads them, and all users.
 
-    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all else reads what is reordered
-    and cut, the shapes too.
+    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all other users read the
+    reordered and cut cache, also its shape.
     """
     graph = rewriter.graph
     read = graph.reads[cache.read].outputs[0]

@@ -24,8 +24,8 @@ __all__ = ["MakeStateless"]
 class MakeStateless(Pass[OpenVINOModel]):
     """Turn the variables of a model into past inputs and present outputs: the inverse of make-stateful.
 
-    Names come back from the variable's id. The reorder by ``beam_idx`` goes, and with it the input, since who holds the
-    caches reorders them. New inputs and outputs follow the others, by layer, key before value.
+    Names come back from the variable's id. The reorder by ``beam_idx`` goes, and with it the input, since the holder of
+    the caches reorders them. New inputs and outputs follow the others, by layer, key before value.
 
     Before:
         ReadValue(initial) -> Gather(., beam_idx, 0) -> Concat(., new) -> Assign

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.caches.packed import beam_gather
 from graphpass.analysis.caches.pairs import find_pairs, history_of
 from graphpass.errors import UnsupportedError
-from graphpass.passes.caches.packing import name_of_all, resized_start
+from graphpass.passes.caches.packing import joined_name, names_together, resized_start
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
@@ -41,7 +41,7 @@ def pack_states(model: Model, rewriter: Rewriter, layers: list[list[Cache]]) -> 
     for caches in layers:
         states = [_State(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in caches]
         _check(states, kept)
-        packed.append((states, name_of_all(model, caches)))
+        packed.append((states, names_together(model, caches, joined_name)))
     made: dict[Value, Handle] = {}
     for states, (past, _) in packed:
         made |= _take_apart(rewriter, states, past)

@@ -141,7 +141,7 @@ def _scale(graph: Graph, attention: Attention) -> float | None:
 
 
 def _is_plain(attention: Attention) -> bool:
-    """Whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
+    """Return whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
     query, masks = attention.query, attention.masks
     return (
         attention.miss is None

@@ -46,7 +46,7 @@ class StaticCache(Pass[OnnxModel]):
     in place by themselves once past and present are one buffer.
 
     Options:
-        capacity: How many positions fit, new ones included.
+        capacity: Number of positions that fit, new ones included.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order; the sequence becomes ``capacity``.
@@ -128,7 +128,7 @@ def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, mak
 
 
 def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
-    """Return what is written back, and what it is converted of; the last is the Concat's that appends.
+    """Return the present and the values that it is converted from; the last is the Concat's that appends.
 
     Raises:
         UnsupportedError: GP391, no Concat of the past and the new positions.

@@ -108,7 +108,7 @@ def _only_user(graph: Graph, value: Value, op: str) -> Node | None:
 
 
 def _keeps_last(graph: Graph, node: Node, joined: Node, width: int) -> bool:
-    """Whether ``node`` keeps the last ``width`` columns."""
+    """Return whether ``node`` keeps the last ``width`` columns."""
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or node.source() != joined.outputs[0]:
         return False

@@ -88,7 +88,7 @@ def _bound_numbers(rewriter: Rewriter) -> dict[str, int]:
 
 
 def _exceeds_f16(graph: Graph, mask: Value) -> bool:
-    """Return whether the mask is selected from numbers, one of which is lower than f16 holds."""
+    """Return whether the mask is selected from numbers with one below the range of f16."""
     node = graph.producer(graph.look_through(mask, LAYOUT | SLICES))
     branches = [graph.constant(branch) for branch in node.inputs[1:]] if node.op == "Select" else []
     return any(branch is not None and bool((branch < MASKED).any()) for branch in branches)

@@ -35,7 +35,7 @@ class RenameVariables(Pass[OpenVINOModel]):
 
     NPUW turns variables into inputs and outputs again and takes their names apart, for which it knows two families
     (``stateful_to_stateless.cpp``). Other exporters name caches otherwise, and ONNX Runtime GenAI's builder counts
-    layers, but NPUW counts within a kind. All caches are renamed if the name of one does not tell its kind.
+    layers, but NPUW counts within a kind. All caches are renamed if the name of one does not show its kind.
 
     Before:
         past.0.convpresent.0.conv, past_key_values.1.keypresent.1.key

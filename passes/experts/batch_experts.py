@@ -32,7 +32,7 @@ class BatchExperts(Pass[OpenVINOModel]):
     Exporters that trace a loop over experts write for each of them the search for its tokens, its products, and the sum
     with the results before. Others sort the tokens by expert, and cut them into a piece for each. Of one product, with
     a weight for each pair of token and expert, the CPU plugin makes a kernel that computes only the chosen experts.
-    Weights stay where they are: plugins join them when they compile a model.
+    Weights stay in their places: plugins concatenate them when they compile a model.
 
     Shapes:
         tokens ``[tokens, hidden]``, chosen experts and their weights ``[tokens, k]``; the weights of all experts are

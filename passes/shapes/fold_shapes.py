@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fold_shapes"]
 
-#: Types of which values are folded. Other numbers are left to the runtime, which rounds in its own way.
+#: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
 _FOLDED = frozenset({"boolean", "i32", "i64"})
 
 

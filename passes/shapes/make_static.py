@@ -40,7 +40,7 @@ class MakeStatic(Pass[Model]):
     Ahead-of-time compilers take such models alone, NPUs' above all. Two of them, made of one dynamic model, are its
     prefill and its decode model, which share its weights (`graphpass split`).
 
-    The past is a buffer of which a run uses what ``attention_mask`` shows; the new tokens follow it, so that the mask
+    The past is a buffer; a run uses its slots that ``attention_mask`` shows. The new tokens follow it, so that the mask
     has ``past + length`` columns. Outputs hold the new positions only: the caller writes them into the buffer
     (`graphpass.runtime.open_pair`). Fewer tokens than ``length`` are padded on the left, and the mask hides padding; so
     the last row is always the last token, and only that row of logits is computed.

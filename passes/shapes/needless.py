@@ -90,7 +90,7 @@ def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
 
 
 def _tells_more(source: Value, result: Value) -> bool:
-    """Whether runtimes know a dimension of ``result`` that they could not infer."""
+    """Return whether runtimes know a dimension of ``result`` that they could not infer."""
     pairs = zip(source.shape or (), result.shape or (), strict=True)
     return any(isinstance(new, int) and not isinstance(old, int) for old, new in pairs)
 
@@ -106,7 +106,7 @@ def _fed(edits: Rewiring) -> set[int]:
 
 
 def _is_needless(broadcast: Node, use: Use, sizes: Sizes, edits: Rewiring, fed: set[int]) -> bool:
-    """Whether ``use`` gives the same with the input of ``broadcast``."""
+    """Return whether ``use`` gives the same with the input of ``broadcast``."""
     node = use.node
     others = [edits.source(node, port) for port in range(len(node.inputs)) if port != use.port]
     shapes = [shape for other in others if (shape := sizes.shape(other)) is not None]
@@ -122,7 +122,7 @@ def _is_needless(broadcast: Node, use: Use, sizes: Sizes, edits: Rewiring, fed: 
 
 
 def _broadcasts_to(after: Vector, before: Vector, others: list[Vector]) -> bool:
-    """Whether operands of these shapes give ``after``, as far as ``before`` lacks it."""
+    """Return whether operands of these shapes give ``after``, as far as ``before`` lacks it."""
     if max(map(len, (before, *others))) < len(after):
         return False
     for place in range(1, len(after) + 1):

@@ -41,7 +41,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         identities: Whether operators that give their input are dropped.
 
     Shapes:
-        integer tensors of at most 16 elements are shared; what is dropped has the shape and type of its input, or the
+        integer tensors of at most 16 elements are shared; dropped operators have shape and type of their inputs, or the
         size of another operand along the axes that it copies. Before a MatMul only axes before the last two, and not
         beside weights: the CPU plugin (2026.4.1) makes a FullyConnected of that, which broadcasts nothing.
 
@@ -72,7 +72,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
-    """Let integers that are equal be read where they are computed first; return the number of changed reads."""
+    """Read equal integers from the first node that computes them; return the number of changed reads."""
     late = _of_attention_operands(graph, sizes)
     first: dict[object, Value] = {}
     held: list[tuple[object, Value]] = []

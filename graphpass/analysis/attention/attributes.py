@@ -148,7 +148,7 @@ def _is_of_one_head(step: Step) -> bool:
 
 
 def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int | None) -> int | None:
-    """Return how many results of ``value_head_dim`` numbers the following product with weights reads."""
+    """Return the number of heads of ``value_head_dim`` that the following product with weights reads."""
     if attention.miss is not None or value_head_dim is None:
         return None
     value = attention.output

@@ -1,4 +1,4 @@
-"""Find where a graph computes attention: fused operators, and the decomposed form around each Softmax.
+"""Find computations of attention: fused operators, and the decomposed form around each Softmax.
 
 The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: the scale on either
 operand, on both, or on the product; the mask by Add, Subtract or Select, before the scale or after it; a guard after
@@ -19,7 +19,7 @@ __all__ = ["find_attention"]
 
 
 def find_attention(model: Model) -> tuple[Attention, ...]:
-    """Return all places where ``model`` computes attention, in execution order.
+    """Return all attention of ``model``, in execution order.
 
     A Softmax that is not fed by a product of two activations, or whose result no product reads, is no attention (an
     expert router, a sampler) and is left out.

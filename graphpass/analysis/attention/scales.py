@@ -26,7 +26,7 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(factors: Sequence[float | None], softcap: float | None = None) -> Scaling:
-    """Return the scaling by all of ``factors``, of which ``None`` is unknown."""
+    """Return the scaling by all of ``factors``; ``None`` stands for an unknown one."""
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return Scaling(None, (), softcap)

@@ -45,7 +45,7 @@ def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
         raise MissError(concat, f"an attention sink of more than one column, {beside.name}")
 
     def copies(node: Node) -> bool:
-        # A Broadcast with a third input says which axes are new; without, shapes align at their ends.
+        # A third input of a Broadcast names its new axes; without, shapes align at their ends.
         is_copy = is_value_preserving(node) or (node.op == "Broadcast" and len(node.inputs) == 2)
         return is_copy and not _is_one_a_head(node.outputs[0])
 

@@ -43,7 +43,7 @@ def broadcast_to_itself(node: Node) -> Value | None:
 
     Unknown dimensions of scores need no proof: other products fit only if they are the same.
     """
-    # A third input says which axes are new.
+    # A third input names the new axes.
     if node.op != "Broadcast" or len(node.inputs) != 2 or (source := node.inputs[0]) is None:
         return None
     before, after = source.shape, node.outputs[0].shape

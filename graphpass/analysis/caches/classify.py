@@ -33,7 +33,7 @@ _CROSS_ROLES: dict[CacheRole, CacheRole] = {"key": "cross_key", "value": "cross_
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A cache, where its layer uses it, and the attention that reads it.
+    """A cache, the place of its use, and the attention that reads it.
 
     Attributes:
         cache: The cache; of kind ``unknown`` if its evidence is not conclusive.
@@ -79,7 +79,7 @@ class Case:
 
     @cached_property
     def cache(self) -> Cache:
-        """The cache, of which only shape and type are known."""
+        """The cache with shape and type alone."""
         read, past, write = self.pair.read, self.pair.past, self.pair.write
         name, written = read.attributes.get("variable", read.name), write.name if write is not None else None
         return Cache(name, "unknown", "unknown", None, Axes(), past.shape, past.element_type, read.name, written)

@@ -52,7 +52,7 @@ def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | No
 
 
 def _start(graph: Graph, node: Node) -> int | None:
-    """Return where a slice along one axis starts; ``None`` if that is computed, or there are several axes."""
+    """Return the start of a slice along one axis; ``None`` if it is computed, or there are several axes."""
     found = fold_cuts(graph, node)
     return found[0].start if len(found) == 1 else None
 

@@ -20,13 +20,13 @@ __all__ = ["analyze_caches"]
 
 
 def analyze_caches(model: Model) -> Inventory:
-    """Return all caches of ``model``, and where attention reads them.
+    """Return all caches of ``model``, and the attention that reads them.
 
     Args:
         model: ONNX or OpenVINO, stateless or stateful. Kept until the model is edited.
 
     Returns:
-        The inventory; a cache without conclusive evidence has kind ``unknown`` and says what is missing.
+        The inventory; the evidence of a cache of kind ``unknown`` ends with the missing fact.
 
     Raises:
         UsageError: GP217 the model declares a cache (`Model.declare`) that it does not carry; GP219 one that the graph

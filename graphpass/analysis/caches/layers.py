@@ -1,6 +1,6 @@
-"""Cut a decoder where all that was computed of its tokens passes through one operator: between its layers.
+"""Cut a decoder between its layers: at operators that all data of its tokens passes through.
 
-A residual stream is such a place after each of its Adds; inside of what is added there is none, because the stream
+A residual stream is such a place after each of its Adds; upstream of an addend there is none, because the stream
 leads around it. Caches that are updated after different places are in different layers.
 """
 

@@ -47,7 +47,7 @@ class Pair:
     """A tensor carried from one step to the next.
 
     Attributes:
-        past: Start of the step: output of a Parameter or ReadValue, or what is chosen among that and its history.
+        past: Start of the step: output of a Parameter or ReadValue, or the state chosen among that and its history.
         present: Start of the next step; ``None`` if nothing is written back.
         read: The Parameter or ReadValue.
         write: The Result or Assign; ``None`` if nothing is written back.
@@ -141,7 +141,7 @@ def _is_residual(model: Model, pair: Pair) -> bool:
         return False
 
     def operands(node: Node) -> tuple[Value | None, ...]:
-        # What a loop gives without any iteration says nothing of what an iteration does.
+        # The result of a loop without any iteration does not show what an iteration does.
         return () if node.op not in _POSITIONWISE else node.inputs[:1] if node.op == "Final" else node.inputs
 
     upstream = {node.index for node in graph.backward([pair.present], operands)}

@@ -27,7 +27,7 @@ _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """What a model takes at one step.
+    """The tokens that a model takes at one step.
 
     Attributes:
         one_by_one: After a past it takes one token: the window of a convolution is rolled by one column, and what a
@@ -79,7 +79,7 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
 
 
 def absorbs_padding(model: Model, cache: Cache) -> bool:
-    """Return whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
+    """Return whether ``attention_mask`` reaches the new content of ``cache`` through attention alone.
 
     Args:
         model: The model.

@@ -82,6 +82,6 @@ def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
 
 
 def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Sizes) -> bool:
-    """Return whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
+    """Return whether ``columns`` keeps all from the first place on, and ``rows`` has the same end."""
     stops = [sizes.content(slice_.inputs[2]) for slice_ in (rows, columns)]
     return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

@@ -49,7 +49,7 @@ def _find(model: Model) -> Sizes:
 
 
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:
-    """Return the dimension of each past's positions and what is written back, by node index and axis."""
+    """Return the dimension of each past's positions, and the present, by node index and axis."""
     graph = model.graph
     reads = {node.name: node.index for node in graph.of_op("Parameter", "ReadValue")}
     writes = {node.name: node.inputs[0] for node in graph.of_op("Assign", "Result")}

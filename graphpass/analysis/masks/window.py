@@ -43,8 +43,8 @@ class WindowMask:
         others: The other conditions, outermost first.
         shape: Shape that the condition is broadcast to; ``None`` if it is not.
         bounds: Start, stop, step and axes of the Slice on the way; empty if there is none.
-        kept: What is added if the condition holds.
-        masked: What is added elsewhere.
+        kept: Number that is added if the condition holds.
+        masked: Number that is added elsewhere.
         element_type: Of the mask.
     """
 

@@ -4,7 +4,7 @@ One engine walks a `Graph` of either dialect, in one of two modes:
 
 assume
     Sizes of operands that are combined are equal if neither is 1: a model that runs at more than one length has no
-    others. Enough to tell caches apart, whatever the ports declare.
+    others. Enough to classify caches, whatever the ports declare.
 prove
     Sizes are equal only if they are in every inference that succeeds. Passes edit by these.
 """
