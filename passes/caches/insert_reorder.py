@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Use
 from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.passes.caches.slots import (
     Trim,
     beam_gather,
@@ -21,11 +24,6 @@ from graphpass.passes.caches.slots import (
     redirect_to_cut,
     trimmed,
 )
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Use
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
 __all__ = ["InsertReorder"]
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Graph, Node, Use
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_together, packed_name, resized_start
 from graphpass.passes.caches.relayout import move_picks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node, Use
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["keys_with_values", "pack_keys_with_values"]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.packed import beam_gather
 from graphpass.analysis.caches.pairs import find_pairs, history_of
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.caches.packing import joined_name, names_together, resized_start
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["layers_of_states", "pack_states"]
 

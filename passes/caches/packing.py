@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graphpass.analysis.caches.pairs import is_stateful
+from graphpass.ir.cache import Cache
+from graphpass.ir.declaration import Declaration
+from graphpass.ir.graph import Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.declaration import Declaration
-    from graphpass.ir.graph import Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = [
     "finish",

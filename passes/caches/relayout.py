@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy
 
 from graphpass.ir.axes import axis_effect
+from graphpass.ir.graph import Node, Use, Value
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Node, Use, Value
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["Order", "inverse", "move_axes", "move_picks"]
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import PAST_LENGTH, token_input
+from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Graph, Node, Use, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
 __all__ = [
     "Trim",

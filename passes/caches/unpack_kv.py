@@ -6,25 +6,20 @@ read it. All other users read both parts, concatenated.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.caches.parts import Parts, Range, find_parts, follow, taken
-from graphpass.ir.cache import Axes
+from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_apart, part_names, resized_start
 from graphpass.passes.caches.relayout import move_picks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["unpack_keys_with_values"]
 

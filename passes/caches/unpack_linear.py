@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from graphpass.analysis.caches.packed import Flat
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_apart, resized_start, split_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphpass.analysis.caches.packed import Flat
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["unpack_states"]
 

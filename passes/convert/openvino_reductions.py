@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.ir.constants import reduced_axes
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.model import Model
 from graphpass.ir.operators import REDUCTIONS
 from graphpass.ir.values import REALS
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.model import Model
 
 __all__ = ["keep_reduced_axes"]
 

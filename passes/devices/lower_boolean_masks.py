@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import LAYOUT, SLICES
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import MASKED
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Value
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["LowerBooleanMasks"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.targets.gpu.scaling import scales_activations
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.rewriter import Rewriter
 
 __all__ = ["LowerVariadicSplit"]
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Use, Value
+from graphpass.ir.rewriter import Handle
 from graphpass.targets.npu.values import asked_axes, length_reads, past_of
-
-if TYPE_CHECKING:
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Use, Value
-    from graphpass.ir.rewriter import Handle
 
 __all__ = ["ReadLengthFromKeys"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches
@@ -14,12 +14,8 @@ from graphpass.dialects.openvino.variables import remember_names, rename_variabl
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache
 from graphpass.targets.npu.names import named_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
-    from graphpass.ir.cache import Cache
 
 __all__ = ["RenameVariables"]
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.pattern import Match, Miss, MissError
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
-from graphpass.passes.experts.expert_layers import Weight
+from graphpass.passes.experts.expert_layers import ExpertLayer, Weight
 from graphpass.passes.experts.separate_experts import EXPERT, separate_layer
 from graphpass.passes.experts.sorted_experts import SORTED, sorted_layer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.rewriter import Handle, Rewriter, Writer
-    from graphpass.passes.experts.expert_layers import ExpertLayer
 
 __all__ = ["BatchExperts"]
 

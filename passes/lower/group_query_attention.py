@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.ir.constants import reduced_axes
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.pattern import Match, look_through, op, var
+from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
+from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.rotary_embedding import angles, rotated
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Value
-    from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
 
 __all__ = ["lower_group_query_attention", "only_summed_mask"]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
@@ -19,9 +20,6 @@ from graphpass.passes.lower.quantized_mixture_of_experts import lower_quantized_
 from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, reshape_weights
 from graphpass.passes.lower.rotary_embedding import lower_rotary_embedding
 from graphpass.passes.lower.tensor_scatter import lower_tensor_scatter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
 
 __all__ = ["LOWERINGS", "LowerOperators"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
+from graphpass.ir.rewriter import Handle
+from graphpass.passes.lower.call import Call
 
 __all__ = ["Experts", "Product", "lower_mixture_of_experts"]
 

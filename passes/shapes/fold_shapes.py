@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
 
 from graphpass.ir.constants import fold
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 __all__ = ["fold_shapes"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_padding
@@ -11,18 +10,16 @@ from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.fold_shapes import fold_shapes
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["MakeStatic"]
 

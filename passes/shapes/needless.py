@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from graphpass.analysis.shapes.linear_size import Size
+from graphpass.analysis.shapes.linear_size import Size, Vector
+from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.operators import SLICES
-
-if TYPE_CHECKING:
-    from graphpass.analysis.shapes.linear_size import Vector
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Node, Use, Value
-    from graphpass.passes.shapes.rewiring import Rewiring
+from graphpass.passes.shapes.rewiring import Rewiring
 
 __all__ = ["drop_broadcasts", "drop_identities"]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Value
 from graphpass.passes.shapes.needless import drop_broadcasts, drop_identities
 from graphpass.passes.shapes.rewiring import Rewiring
-
-if TYPE_CHECKING:
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Value
 
 __all__ = ["SimplifyShapes"]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, starmap
-from typing import TYPE_CHECKING
 
+from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.constants import fold, fold_cuts
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.layout import AxisName, KVLayout, layout_of
+from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SPLITS
 from graphpass.ir.values import fixed_size
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node, Use, Value
-    from graphpass.ir.model import Model
 
 __all__ = ["Parts", "Range", "find_parts", "follow", "packed_caches", "packed_layout", "taken"]
 

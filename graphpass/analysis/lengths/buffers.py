@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.constants import LARGEST_MASK, band_of
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.ir.constants import fold_cuts, starts_at_first
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
 
 __all__ = ["MaskBuffer", "find_mask_buffers"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.analysis.shapes.sizes import Sizes
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Value
-    from graphpass.ir.model import Model
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Value
+from graphpass.ir.model import Model
 
 __all__ = ["find_lengths"]
 

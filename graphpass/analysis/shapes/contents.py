@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy
 
 from graphpass.analysis.shapes.linear_size import Classes, Size, Vector, divide, multiply
 from graphpass.ir.folding import MALFORMED, MOVES
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.types import Dimension
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.types import Dimension
 
 __all__ = ["Contents"]
 

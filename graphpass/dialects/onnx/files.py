@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import filecmp
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Collection
+from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 
 from graphpass.dialects.onnx.tensors import SMALL, external_files, is_external, rebuilt
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import copy_file
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 __all__ = ["PROTO_LIMIT", "stage_onnx"]
 

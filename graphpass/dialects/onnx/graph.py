@@ -6,7 +6,8 @@ import functools
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy
 import onnx
@@ -18,10 +19,6 @@ from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_orde
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.operators import STATE_OPERATORS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 __all__ = ["build"]
 

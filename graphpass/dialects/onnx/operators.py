@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphpass.dialects.onnx.tensors import element_code
 from graphpass.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["NEUTRAL_NAMES", "check_opset", "translated"]
 

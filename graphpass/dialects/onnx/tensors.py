@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 
 from graphpass.errors import ReadError
+from graphpass.ir.types import Dimension
 from graphpass.storage.weight_file import LET_READ, lies_with
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from graphpass.ir.types import Dimension
 
 __all__ = [
     "SMALL",

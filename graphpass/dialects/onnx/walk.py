@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import ChainMap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import onnx
 
 from graphpass.dialects.onnx.shapes import shape_proxies
 from graphpass.dialects.onnx.tensors import graphs, is_held
 from graphpass.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["ONNX_DOMAINS", "bodies", "captured", "in_order", "inferred", "opset_of"]
 

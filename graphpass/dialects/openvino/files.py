@@ -8,11 +8,13 @@ Constants again, with the offsets that their bytes have in the file that the wei
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy
 import openvino
+from numpy.typing import NDArray
 from openvino.op.util import Variable, VariableInfo
 from openvino.utils import replace_output_update_name
 
@@ -21,12 +23,6 @@ from graphpass.dialects.openvino.xml import openvino_words, string_constants
 from graphpass.errors import WriteError
 from graphpass.storage.bin_file import BinFile
 from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 __all__ = ["stage_openvino"]
 

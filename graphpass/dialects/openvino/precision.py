@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy
 import openvino
@@ -12,9 +12,6 @@ from openvino._offline_transformations import compress_model_transformation
 
 from graphpass.dialects.openvino.names import all_models
 from graphpass.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["promote"]
 

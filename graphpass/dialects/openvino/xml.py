@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile files out
 
 from graphpass.errors import ReadError
 from graphpass.storage.weight_file import LET_READ, lies_with
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["check_ir", "check_xml", "openvino_words", "string_constants"]
 
