@@ -7,7 +7,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy
 import onnx
@@ -41,14 +41,17 @@ _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 _WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"TensorScatter"}
 
 
+_Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
+
+
 class _Scope:
     """Values and types by name in a graph, or in a body, which knows those of the graphs around it, too."""
 
     def __init__(self, graph: onnx.GraphProto, outer: _Scope | None = None) -> None:
         known = [*graph.value_info, *graph.output, *graph.input]
-        own: dict[str, onnx.TypeProto.Tensor] = {info.name: info.type.tensor_type for info in known}
+        own = {info.name: info.type.tensor_type for info in known}
         self.values: ChainMap[str, Value] = outer.values.new_child() if outer is not None else ChainMap()
-        self.types = outer.types.new_child(own) if outer is not None else ChainMap(own)
+        self.types: _Types = outer.types.new_child(own) if outer is not None else ChainMap(own)
         self.bodies = {tuple(node.output): bodies(node) for node in graph.node if node.op_type in _INLINED}
 
 
@@ -63,7 +66,7 @@ class _Builder:
         return self.scope.values
 
     @property
-    def types(self) -> ChainMap[str, onnx.TypeProto.Tensor]:
+    def types(self) -> _Types:
         return self.scope.types
 
     def add(
