@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import read_scores
+from graphpass.analysis.attention.find import find_attention, read_scores
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import flat_caches
-from graphpass.analysis.caches.parts import packed_caches
+from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.model import Model
 from graphpass.passes.caches.packing import finish

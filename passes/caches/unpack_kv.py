@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
-from graphpass.analysis.caches.parts import Parts, Range, find_parts, follow, taken
+from graphpass.analysis.caches.packed import Parts, Range, find_parts, follow, taken
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.graph import Graph, Node, Value

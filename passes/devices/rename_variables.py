@@ -7,8 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import flat_caches
-from graphpass.analysis.caches.parts import packed_caches
+from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.variables import remember_names, rename_variables, split_id
 from graphpass.engine.conditions import STATEFUL

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, Step, before
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import Scores, read_scores
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.attention.operators import (
     Heads,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphpass.analysis.attention.bare_operands import scale_of
-from graphpass.analysis.attention.match import Scores
+from graphpass.analysis.attention.find import Scores
 from graphpass.analysis.attention.types import Scale
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Value

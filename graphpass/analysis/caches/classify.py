@@ -13,13 +13,12 @@ from typing import Any
 
 from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
-from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
 from graphpass.analysis.caches.packed import Flat, find_flat
 from graphpass.analysis.caches.pairs import Pair, appended, look_through_moves
 from graphpass.analysis.caches.states import adapter, counter, entered_state, inside_operator, shifted_in
-from graphpass.analysis.caches.updates import Update, find_updates
+from graphpass.analysis.caches.updates import Update, find_updates, names, notes, read_by, update_text
 from graphpass.ir.cache import Axes, Cache, CacheRole
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
