@@ -1,24 +1,24 @@
-"""Sees a model whose work is done inside the bodies of If, Loop, Scan and TensorIterator as one flat graph.
+"""Show a model whose work is done in bodies of If, Loop, Scan and TensorIterator as one flat graph.
 
-The operators of a body stand in the view once, beside those around it. In place of the operator with the bodies stand,
-under its name, nodes for its ports, so that the view has no cycles:
+The operators of a body stand in the view once, beside those around it. The operator with the bodies is replaced, under
+its name, by nodes for its ports, so that the view has no cycles:
 
 ``If``
-    One for each output; reads the condition and what the branches give.
+    One for each output; reads the condition and the results of the branches.
 ``Carried``
-    What a loop carries, as an iteration finds it; reads what the first one finds.
+    A tensor that a loop carries, as an iteration finds it; reads the start of the first one.
 ``Sliced``
-    What an iteration takes of a tensor along ``axis``; the axis stays with size 1 where ``keeps_axis``.
+    The slice of a tensor along ``axis`` that an iteration takes; the axis stays with size 1 if ``keeps_axis``.
 ``Iteration``
     The number of the iteration.
 ``Final``
-    An output that holds what the last iteration leaves; reads what an iteration leaves and the ``Carried`` that it is
-    in the next one, where there is one: with no iteration at all, that is what comes out.
+    An output that holds the last iteration's result; reads the result of an iteration and the ``Carried`` that it is in
+    the next one, if there is one: with no iteration at all, that comes out.
 ``Stacked``
-    An output that holds what all iterations give, one after the other along ``axis``, which is new unless
+    An output that holds the results of all iterations, one after the other along ``axis``, which is new unless
     ``keeps_axis``.
 
-The attribute ``loop`` of all but If says what kind of loop it is.
+The attribute ``loop`` of all but If is the kind of loop.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _WITH_BODIES = ("If", "Loop", "Scan", "TensorIterator")
 
 
 def inlined(model: Model) -> Model:
-    """``model`` as analyses see it: with the nodes of all bodies beside the others.
+    """Return ``model`` with the nodes of all bodies beside the others, as analyses see it.
 
     A decoder that an exporter merged with the one that fills the caches has all its nodes in branches; a recurrent
     state is updated in a loop over the tokens.
 
     Args:
-        model: ONNX or OpenVINO. The view is kept until it is edited.
+        model: ONNX or OpenVINO. The view is kept until the model is edited.
 
     Returns:
-        ``model`` itself where it has no branches; else something to analyse, not to edit or to save.
+        ``model`` itself if it has no bodies; else a view to analyze, not to edit or to save.
     """
     return model.analysis(_inlined)
 

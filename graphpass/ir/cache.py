@@ -1,4 +1,4 @@
-"""Caches as plain data: what an inventory says of a model."""
+"""Caches of a model as plain data: the inventory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CacheRole = Literal[
 ]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
 
-#: What hides or weighs positions; see `AttentionBlock`.
+#: Part of a mask that hides or weighs positions; see `AttentionBlock`.
 MaskPart = Literal["causal", "input", "lengths", "alibi", "bias"]
 
 #: Bytes of one element.
@@ -50,13 +50,13 @@ _SIZES: dict[str, float] = {
 
 
 def element_bytes(element_type: str) -> float:
-    """Bytes that one element takes, 0.5 for a type of four bits; 0 for a type that is not known."""
+    """Return the bytes of one element: 0.5 of a type of four bits, 0 of an unknown type."""
     return _SIZES.get(element_type, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Where each logical axis stands in a cache's tensor; ``None`` where the cache has no such axis."""
+    """Places of logical axes in a cache's tensor; ``None`` if the cache has no such axis."""
 
     batch: int | None = None
     heads: int | None = None
@@ -71,16 +71,16 @@ class Cache:
     Attributes:
         name: Variable id of a stateful cache, name of the past input of a stateless one.
         kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read; ``other``
-            is known to be no cache of a decoder, ``unknown`` is what the evidence is not conclusive for.
-        role: What the model uses it for; an ``other`` is adapter weights (``adapter``), a number that counts
-            (``counter``), or the state of an ordinary LSTM, GRU or RNN (``recurrent``).
-        layer: Position of its layer among the layers that hold caches, from 0; ``None`` where it could not be told.
-        axes: Where the logical axes stand.
-        shape: The declared shape, symbols and unknown dimensions as they stand in the model.
+            is known to be no cache of a decoder, ``unknown`` has no conclusive evidence.
+        role: Its use in the model; an ``other`` is adapter weights (``adapter``), a number that counts (``counter``),
+            or the state of an ordinary LSTM, GRU or RNN (``recurrent``).
+        layer: Position of its layer among the layers that hold caches, from 0; ``None`` if it is not known.
+        axes: Places of the logical axes.
+        shape: The declared shape, symbols and unknown dimensions as in the model.
         element_type: OpenVINO's short name.
         read: Name of the past input, or of the ReadValue.
         write: Name of the present output, or of the Assign; ``None`` for a cache that is only read.
-        evidence: Why it is called what it is called, one fact a line.
+        evidence: Reasons for kind and role, one fact a line.
     """
 
     name: str
@@ -96,22 +96,21 @@ class Cache:
 
     @property
     def index(self) -> int | None:
-        """The exporter's own number for it, the last one in its name; some count layers, some caches of one kind."""
+        """Last number in its name; some exporters count layers, some caches of one kind."""
         numbers = re.findall(r"\d+", self.name)
         return int(numbers[-1]) if numbers else None
 
     @property
     def bytes_per_token(self) -> int | None:
-        """Bytes that one position of one batch entry takes; ``None`` where it does not grow or a size is unknown."""
+        """Bytes of one position of one batch entry; ``None`` if it does not grow or a size is unknown."""
         return self._bytes() if self.axes.sequence is not None else None
 
     @property
     def fixed_bytes(self) -> int | None:
-        """Bytes that one batch entry takes, however long the sequence; ``None`` for a cache that grows."""
+        """Bytes of one batch entry at any length; ``None`` for a cache that grows."""
         return self._bytes() if self.axes.sequence is None else None
 
     def _bytes(self) -> int | None:
-        """Bytes along all axes but batch and sequence."""
         total = element_bytes(self.element_type)
         for axis, dimension in enumerate(self.shape or (None,)):
             if axis not in {self.axes.batch, self.axes.sequence}:
@@ -121,37 +120,35 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class AttentionBlock:
-    """One place where attention is computed.
+    """One computation of attention.
 
     Attributes:
-        node: Name of the node that stands for it: the fused operator, or the Softmax.
+        node: Name of its node: the fused operator, or the Softmax.
         form: ``"decomposed"``, or the operator's type (``"ScaledDotProductAttention"``, ``"GroupQueryAttention"``).
-        key: Name of the cache it reads keys from; ``None`` where it reads none.
-        value: Name of the cache it reads values from; the same where one cache holds both.
+        key: Name of the cache that it reads keys from; ``None`` if it reads none.
+        value: Name of the cache that it reads values from; the same if one cache holds both.
         fusable: Whether `fuse-attention` can express it; true of an operator that is fused already.
-        reason: Why it is not fusable.
-        layer: Layer of the caches that it reads; ``None`` where it reads none, or their layer is not known.
-        heads: Number of query heads; ``None``, as for all numbers below, where it cannot be told.
+        reason: Reason if it is not fusable.
+        layer: Layer of the caches that it reads; ``None`` if it reads none, or their layer is not known.
+        heads: Number of query heads; ``None``, as for all numbers below, if it is not known.
         key_heads: Number of key and value heads in the cache, or before they are copied for the product; ``heads`` is a
             multiple of it.
         head_dim: Size of a head of query and key.
         value_head_dim: Size of a head of value.
-        scale: What the products of query and key are multiplied with in the end, be it before them, behind them or in
-            the operator, whose default counts; 1 where nothing is. ``None`` where it is computed from what the model is
-            given, or cannot be told.
-        factors: What ``scale`` is the product of, where there are several factors; empty otherwise.
-        mask: What hides or weighs positions, empty where nothing does. ``causal``: keys behind the query are hidden, by
-            the operator or by comparing positions. ``input``: computed from an input of the model such as
-            ``attention_mask``. ``lengths``: the operator is told how many positions there are. ``alibi``: the positions
-            times a slope for each head are added. ``bias``: other numbers are added, learned ones mostly. ``None``
-            where it cannot be told whether these are all.
-        softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` where they are not capped, or that
-            cannot be told (``mask`` is ``None`` then, too).
-        sinks: Whether something takes a share of the Softmax that is no position; ``None`` where it cannot be told.
-        window: How many positions a query sees, itself included, where it does not see all before it.
-        window_in: ``"state"`` where the cache itself keeps no more than the window, whose size may be unknown then;
-            ``"mask"`` where it keeps all positions and only the mask or the operator hides those before the window;
-            ``None`` where there is no window.
+        scale: Factor of the products of query and key, applied before them, after them or in the operator, whose
+            default counts; 1 if there is none. ``None`` if it is computed from inputs of the model, or not known.
+        factors: Factors of ``scale``, if there are several; empty otherwise.
+        mask: Parts that hide or weigh positions. ``causal``: keys after the query are hidden, by the operator or by
+            comparing positions. ``input``: computed from an input of the model such as ``attention_mask``. ``lengths``:
+            the operator gets the number of positions. ``alibi``: the positions times a slope for each head are added.
+            ``bias``: other numbers are added, learned ones mostly. ``None`` if these may not be all.
+        softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` if they are not capped, or that is not
+            known (``mask`` is ``None`` then, too).
+        sinks: Whether something takes a share of the Softmax that is no position; ``None`` if that is not known.
+        window: Number of positions that a query sees, itself included, if it does not see all before it.
+        window_in: ``"state"`` if the cache itself keeps no more than the window, whose size may be unknown then;
+            ``"mask"`` if it keeps all positions and only the mask or the operator hides those before the window;
+            ``None`` if there is no window.
     """
 
     node: str
@@ -176,7 +173,7 @@ class AttentionBlock:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All caches of a model, and where attention reads them.
+    """All caches of a model, and the attention that reads them.
 
     Attributes:
         stateful: Whether the caches are variables inside the model.
@@ -194,7 +191,7 @@ class Inventory:
 
     @property
     def kind(self) -> ModelKind:
-        """The model's kind; cross caches do not count, nor what is no cache."""
+        """The model's kind; cross caches and other carried tensors do not count."""
         kinds = {cache.kind for cache in self.caches}
         if {"kv", "linear"} <= kinds:
             return "hybrid"
@@ -203,7 +200,7 @@ class Inventory:
         return "linear" if "linear" in kinds else "none"
 
     def cache(self, name: str) -> Cache:
-        """The cache called ``name``.
+        """Return the cache called ``name``.
 
         Raises:
             KeyError: There is none.
@@ -214,5 +211,5 @@ class Inventory:
         raise KeyError(name)
 
     def of_kind(self, *kinds: CacheKind) -> tuple[Cache, ...]:
-        """The caches of these kinds, in order."""
+        """Return the caches of these kinds, in order."""
         return tuple(cache for cache in self.caches if cache.kind in kinds)

@@ -1,4 +1,4 @@
-"""What a user says a carried tensor is, where the dataflow does not tell; the model keeps it as a note.
+"""Declarations of carried tensors by a user, for what the dataflow does not show; the model keeps them as a note.
 
 >>> parse_declaration("memory=kv,sequence=1")
 Declaration(name='memory', kind='kv', role='unknown', axes=Axes(batch=None, heads=None, sequence=1, head_dim=None))
@@ -18,7 +18,7 @@ __all__ = ["Declaration", "declarations_from", "note_of", "parse_declaration"]
 
 DeclaredKind = Literal["kv", "linear", "cross"]
 
-#: What can be said of an axis.
+#: Axes that can be declared.
 _AXES = tuple(axis.name for axis in fields(Axes))
 
 _ROLES: dict[str, tuple[CacheRole, ...]] = {
@@ -32,13 +32,13 @@ _EXAMPLE = "for example NAME=kv,sequence=2,role=key or NAME=linear,batch=0"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a carried tensor is said to be.
+    """Kind, role and axes of a carried tensor, as a user declares them.
 
     Attributes:
         name: Variable id, or name of the past input.
-        kind: What kind of cache.
-        role: What for; ``unknown`` where nothing is said.
-        axes: Where the logical axes stand; ``None`` where nothing is said.
+        kind: Kind of cache.
+        role: Its use; ``unknown`` if not declared.
+        axes: Places of the logical axes; ``None`` if not declared.
     """
 
     name: str
@@ -51,7 +51,7 @@ def parse_declaration(text: str) -> Declaration:
     """Read ``NAME=KIND[,AXIS=NUMBER ...][,role=ROLE]``.
 
     Raises:
-        UsageError: GP218, with what is wrong.
+        UsageError: GP218, it is no declaration.
     """
     name, _, told = text.partition("=")
     kind, *settings = told.split(",")
@@ -91,17 +91,17 @@ def _place(axis: str, text: object) -> int:
 
 
 def note_of(declarations: Iterable[Declaration]) -> str:
-    """Declarations as the text that a model keeps: a JSON object, name -> kind, role and axes."""
-    told = {one.name: {"kind": one.kind, "role": one.role} | _told(one.axes) for one in declarations}
-    return json.dumps(told, separators=(",", ":"))
-
-
-def _told(axes: Axes) -> dict[str, int]:
-    return {name: place for name, place in asdict(axes).items() if place is not None}
+    """Return the text that a model keeps: a JSON object, name -> kind, role and axes."""
+    noted = {
+        one.name: {"kind": one.kind, "role": one.role}
+        | {axis: place for axis, place in asdict(one.axes).items() if place is not None}
+        for one in declarations
+    }
+    return json.dumps(noted, separators=(",", ":"))
 
 
 def declarations_from(note: str | None) -> tuple[Declaration, ...]:
-    """What `note_of` wrote.
+    """Read the text of `note_of`.
 
     Raises:
         ReadError: GP109, the note is damaged.

@@ -20,7 +20,7 @@ __all__ = ["LIMIT", "MALFORMED", "MOVES", "Fold", "folded"]
 #: Elements of the largest tensor that is read or computed: scales, shapes and indices are small.
 LIMIT = 4096
 
-#: Errors of `MOVES` and functions on a graph that is not well formed, or says too little.
+#: Errors of `MOVES` and functions on a graph that is not well formed, or has too few attributes.
 MALFORMED = (IndexError, KeyError, TypeError, ValueError)
 
 #: Element types that are computed with; numpy does not know bf16, whose numbers are rounded f32.
@@ -38,7 +38,7 @@ _Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A tensor, of which some elements may be known.
+    """A tensor with some known elements.
 
     Attributes:
         values: Its elements; any number stands for an unknown one.
@@ -105,7 +105,7 @@ def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
 
 
 def _compute(node: Node, inputs: list[Fold]) -> Fold | None:
-    """Compute elements, all of which must be known."""
+    """Compute elements of known ones."""
     size = prod(numpy.broadcast_shapes(*(one.values.shape for one in inputs)))
     if size > LIMIT or not all(one.known.all() for one in inputs):
         return None

@@ -1,8 +1,8 @@
-"""`KVLayout`: where the elements of a cache lie in memory, in one vocabulary for keys, values and linear states.
+"""`KVLayout`: the order of a cache's elements in memory, in one vocabulary for keys, values and linear states.
 
 A cache has logical axes: ``layer``, ``block`` (a page of positions), ``batch``, ``heads``, ``sequence`` and ``content``
-(what one head keeps of one position). Their logical order is always this one, as in vLLM (RFC vllm#42082). A layout
-says in which physical order they lie, and how key and value share a tensor.
+(elements of one head at one position). Their logical order is always this one, as in vLLM (RFC vllm#42082). A layout is
+their physical order, and the way in which key and value share a tensor.
 
 >>> KVLayout.parse("BSHD").shape(KVSizes(batch=2, heads=8, sequence=5, content=(64,)))
 (2, 5, 8, 64)
@@ -25,7 +25,7 @@ __all__ = ["AxisName", "KVLayout", "KVSizes", "Packing", "Part", "layout_of"]
 
 AxisName = Literal["layer", "block", "batch", "heads", "sequence", "pair", "content"]
 
-#: How key and value share a tensor: not at all, side by side along the content axis, or along an axis of two entries.
+#: Key and value apart, side by side along the content axis, or along an axis of two entries.
 Packing = Literal["separate", "content", "axis"]
 
 Part = Literal["key", "value"]
@@ -63,17 +63,17 @@ _PACKED, _TRANSPOSED = "packed", "value-transposed"
 
 @dataclass(frozen=True, slots=True)
 class KVSizes:
-    """How many entries a cache has along each logical axis.
+    """Number of entries of a cache along each logical axis.
 
     Attributes:
-        content: What one head keeps of one position as key: ``(head_dim,)``. A linear state may keep a matrix:
+        content: Elements of one head at one position as key: ``(head_dim,)``. A linear state may keep a matrix:
             ``(channels, kernel)``.
-        value: The same as value; ``None`` where it is as ``content``.
+        value: The same as value; ``None`` if it equals ``content``.
         layer: Layers in one tensor.
         block: Blocks in a pool.
         batch: Sequences.
-        heads: Heads; 1 where the cache has no heads.
-        sequence: Positions, of one block where there are blocks; 1 for a state that does not grow.
+        heads: Heads; 1 if the cache has no heads.
+        sequence: Positions, of one block if there are blocks; 1 for a state that does not grow.
     """
 
     content: tuple[int, ...]
@@ -85,7 +85,7 @@ class KVSizes:
     sequence: int = 1
 
     def content_of(self, part: Part) -> tuple[int, ...]:
-        """What one head keeps of one position as ``part``."""
+        """Return the sizes of the content of ``part``."""
         return self.value if part == "value" and self.value is not None else self.content
 
 
@@ -94,13 +94,13 @@ class KVLayout:
     """The physical order of a cache's axes, and how key and value share a tensor.
 
     As text: a letter for each axis from the outermost on (``L`` layer, ``P`` block or page, ``B`` batch, ``H`` heads,
-    ``S`` sequence, ``D`` content, ``2`` the pair of key and value), then ``+packed`` where the content axis holds the
-    key and behind it the value, or ``+value-transposed`` where values have sequence and content swapped. vLLM's names
-    are known, too: ``LBHNC`` (``HND``), ``LBNHC`` (``NHD``), ``LHBNC``, ``BLHNC``, ``BLNHC``, ``BHLNC``.
+    ``S`` sequence, ``D`` content, ``2`` the pair of key and value), then ``+packed`` if the content axis holds the key
+    and after it the value, or ``+value-transposed`` if values have sequence and content swapped. vLLM's names are
+    known, too: ``LBHNC`` (``HND``), ``LBNHC`` (``NHD``), ``LHBNC``, ``BLHNC``, ``BLNHC``, ``BHLNC``.
 
     Attributes:
         order: The axes that the tensor has, outermost first. It has one entry along those that are left out.
-        packing: How key and value share a tensor. With ``axis`` the order has ``pair``.
+        packing: Way in which key and value share a tensor. With ``axis`` the order has ``pair``.
         value_transposed: Whether values have ``sequence`` and ``content`` swapped.
     """
 
@@ -126,7 +126,7 @@ class KVLayout:
 
     @classmethod
     def parse(cls, text: str) -> KVLayout:
-        """Read what `str` writes, or one of vLLM's names.
+        """Read the text of a layout, or one of vLLM's names.
 
         Raises:
             UsageError: GP213, it is no layout.
@@ -146,26 +146,26 @@ class KVLayout:
         return cls(order, packing, _TRANSPOSED in marks)
 
     def __str__(self) -> str:
-        """The shortest text that `parse` reads; vLLM's name where it has one."""
+        """Return the shortest text that `parse` reads; vLLM's name if there is one."""
         letters = "".join(_letter(axis) for axis in self.order)
         text = letters + f"+{_PACKED}" * (self.packing == "content") + f"+{_TRANSPOSED}" * self.value_transposed
         return next((name for name, meaning in _VLLM.items() if meaning == text), text)
 
     @property
     def permutation(self) -> tuple[int, ...]:
-        """For each physical axis its place in the logical order of those that there are: ``BSHD`` is (0, 2, 1, 3)."""
+        """Place of each physical axis in the logical order: ``BSHD`` is (0, 2, 1, 3)."""
         present = [axis for axis in _AXES if axis in self.order]
         return tuple(present.index(axis) for axis in self.order)
 
     def of(self, part: Part) -> tuple[AxisName, ...]:
-        """The physical order of keys, or of values."""
+        """Return the physical order of keys, or of values."""
         if part == "key" or not self.value_transposed:
             return self.order
         swapped: dict[AxisName, AxisName] = {"sequence": "content", "content": "sequence"}
         return tuple(swapped.get(axis, axis) for axis in self.order)
 
     def shape(self, sizes: KVSizes, part: Part = "key") -> tuple[int, ...]:
-        """The shape of the tensor that holds ``part``.
+        """Return the shape of the tensor that holds ``part``.
 
         Raises:
             UnsupportedError: GP382, ``sizes`` has several entries along an axis that this layout does not have; or
@@ -175,13 +175,13 @@ class KVLayout:
         return tuple(size for axis in self.of(part) for size in extents[axis])
 
     def sizes(self, shape: Iterable[int], value_shape: Iterable[int] | None = None, *, key: int = 0) -> KVSizes:
-        """The inverse of `shape`.
+        """Return the sizes that give a shape: the inverse of `shape`.
 
         Args:
             shape: Of the key, or of the tensor that holds both. The content takes the axes that are more than those of
                 the order.
-            value_shape: Of the value; as the key's where not given.
-            key: How much of a packed content axis is the key.
+            value_shape: Of the value; as the key's by default.
+            key: Size of the key along a packed content axis.
 
         Raises:
             UnsupportedError: GP382 the shape has too few axes, or none of two entries for the pair, or key and value
@@ -206,7 +206,7 @@ class KVLayout:
         return KVSizes(content, None if value == content else value, **rest)
 
     def shape_from(self, other: KVLayout, shape: Iterable[int], *, key: int = 0) -> tuple[int, ...]:
-        """The shape in this layout of what has ``shape`` in ``other``; for keys, or for both where they are packed.
+        """Return the shape in this layout of a tensor of ``shape`` in ``other``: of keys, or of both if packed.
 
         Raises:
             UnsupportedError: As `sizes` and `shape`.
@@ -214,7 +214,7 @@ class KVLayout:
         return self.shape(other.sizes(shape, key=key))
 
     def transposition(self, other: KVLayout, part: Part = "key") -> tuple[int, ...]:
-        """How a Transpose moves the axes of ``other`` to this layout.
+        """Return the order by which a Transpose leads from ``other`` to this layout.
 
         Raises:
             UnsupportedError: GP382, the two do not have the same axes, or pack otherwise.
@@ -225,7 +225,7 @@ class KVLayout:
         return tuple(old.index(axis) for axis in new)
 
     def strides(self, sizes: KVSizes, part: Part = "key") -> dict[AxisName, int]:
-        """For each axis that there is, how many elements lie between neighbours along it.
+        """Return the distance of neighbours along each axis, in elements.
 
         Raises:
             UnsupportedError: GP382, as `shape`.
@@ -249,16 +249,16 @@ class KVLayout:
         head: int = 0,
         slot: int = 0,
     ) -> int:
-        """Where the content of one head at one position starts, in bytes from the start of its tensor.
+        """Return the start of the content of one head at one position, in bytes from the start of its tensor.
 
         Args:
             sizes: Of the cache.
             element_type: OpenVINO's short name.
             part: Key or value.
-            layer: Which layer.
-            batch: Which sequence.
-            head: Which head.
-            slot: Which position; in a pool of blocks, the block times the positions of a block, plus the place in it.
+            layer: Number of the layer.
+            batch: Number of the sequence.
+            head: Number of the head.
+            slot: Position; in a pool of blocks, the block times the positions of a block, plus the place in it.
 
         Raises:
             UnsupportedError: GP382 as `shape`, or there is no such place; GP383 the type has no whole bytes.
@@ -275,7 +275,7 @@ class KVLayout:
         return elements * _whole_bytes(element_type)
 
     def bytes_per_token(self, sizes: KVSizes, element_type: str) -> int:
-        """Bytes that one position of one sequence takes: key and value, all heads and layers. The same in any order.
+        """Return the bytes of one position of one sequence: key and value, all heads and layers, in any order.
 
         Raises:
             UnsupportedError: GP383, the type has no whole bytes.
@@ -284,7 +284,7 @@ class KVLayout:
         return sizes.layer * sizes.heads * elements * _whole_bytes(element_type)
 
     def _extents(self, sizes: KVSizes, part: Part) -> Mapping[AxisName, tuple[int, ...]]:
-        """Entries along each axis of the order; several for a content that keeps its own dimensions."""
+        """Return the entries along each axis; several for a content that keeps its own dimensions."""
         keys, values = sizes.content_of("key"), sizes.content_of("value")
         content = sizes.content_of(part)
         if self.packing == "axis" and keys != values:
@@ -307,7 +307,7 @@ class KVLayout:
         return {axis: entries[axis] for axis in self.order}
 
     def _by_axis(self, shape: Iterable[int], part: Part) -> dict[AxisName, tuple[int, ...]]:
-        """Which part of ``shape`` belongs to which axis."""
+        """Return the part of ``shape`` of each axis."""
         sizes, order = tuple(shape), self.of(part)
         more = len(sizes) - len(order)
         if more < 0 or (more and self.packing == "content"):
@@ -320,12 +320,12 @@ class KVLayout:
 
 
 def layout_of(cache: Cache) -> KVLayout:
-    """The layout of the tensor of ``cache``, by the axes that the dataflow shows; sizes do not count.
+    """Return the layout of the tensor of ``cache``, by the axes that the dataflow shows; sizes do not count.
 
     A linear state has no sequence; its content is all but the batch.
 
     Raises:
-        UnsupportedError: GP381, it cannot be told: an axis is none of batch, heads, sequence and head_dim.
+        UnsupportedError: GP381, it is not known: an axis is none of batch, heads, sequence and head_dim.
     """
     axes, rank = cache.axes, len(cache.shape) if cache.shape is not None else None
     places: dict[AxisName, int | None] = {"batch": axes.batch, "heads": axes.heads, "sequence": axes.sequence}

@@ -26,13 +26,13 @@ Analysis = TypeVar("Analysis")
 
 
 class Model(ABC):
-    """A model of one dialect. The native object stays the truth and stays reachable.
+    """A model of one dialect; its native object stays the truth.
 
     Attributes:
         dialect: ``"onnx"`` or ``"openvino"``.
         path: The file it was read from; ``None`` for a model made in memory.
-        edits: How often it was edited since it was read or cloned.
-        weight_files: The files that its weights were read from, as they were then.
+        edits: Number of edits since it was read or cloned.
+        weight_files: The files of its weights, as they were when read.
     """
 
     dialect: Dialect
@@ -47,20 +47,20 @@ class Model(ABC):
     @property
     @abstractmethod
     def inputs(self) -> tuple[Port, ...]:
-        """The inputs a caller feeds, in the model's order."""
+        """Inputs that a caller feeds, in the model's order."""
 
     @property
     @abstractmethod
     def outputs(self) -> tuple[Port, ...]:
-        """The outputs a caller gets, in the model's order."""
+        """Outputs that a caller gets, in the model's order."""
 
     @abstractmethod
     def clone(self) -> Self:
-        """A copy whose graph can be edited without touching this one. Weights may be shared."""
+        """Return a copy whose graph can be edited without touching this one. Weights may be shared."""
 
     @abstractmethod
     def digest(self) -> str:
-        """A hash of the structure: operators, attributes, names, edges, types, small constants.
+        """Return a hash of the structure: operators, attributes, names, edges, types, small constants.
 
         Constants of more than 1 KiB count with type, shape, first and last 64 bytes, so weights are not read.
         """
@@ -75,7 +75,7 @@ class Model(ABC):
 
     @abstractmethod
     def read_note(self, key: str) -> str | None:
-        """What graphpass noted in the model's metadata under ``key``; ``None`` where there is no such note."""
+        """Return graphpass's note in the model's metadata under ``key``; ``None`` if there is none."""
 
     @abstractmethod
     def write_note(self, key: str, text: str) -> None:
@@ -83,7 +83,7 @@ class Model(ABC):
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
-        """What a user said of its caches.
+        """A user's declarations of its caches.
 
         Raises:
             ReadError: GP109, the note that keeps it is damaged.
@@ -91,7 +91,7 @@ class Model(ABC):
         return declarations_from(self.read_note("caches"))
 
     def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Declare of carried tensors what the dataflow does not show; replaces all earlier declarations.
+        """Declare carried tensors for what the dataflow does not show; replace all earlier declarations.
 
         Analyses check them, and refuse those that the graph contradicts (GP219).
         """
@@ -115,11 +115,11 @@ class Model(ABC):
 
     @property
     def graph(self) -> Graph:
-        """The dialect-neutral view, kept until the model is edited."""
-        return self.analysis(_graph_of)
+        """Dialect-neutral view, kept until the model is edited."""
+        return self.analysis(type(self).build_graph)
 
     def analysis(self, compute: Callable[[Self], Analysis]) -> Analysis:
-        """The result of ``compute(self)``, kept until the model is edited.
+        """Return ``compute(self)``, kept until the model is edited.
 
         Raises:
             UnsupportedError: GP310, it failed because the graph is not well formed.
@@ -130,21 +130,17 @@ class Model(ABC):
             except GraphpassError:
                 raise
             except Exception:
-                self.validate()  # of a graph that is well formed the failure itself is told: it is our bug
+                self.validate()  # the failure on a well-formed graph is our bug, and is raised itself
                 raise
         found: Analysis = self._analyses[compute]
         return found
 
     @property
     def edited(self) -> bool:
-        """Whether anything changed since the model was read."""
+        """Whether the model changed since it was read."""
         return self.edits > 0
 
     def mark_edited(self) -> None:
         """Note that the native graph changed: analyses are forgotten."""
         self.edits += 1
         self._analyses.clear()
-
-
-def _graph_of(model: Model) -> Graph:
-    return model.build_graph()

@@ -1,6 +1,6 @@
 """Classes of operators by their meaning, and operators that hold a state inside.
 
-A matcher that passes more unions classes; a set of its own states a fact of one runtime's matcher.
+A matcher unites classes; a set of its own states a fact of one runtime's matcher.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ MOVES = KEEPS_ORDER | {"Transpose"}
 #: Repeat all elements of the first input.
 COPIES = frozenset({"Broadcast", "Tile"})
 
-#: Lay out all elements of the first input; further inputs say how.
+#: Lay out all elements of the first input, by further inputs.
 LAYOUT = MOVES | COPIES
 
 SLICES = frozenset({"Slice", "StridedSlice"})
 SPLITS = frozenset({"Split", "VariadicSplit"})
 GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
 
-#: Take some elements of the first input; further inputs say which.
+#: Take some elements of the first input, by further inputs.
 PICKS = SLICES | SPLITS | GATHERS
 
 #: Write elements of another input into a copy of the first one.
@@ -77,10 +77,10 @@ SCATTERS = frozenset({"ScatterElementsUpdate", "ScatterNDUpdate", "ScatterUpdate
 #: Read no elements but the shape of their input.
 SHAPE_READERS = frozenset({"ShapeOf", "Size"})
 
-#: Give nothing that is computed from elements of an activation.
+#: Compute nothing from elements of an activation.
 NO_DATA = SHAPE_READERS | {"Constant"}
 
-#: Bring what a step is given or what a variable holds.
+#: Bring an input of the step or the content of a variable.
 SOURCES = frozenset({"Parameter", "ReadValue"})
 
 #: Ports of loops in a graph of bodies, see `graphpass.ir.bodies`.

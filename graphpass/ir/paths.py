@@ -27,7 +27,7 @@ def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
 
 def _ways(model: Model) -> networkx.DiGraph:
     ways = model.graph.edges.copy()
-    # With no iteration a loop gives what it was given, but its iterations are what matters.
+    # Without iterations a loop passes its start on, but its iterations matter.
     for node in model.graph.of_op("Final"):
         result, *start = (value.node for value in node.inputs if value is not None)
         ways.remove_edges_from((index, node.index) for index in start if index != result)

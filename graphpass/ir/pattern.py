@@ -45,7 +45,7 @@ class Miss:
 
     Attributes:
         node: The first node that breaks it.
-        reason: What is wrong with that node, as a sentence without its end.
+        reason: The fault of that node, as a sentence without its end.
     """
 
     node: Node
@@ -109,7 +109,7 @@ class Pattern(ABC):
 
         Args:
             graph: The graph.
-            at: Where to begin.
+            at: Value or node to begin at.
             given: Another match, whose variables and nodes stay bound.
         """
         from graphpass.ir.graph import Node

@@ -1,4 +1,4 @@
-"""`Phase`: what a model of static shapes is for, noted in its metadata, since its graph no longer shows it."""
+"""`Phase`: the use of a model of static shapes, noted in its metadata, since its graph no longer shows it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _KEY = "phase"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How to run a model that the pass `make-static` made.
+    """Use of a model that the pass `make-static` made.
 
     Attributes:
-        length: How many new tokens a run takes.
-        past: How many slots the past has.
+        length: Number of new tokens of a run.
+        past: Number of slots of the past.
         caches: With the shapes of their pasts. Presents of kind ``kv`` hold the new positions only.
     """
 
@@ -32,7 +32,7 @@ class Phase:
     caches: tuple[Cache, ...]
 
     def note(self, model: Model) -> None:
-        """Write it into the metadata of ``model``."""
+        """Note it in ``model``."""
         caches = [
             {
                 "kind": cache.kind,
@@ -49,19 +49,19 @@ class Phase:
 
     @classmethod
     def find(cls, model: Model) -> Phase | None:
-        """As `of`; ``None`` where nothing was noted.
+        """Return the phase of ``model``; ``None`` if there is no note.
 
         Raises:
-            UnsupportedError: GP394, what was noted is damaged.
+            UnsupportedError: GP394, the note is damaged.
         """
         return None if model.read_note(_KEY) is None else cls.of(model)
 
     @classmethod
     def of(cls, model: Model) -> Phase:
-        """What was noted in ``model``.
+        """Return the phase of ``model``.
 
         Raises:
-            UnsupportedError: GP394, nothing was, or the model is another one.
+            UnsupportedError: GP394, there is no note, or it does not fit the model.
         """
         text = model.read_note(_KEY)
         hint = "make both models of a pair with graphpass split, or with the pass make-static"

@@ -1,4 +1,4 @@
-"""The plain data types that all of graphpass shares."""
+"""Plain data types that all of graphpass shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Port:
 
     Attributes:
         name: The name by which a runtime addresses it.
-        shape: One entry a dimension; ``None`` where the rank is unknown.
+        shape: One entry a dimension; ``None`` if the rank is unknown.
         element_type: OpenVINO's short name: ``"f32"``, ``"i64"``, ``"boolean"`` ...
     """
 

@@ -156,7 +156,7 @@ def runs_with(model: Model) -> list[str]:
 
 def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
     """Return the layouts of growing caches by name, but for the common one."""
-    from graphpass.analysis.caches.parts import packed_caches, packed_layout
+    from graphpass.analysis.caches.packed import packed_caches, packed_layout
     from graphpass.ir.layout import layout_of
 
     packed = set(packed_caches(inventory))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import flat_caches
-from graphpass.analysis.caches.parts import packed_caches
+from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
 from graphpass.dialects.openvino.frontend import LOWERED
 from graphpass.engine.conditions import OPENVINO, STATEFUL

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.sinks import sink_of, subtracts_row_maximum
+from graphpass.analysis.attention.softmax import sink_of, subtracts_row_maximum
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.masks.window import read_mask

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Use
 from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.passes.caches.slots import (
     Trim,
     beam_gather,
@@ -21,11 +24,6 @@ from graphpass.passes.caches.slots import (
     redirect_to_cut,
     trimmed,
 )
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Use
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
 __all__ = ["InsertReorder"]
 
@@ -79,7 +77,7 @@ class InsertReorder(Pass[Model]):
         UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
     """
 
-    name: ClassVar[str] = "insert-reorder"
+    name = "insert-reorder"
 
     form: Literal["gpu", "compact", "onnx"] = "gpu"
     trim: Trim = "slice"
@@ -156,8 +154,8 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
 def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
     """Return a cache's positions in the type in which the model reads them, and all users.
 
-    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all else reads what is reordered
-    and cut, the shapes too.
+    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all other users read the
+    reordered and cut cache, also its shape.
     """
     graph = rewriter.graph
     read = graph.reads[cache.read].outputs[0]

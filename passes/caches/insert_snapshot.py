@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     from graphpass.dialects.openvino.rewriter import OpenVINORewriter
@@ -22,7 +21,7 @@ __all__ = ["InsertSnapshot"]
 
 _INPUT = "steps_back"
 
-#: Behind the name of a linear cache: the variable that holds its earlier states.
+#: Follows the name of a linear cache in that of the variable that holds its earlier states.
 _HISTORY = ".history"
 
 
@@ -32,11 +31,11 @@ class InsertSnapshot(Pass[OpenVINOModel]):
 
     A linear cache (a convolution's window, a recurrent state) cannot be cut: what all tokens left is one tensor. With
     this pass each has a second variable, ``<variable>.history``, that holds the states with which the last ``slots``
-    steps started, the newest first. The input ``steps_back`` i32 ``[1]`` says how many steps to take back before this
-    one: 0 goes on from where the last step ended and changes nothing, 1 undoes the last step, up to ``slots``. States
-    that were taken back are forgotten, those before them stay: after ``n`` steps taken back, ``slots - n`` more can be
-    until further steps are made. No more can be taken back than were made since the reset; beyond that, and beyond
-    ``slots``, the result is of no use. Resetting the request resets both variables.
+    steps started, the newest first. The input ``steps_back`` i32 ``[1]`` is the number of steps to take back before
+    this one: 0 goes on from the end of the last step and changes nothing, 1 undoes the last step, up to ``slots``.
+    States that were taken back are forgotten, those before them stay: after ``n`` steps taken back, ``slots - n`` more
+    can be until further steps are made. No more can be taken back than were made since the reset; beyond that, and
+    beyond ``slots``, the result is of no use. Resetting the request resets both variables.
 
     All tokens that are fed together are one step, a prompt of any length, too. KV caches are not touched: in a hybrid
     the caller goes back in those by ``attention_mask`` and ``position_ids`` as before (or by `insert-reorder`), by as
@@ -45,7 +44,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
     A step copies ``slots`` states of each cache. The inventory calls a history ``other``.
 
     Options:
-        slots: How many steps can be taken back.
+        slots: Number of steps that can be taken back.
 
     Shapes:
         linear ``[batch, ...]``; its history ``[slots, batch, ...]``
@@ -61,8 +60,8 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         UnsupportedError: GP368 a linear cache without an initial value, or of unknown rank.
     """
 
-    name: ClassVar[str] = "insert-snapshot"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "insert-snapshot"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     slots: int = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import TRIM_NOTE
@@ -46,7 +45,7 @@ class InsertTrim(Pass[Model]):
         UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be cut.
     """
 
-    name: ClassVar[str] = "insert-trim"
+    name = "insert-trim"
     requires = (HAS_CACHES,)
 
     trim: Trim = "slice"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import find_pairs
@@ -16,7 +16,6 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.constants import fold_cuts, fold_scalar
-from graphpass.ir.types import Dialect
 from graphpass.passes.caches.slots import conversions
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ class MakeStateful(Pass[OpenVINOModel]):
             GP326 a cache of a fixed number of positions.
     """
 
-    name: ClassVar[str] = "make-stateful"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "make-stateful"
+    dialect = "openvino"
     requires = (HAS_CACHES, STATELESS)
     ensures = (STATEFUL,)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -11,7 +11,6 @@ from graphpass.dialects.openvino.variables import forget_names, split_id
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
-from graphpass.ir.types import Dialect
 from graphpass.passes.caches.slots import beam_gather, conversions
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ __all__ = ["MakeStateless"]
 class MakeStateless(Pass[OpenVINOModel]):
     """Turn the variables of a model into past inputs and present outputs: the inverse of make-stateful.
 
-    Names come back from the variable's id. The reorder by ``beam_idx`` goes, and with it the input, since who holds the
-    caches reorders them. New inputs and outputs follow the others, by layer, key before value.
+    Names come back from the variable's id. The reorder by ``beam_idx`` goes, and with it the input, since the holder of
+    the caches reorders them. New inputs and outputs follow the others, by layer, key before value.
 
     Before:
         ReadValue(initial) -> Gather(., beam_idx, 0) -> Concat(., new) -> Assign
@@ -38,8 +37,8 @@ class MakeStateless(Pass[OpenVINOModel]):
         UnsupportedError: GP315 a variable is no cache that is carried: it is computed once and only read.
     """
 
-    name: ClassVar[str] = "make-stateless"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "make-stateless"
+    dialect = "openvino"
     requires = (STATEFUL,)
     ensures = (STATELESS,)
 

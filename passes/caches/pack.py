@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -50,7 +50,7 @@ class Pack(Pass[Model]):
             layer are of unlike types or reordered apart.
     """
 
-    name: ClassVar[str] = "pack"
+    name = "pack"
 
     only: Literal["all", "kv", "linear"] = "all"
 

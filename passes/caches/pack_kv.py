@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Graph, Node, Use
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.passes.caches.packing import name_of_both, resized_start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node, Use
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.caches.packing import names_together, packed_name, resized_start
+from graphpass.passes.caches.relayout import move_picks
 
 __all__ = ["keys_with_values", "pack_keys_with_values"]
 
@@ -55,7 +52,7 @@ def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tupl
     graph = model.graph
     for pair in pairs:
         key, value = (_Chain(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in pair)
-        _pack(rewriter, key, value, name_of_both(model, *pair))
+        _pack(rewriter, key, value, names_together(model, pair, packed_name))
 
 
 class _Chain:
@@ -164,14 +161,7 @@ def _start(rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | Non
 def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
     """Let a ShapeOf of a cache read the packed one, unless its users read the size that differs."""
     given = rewriter.whole_shape(use.node)
-    for reader in rewriter.graph.uses(use.node.outputs[0]):
-        is_gather = reader.node.op == "Gather" and reader.port == 0
-        picked = rewriter.graph.constant(reader.node.inputs[1]) if is_gather else None
-        places = [given[int(place)] for place in picked.reshape(-1)] if picked is not None else [axis]
-        if picked is None or axis in places:
-            raise UnsupportedError(
-                "GP386", f"a cache cannot be packed: {reader.node.called} reads the size of a head from it"
-            )
-        held = rewriter.constant(places if picked.ndim else places[0], "i64", f"{reader.node.name}/places")
-        rewriter.redirect(reader.node, 1, held)
+    for reader in move_picks(rewriter, use.node, [-1 if place == axis else place for place in given]):
+        reason = f"{reader.node.called} reads the size of a head from it"
+        raise UnsupportedError("GP386", f"a cache cannot be packed: {reason}")
     rewriter.redirect(use.node, 0, whole)

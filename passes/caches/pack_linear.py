@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.packed import beam_gather
 from graphpass.analysis.caches.pairs import find_pairs, history_of
 from graphpass.errors import UnsupportedError
-from graphpass.passes.caches.packing import name_of_all, resized_start
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.caches.packing import joined_name, names_together, resized_start
 
 __all__ = ["layers_of_states", "pack_states"]
 
@@ -41,7 +38,7 @@ def pack_states(model: Model, rewriter: Rewriter, layers: list[list[Cache]]) -> 
     for caches in layers:
         states = [_State(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in caches]
         _check(states, kept)
-        packed.append((states, name_of_all(model, caches)))
+        packed.append((states, names_together(model, caches, joined_name)))
     made: dict[Value, Handle] = {}
     for states, (past, _) in packed:
         made |= _take_apart(rewriter, states, past)

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from graphpass.analysis.caches.pairs import is_stateful
+from graphpass.ir.cache import Cache
+from graphpass.ir.declaration import Declaration
+from graphpass.ir.graph import Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.declaration import Declaration
-    from graphpass.ir.graph import Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = [
     "finish",
     "joined_name",
-    "name_of_all",
-    "name_of_both",
-    "names_of_parts",
-    "names_of_states",
+    "names_apart",
+    "names_together",
     "packed_name",
     "part_names",
     "resized_start",
@@ -36,11 +30,12 @@ _JOINED = re.compile(r"\w+(?:\+\w+)+")
 _BOTH = re.compile(r"(?<![A-Za-z])key_value(?![A-Za-z])")
 
 
-def packed_name(key: str, value: str) -> str:
-    """Return the name of a tensor that holds ``key`` and ``value``: ``past.0.key_value``; see `part_names`.
+def packed_name(names: Sequence[str]) -> str:
+    """Return the name of a tensor that holds a key and a value: ``past.0.key_value``; see `part_names`.
 
     If the names differ in more than these words: their common start and end around both of their middles.
     """
+    key, value = names
     for match in reversed(list(re.finditer("key", key))):
         if key[: match.start()] + "value" + key[match.end() :] == value:
             return key[: match.start()] + "key_value" + key[match.end() :]
@@ -83,29 +78,16 @@ def split_name(name: str, count: int) -> list[str]:
     return [f"{name}.{place}" for place in range(count)]
 
 
-def name_of_both(model: Model, key: Cache, value: Cache) -> tuple[str, str]:
-    """Return names of past and present of a tensor that holds ``key`` and ``value``; of a variable twice its id."""
-    (past, present), (other_past, other_present) = (_ports(model, cache) for cache in (key, value))
-    return _called(model, key, packed_name(past, other_past), packed_name(present, other_present))
-
-
-def names_of_parts(model: Model, cache: Cache) -> list[tuple[str, str]]:
-    """Return names of past and present of the key, and of the value, in ``cache``; of a variable twice its id."""
-    past, present = _ports(model, cache)
-    return [_called(model, cache, *pair) for pair in zip(part_names(past), part_names(present), strict=True)]
-
-
-def name_of_all(model: Model, caches: Sequence[Cache]) -> tuple[str, str]:
+def names_together(model: Model, caches: Sequence[Cache], join: Callable[[Sequence[str]], str]) -> tuple[str, str]:
     """Return names of past and present of a tensor that holds ``caches``; of a variable twice its id."""
     pasts, presents = zip(*(_ports(model, cache) for cache in caches), strict=True)
-    return _called(model, caches[0], joined_name(pasts), joined_name(presents))
+    return _called(model, caches[0], join(pasts), join(presents))
 
 
-def names_of_states(model: Model, cache: Cache, count: int) -> list[tuple[str, str]]:
-    """Return names of past and present of each of ``count`` states in ``cache``; of a variable twice its id."""
-    past, present = _ports(model, cache)
-    pairs = zip(split_name(past, count), split_name(present, count), strict=True)
-    return [_called(model, cache, *pair) for pair in pairs]
+def names_apart(model: Model, cache: Cache, split: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
+    """Return names of past and present of each part of ``cache``; of a variable twice its id."""
+    pasts, presents = (split(name) for name in _ports(model, cache))
+    return [_called(model, cache, *pair) for pair in zip(pasts, presents, strict=True)]
 
 
 def _ports(model: Model, cache: Cache) -> tuple[str, str]:
@@ -136,7 +118,7 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
         rewriter: Edits the model.
         start: The initial value of a variable.
         sizes: As of `Rewriter.add_past`.
-        name: Of what is made.
+        name: Of the tensor.
 
     Returns:
         The tensor; ``None`` if ``start`` is no Broadcast of a number to a shape of parts.

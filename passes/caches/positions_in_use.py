@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node, Use, Value
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
 __all__ = ["PositionsInUse", "refusal"]
 

@@ -7,20 +7,17 @@ permuted tensor reads a Transpose of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy
 
 from graphpass.ir.axes import axis_effect
+from graphpass.ir.graph import Node, Use, Value
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
 
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Node, Use, Value
-    from graphpass.ir.rewriter import Handle, Rewriter
-
-__all__ = ["Order", "inverse", "move_axes"]
+__all__ = ["Order", "inverse", "move_axes", "move_picks"]
 
 Order = tuple[int, ...]
 """New axis ``i`` is old axis ``order[i]``."""
@@ -43,6 +40,29 @@ def move_axes(rewriter: Rewriter, reads: Mapping[int, Order], writes: Mapping[in
         writes: The same of the inputs of Results and Assigns.
     """
     _Relayout(rewriter).run(reads, writes)
+
+
+def move_picks(rewriter: Rewriter, shape: Node, places: Sequence[int]) -> list[Use]:
+    """Let users that pick dimensions of a shape pick them from other places.
+
+    Args:
+        rewriter: Edits the model.
+        shape: The ShapeOf.
+        places: New place of each dimension; -1 for one that has none.
+
+    Returns:
+        All other users.
+    """
+    others = []
+    for use in rewriter.graph.uses(shape.outputs[0]):
+        picked = rewriter.graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
+        found = None if picked is None else numpy.array(places)[picked]
+        if found is None or (found == -1).any():
+            others.append(use)
+        else:
+            held = rewriter.constant(found.tolist(), "i64", f"{use.node.name}/places")
+            rewriter.redirect(use.node, 1, held)
+    return others
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +180,7 @@ class _Relayout:
         assert moved is not None
         given = self._rewriter.whole_shape(node)
         places = tuple(inverse(moved.order)[axis] for axis in given)
-        others: list[Use] = []
-        for use in self._graph.uses(node.outputs[0]):
-            is_pick = use.node.op == "Gather" and use.port == 0
-            axes = self._graph.constant(use.node.inputs[1]) if is_pick else None
-            if axes is None:
-                others.append(use)
-            else:
-                found = numpy.array(places)[axes].tolist()
-                self._rewriter.redirect(use.node, 1, self._rewriter.constant(found, "i64", f"{use.node.name}/places"))
+        others = move_picks(self._rewriter, node, places)
         if others:
             self._replaced[node.outputs[0]] = self._rewriter.op(
                 "Gather", node.outputs[0], list(places), axis=0, name=f"{node.name}/in_order"
@@ -263,7 +275,7 @@ class _Relayout:
 
 
 def _target(order: Order, result: Value, merged: int) -> list[int] | None:
-    """Return the new shape of a Reshape: sizes that are known, 0 for those that it keeps, -1 for what is left.
+    """Return the new shape of a Reshape: sizes that are known, 0 for those that it keeps, -1 for the one that is left.
 
     Args:
         order: New order of its axes.

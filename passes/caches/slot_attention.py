@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import read_scores
+from graphpass.analysis.attention.find import find_attention, read_scores
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -141,7 +140,7 @@ def _scale(graph: Graph, attention: Attention) -> float | None:
 
 
 def _is_plain(attention: Attention) -> bool:
-    """Whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
+    """Return whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
     query, masks = attention.query, attention.masks
     return (
         attention.miss is None

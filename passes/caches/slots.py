@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import PAST_LENGTH, token_input
+from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Graph, Node, Use, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
 __all__ = [
     "Trim",
@@ -31,7 +29,7 @@ Trim = Literal["slice", "begin-one"]
 
 
 def growing_caches(model: Model) -> tuple[Cache, ...]:
-    """Return the KV caches of ``model``, each of which holds all positions in order, the newest last.
+    """Return the KV caches of ``model``, all with all positions in order, the newest last.
 
     Raises:
         PreconditionError: GP319, the model has inputs that move or cut positions.
@@ -120,7 +118,7 @@ def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
 
 
 def conversions(graph: Graph, value: Value) -> list[Node]:
-    """Return the Converts through which ``value`` is read, if all who read its elements convert them to one type.
+    """Return the Converts that read ``value``, if all users of its elements convert them to one type.
 
     Plugins know a converted cache by a Convert directly after the ReadValue, before beams or slots are reordered.
     """

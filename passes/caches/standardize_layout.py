@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import astuple, dataclass, replace
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -26,8 +25,8 @@ class StandardizeLayout(Pass[Model]):
     the new order is the one that attention reads. If attention reads another order, a Transpose stays or is added, and
     likewise before any other user of a cache. New positions are few: their Transposes cost little.
 
-    A cache stays as it is, and a note says why, if its axes are not those of the layout: one without an axis of heads,
-    or one that holds key and value (run unpack first).
+    A cache stays as it is, with a note of the reason, if its axes are not those of the layout: one without an axis of
+    heads, or one that holds key and value (run unpack first).
 
     Options:
         to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS.
@@ -45,7 +44,7 @@ class StandardizeLayout(Pass[Model]):
         UnsupportedError: GP384, inputs move slots of caches by their layout (run it before insert-reorder).
     """
 
-    name: ClassVar[str] = "standardize-layout"
+    name = "standardize-layout"
 
     to: str = "BHSD"
 
@@ -119,7 +118,4 @@ def _order(cache: Cache, wanted: KVLayout) -> Order:
 
 
 def _moved(axes: Axes, places: Order) -> Axes:
-    def place(axis: int | None) -> int | None:
-        return None if axis is None else places[axis]
-
-    return Axes(place(axes.batch), place(axes.heads), place(axes.sequence), place(axes.head_dim))
+    return Axes(*(None if axis is None else places[axis] for axis in astuple(axes)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
@@ -11,7 +11,6 @@ from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.inputs import check_positions
-from graphpass.ir.types import Dialect
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
 
@@ -47,7 +46,7 @@ class StaticCache(Pass[OnnxModel]):
     in place by themselves once past and present are one buffer.
 
     Options:
-        capacity: How many positions fit, new ones included.
+        capacity: Number of positions that fit, new ones included.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order; the sequence becomes ``capacity``.
@@ -66,8 +65,8 @@ class StaticCache(Pass[OnnxModel]):
             input that has the length of the new tokens.
     """
 
-    name: ClassVar[str] = "static-cache"
-    dialect: ClassVar[Dialect | None] = "onnx"
+    name = "static-cache"
+    dialect = "onnx"
     requires = (HAS_CACHES, STATELESS)
 
     capacity: int = 2048
@@ -129,7 +128,7 @@ def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, mak
 
 
 def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
-    """Return what is written back, and what it is converted of; the last is the Concat's that appends.
+    """Return the present and the values that it is converted from; the last is the Concat's that appends.
 
     Raises:
         UnsupportedError: GP391, no Concat of the past and the new positions.

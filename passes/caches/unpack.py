@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import flat_caches
-from graphpass.analysis.caches.parts import packed_caches
+from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.model import Model
 from graphpass.passes.caches.packing import finish
@@ -49,7 +48,7 @@ class Unpack(Pass[Model]):
         conv -> convolution, recurrent -> update
     """
 
-    name: ClassVar[str] = "unpack"
+    name = "unpack"
 
     only: Literal["all", "kv", "linear"] = "all"
 

@@ -6,26 +6,20 @@ read it. All other users read both parts, concatenated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
-from graphpass.analysis.caches.parts import Parts, Range, find_parts, follow, taken
-from graphpass.ir.cache import Axes
+from graphpass.analysis.caches.packed import Parts, Range, find_parts, follow, taken
+from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.passes.caches.packing import names_of_parts, resized_start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Graph, Node, Use, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.caches.packing import names_apart, part_names, resized_start
+from graphpass.passes.caches.relayout import move_picks
 
 __all__ = ["unpack_keys_with_values"]
 
@@ -48,7 +42,7 @@ def unpack_keys_with_values(
         if read is None or parts is None or first is None:
             notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
             continue
-        names = names_of_parts(model, cache)
+        names = names_apart(model, cache, part_names)
         unpacking.add(read, graph.writes[cache.write], parts, names if first else names[::-1])
         made[cache.name] = _declared(cache, parts, [past for past, _ in names])
     unpacking.run()
@@ -56,7 +50,7 @@ def unpack_keys_with_values(
 
 
 def _first_is_key(model: Model, parts: Parts) -> bool | None:
-    """Tell whether the first part is the key, by the first attention that reads either; ``None`` if it reads both."""
+    """Return whether the first part is the key, by the first attention that reads one; ``None`` if it reads both."""
     graph = model.graph
     places = [set(parts.places(index)) for index in (0, 1)]
     earliest = min(value.node for part in places for value in part)
@@ -93,8 +87,7 @@ def _declared(cache: Cache, parts: Parts, names: list[str]) -> list[Declaration]
     def place(axis: int | None) -> int | None:
         return axis - (gone is not None and axis > gone) if axis is not None else None
 
-    axes = cache.axes
-    moved = Axes(place(axes.batch), place(axes.heads), place(axes.sequence), place(axes.head_dim))
+    moved = Axes(*(place(axis) for axis in astuple(cache.axes)))
     return [Declaration(names[0], "kv", "key", moved), Declaration(names[1], "kv", "value", moved)]
 
 
@@ -288,14 +281,8 @@ class _Unpacking:
         given = self._rewriter.whole_shape(node)
         self._rewriter.redirect(node, 0, apart.handles[0])
         places = [axis - (apart.whole.drops and axis > apart.axis) for axis in given]
-        others: list[Use] = []
-        for use in self._graph.uses(node.outputs[0]):
-            picked = self._graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
-            if picked is None or apart.axis in numpy.array(given)[picked.reshape(-1)]:
-                others.append(use)
-            else:
-                found = numpy.array(places)[picked].tolist()
-                self._rewriter.redirect(use.node, 1, self._rewriter.constant(found, "i64", f"{use.node.name}/places"))
+        kept = [-1 if axis == apart.axis else place for axis, place in zip(given, places, strict=True)]
+        others = move_picks(self._rewriter, node, kept)
         if not others:
             return
         name, shape = f"{node.name}/whole", self._rewriter.native(node.outputs[0])

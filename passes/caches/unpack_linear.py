@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Mapping
 
+from graphpass.analysis.caches.packed import Flat
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.passes.caches.packing import names_of_states, resized_start
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphpass.analysis.caches.packed import Flat
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node, Value
-    from graphpass.ir.model import Model
-    from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.caches.packing import names_apart, resized_start, split_name
 
 __all__ = ["unpack_states"]
 
 
 def unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:
     """Carry the states that flat tensors hold in tensors of their own."""
-    names = {cache: names_of_states(model, cache, len(one.states)) for cache, one in flat.items()}
+    names = {
+        cache: names_apart(model, cache, functools.partial(split_name, count=len(one.states)))
+        for cache, one in flat.items()
+    }
     made: dict[Value, Handle] = {}
     for cache, one in flat.items():
         made |= _take_apart(rewriter, model.graph.reads[cache.read], one, names[cache])

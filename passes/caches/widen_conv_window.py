@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_cuts
-from graphpass.ir.types import Dialect
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.slots import beam_gather
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Rewriter
 
 __all__ = ["WidenConvWindow"]
 
@@ -49,8 +45,8 @@ class WidenConvWindow(Pass[OpenVINOModel]):
         PreconditionError: GP302 the model is not stateful.
     """
 
-    name: ClassVar[str] = "widen-conv-window"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "widen-conv-window"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:
@@ -109,7 +105,7 @@ def _only_user(graph: Graph, value: Value, op: str) -> Node | None:
 
 
 def _keeps_last(graph: Graph, node: Node, joined: Node, width: int) -> bool:
-    """Whether ``node`` keeps the last ``width`` columns."""
+    """Return whether ``node`` keeps the last ``width`` columns."""
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or node.source() != joined.outputs[0]:
         return False

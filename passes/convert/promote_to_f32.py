@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
 
 __all__ = ["PromoteToF32"]
 
@@ -35,8 +33,8 @@ class PromoteToF32(Pass[OpenVINOModel]):
         UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are.
     """
 
-    name: ClassVar[str] = "promote-to-f32"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "promote-to-f32"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

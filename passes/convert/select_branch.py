@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError
-from graphpass.ir.types import Dialect
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -37,8 +36,8 @@ class SelectBranch(Pass[OnnxModel]):
         PreconditionError: GP346, no If of the main graph is decided by the input alone.
     """
 
-    name: ClassVar[str] = "select-branch"
-    dialect: ClassVar[Dialect | None] = "onnx"
+    name = "select-branch"
+    dialect = "onnx"
 
     input: str = "use_cache_branch"
     value: bool = True

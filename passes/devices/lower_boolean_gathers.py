@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
 from graphpass.targets.gpu.rules import boolean_gathers
 
 __all__ = ["LowerBooleanGathers"]
@@ -29,8 +27,8 @@ class LowerBooleanGathers(Pass[OpenVINOModel]):
         Convert(GatherND(Convert(booleans, i32), indices), boolean)
     """
 
-    name: ClassVar[str] = "lower-boolean-gathers"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "lower-boolean-gathers"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import LAYOUT, SLICES
-from graphpass.ir.types import Dialect
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import MASKED
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Value
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["LowerBooleanMasks"]
 
@@ -42,8 +38,8 @@ class LowerBooleanMasks(Pass[OpenVINOModel]):
         Select(., 0, -3.4e38) -> Slice, .. -> Maximum(., -65504) -> Add(scores, .) -> Softmax
     """
 
-    name: ClassVar[str] = "lower-boolean-masks"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "lower-boolean-masks"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""
@@ -89,7 +85,7 @@ def _bound_numbers(rewriter: Rewriter) -> dict[str, int]:
 
 
 def _exceeds_f16(graph: Graph, mask: Value) -> bool:
-    """Return whether the mask is selected from numbers, one of which is lower than f16 holds."""
+    """Return whether the mask is selected from numbers with one below the range of f16."""
     node = graph.producer(graph.look_through(mask, LAYOUT | SLICES))
     branches = [graph.constant(branch) for branch in node.inputs[1:]] if node.op == "Select" else []
     return any(branch is not None and bool((branch < MASKED).any()) for branch in branches)

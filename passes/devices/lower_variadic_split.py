@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.targets.gpu.scaling import scales_activations
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.rewriter import Rewriter
 
 __all__ = ["LowerVariadicSplit"]
 
@@ -36,8 +32,8 @@ class LowerVariadicSplit(Pass[OpenVINOModel]):
         Multiply(Slice(x, 0 : a), Slice(x, a + b : a + b + c))
     """
 
-    name: ClassVar[str] = "lower-variadic-split"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "lower-variadic-split"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

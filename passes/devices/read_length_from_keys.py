@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
+from graphpass.ir.graph import Graph, Use, Value
+from graphpass.ir.rewriter import Handle
 from graphpass.targets.npu.values import asked_axes, length_reads, past_of
-
-if TYPE_CHECKING:
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Use, Value
-    from graphpass.ir.rewriter import Handle
 
 __all__ = ["ReadLengthFromKeys"]
 
@@ -43,8 +39,8 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
         PreconditionError: GP302 the model is not stateful.
     """
 
-    name: ClassVar[str] = "read-length-from-keys"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "read-length-from-keys"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:

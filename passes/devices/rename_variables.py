@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import flat_caches
-from graphpass.analysis.caches.parts import packed_caches
+from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.variables import remember_names, rename_variables, split_id
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.types import Dialect
+from graphpass.ir.cache import Cache
 from graphpass.targets.npu.names import named_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
-    from graphpass.ir.cache import Cache
 
 __all__ = ["RenameVariables"]
 
@@ -36,7 +30,7 @@ class RenameVariables(Pass[OpenVINOModel]):
 
     NPUW turns variables into inputs and outputs again and takes their names apart, for which it knows two families
     (``stateful_to_stateless.cpp``). Other exporters name caches otherwise, and ONNX Runtime GenAI's builder counts
-    layers, but NPUW counts within a kind. All caches are renamed if the name of one does not tell its kind.
+    layers, but NPUW counts within a kind. All caches are renamed if the name of one does not show its kind.
 
     Before:
         past.0.convpresent.0.conv, past_key_values.1.keypresent.1.key
@@ -54,8 +48,8 @@ class RenameVariables(Pass[OpenVINOModel]):
             name already.
     """
 
-    name: ClassVar[str] = "rename-variables"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "rename-variables"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.runtime_options import (
@@ -14,7 +13,6 @@ from graphpass.dialects.openvino.runtime_options import (
 )
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.types import Dialect
 
 __all__ = ["SetRuntimeOptions"]
 
@@ -46,8 +44,8 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
         PreconditionError: GP302, the model is not stateful: there is no cache for a plugin to keep.
     """
 
-    name: ClassVar[str] = "set-runtime-options"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "set-runtime-options"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     kv_cache_precision: str = "f16"

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TypeVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.pattern import Match, Miss, MissError
-from graphpass.ir.types import Dialect
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
-from graphpass.passes.experts.expert_layers import Weight
+from graphpass.passes.experts.expert_layers import ExpertLayer, Weight
 from graphpass.passes.experts.separate_experts import EXPERT, separate_layer
 from graphpass.passes.experts.sorted_experts import SORTED, sorted_layer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.rewriter import Handle, Rewriter, Writer
-    from graphpass.passes.experts.expert_layers import ExpertLayer
 
 __all__ = ["BatchExperts"]
 
@@ -33,7 +28,7 @@ class BatchExperts(Pass[OpenVINOModel]):
     Exporters that trace a loop over experts write for each of them the search for its tokens, its products, and the sum
     with the results before. Others sort the tokens by expert, and cut them into a piece for each. Of one product, with
     a weight for each pair of token and expert, the CPU plugin makes a kernel that computes only the chosen experts.
-    Weights stay where they are: plugins join them when they compile a model.
+    Weights stay in their places: plugins concatenate them when they compile a model.
 
     Shapes:
         tokens ``[tokens, hidden]``, chosen experts and their weights ``[tokens, k]``; the weights of all experts are
@@ -48,8 +43,8 @@ class BatchExperts(Pass[OpenVINOModel]):
         Tile(tokens) -> MatMul(., Concat(weights of all experts)), .. -> Multiply(., weights by expert) -> ReduceSum
     """
 
-    name: ClassVar[str] = "batch-experts"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "batch-experts"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import LAYOUT, SPLITS
-from graphpass.ir.types import Dialect
+from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.experts.expert_layers import is_zero
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Use, Value
-    from graphpass.ir.rewriter import Rewriter
 
 __all__ = ["DensifyExperts"]
 
@@ -45,8 +41,8 @@ class DensifyExperts(Pass[OpenVINOModel]):
         each token once -> Gather(rows) -> expert -> Select(routed to it, ., 0) -> ScatterElementsUpdate
     """
 
-    name: ClassVar[str] = "densify-experts"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "densify-experts"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         """See `Pass.run`."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphpass.ir.constants import fold_elements
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COPIES, KEEPS_ORDER
-from graphpass.ir.pattern import MissError
+from graphpass.ir.pattern import Check, MissError
 from graphpass.ir.values import fixed_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.pattern import Check
 
 __all__ = [
     "SPREAD",

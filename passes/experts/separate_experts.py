@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES
-from graphpass.ir.pattern import Match, MissError, look_through, op, var
+from graphpass.ir.pattern import Match, MissError, Pattern, look_through, op, var
 from graphpass.ir.values import fixed_size
 from graphpass.passes.experts.expert_layers import (
     SPREAD,
@@ -19,12 +20,6 @@ from graphpass.passes.experts.expert_layers import (
     same_form,
     with_native,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from graphpass.ir.graph import Graph, Value
-    from graphpass.ir.pattern import Pattern
 
 __all__ = ["EXPERT", "separate_layer"]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES, SPLITS
 from graphpass.ir.pattern import Match, MissError, look_through, op, var
 from graphpass.ir.values import fixed_size
 from graphpass.passes.experts.expert_layers import (
     SPREAD,
     ExpertLayer,
+    Operator,
+    Step,
     Weight,
     find_body,
     gathered_tokens,
@@ -21,10 +23,6 @@ from graphpass.passes.experts.expert_layers import (
     same_form,
     with_native,
 )
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.passes.experts.expert_layers import Operator, Step
 
 __all__ = ["SORTED", "sorted_layer"]
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from graphpass.ir.graph import Value
+from graphpass.ir.rewriter import Handle
+from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.group_query_attention import only_summed_mask
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Value
-    from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
 
 __all__ = ["lower_causal_conv"]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.ir.constants import reduced_axes
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.pattern import Match, look_through, op, var
+from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
+from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.rotary_embedding import angles, rotated
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Value
-    from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
 
 __all__ = ["lower_group_query_attention", "only_summed_mask"]
 
@@ -169,7 +165,7 @@ class _Block:
         )
 
     def _running(self, mask: Value) -> Handle:
-        """Return the position of each column: how many before it count; 0 for padding in front."""
+        """Return the position of each column: the number of those before it that count; 0 for padding in front."""
         write = self._write
 
         def make() -> Handle:
@@ -278,13 +274,13 @@ class _Block:
 
 
 def only_summed_mask(graph: Graph) -> Value | None:
-    """Return the mask of which all GroupQueryAttention of ``graph`` get the sum; ``None`` if they differ."""
+    """Return the mask whose sum all GroupQueryAttention of ``graph`` read; ``None`` if they differ."""
     found = {_summed_mask(graph, node.inputs[_LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
     return found.pop() if len(found) == 1 else None
 
 
 def _summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
-    """Return the mask of which ``lengths`` is the sum over its columns, less 1."""
+    """Return the mask whose sum over its columns, less 1, is ``lengths``."""
     match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
     if not isinstance(match, Match):
         return None

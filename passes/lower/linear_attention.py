@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
+from graphpass.ir.rewriter import Handle
+from graphpass.passes.lower.call import Call
 
 __all__ = ["lower_linear_attention"]
 

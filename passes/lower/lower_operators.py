@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
 from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.causal_conv import lower_causal_conv
 from graphpass.passes.lower.expand_kv_heads import expand_kv_heads, has_unknown_heads
@@ -20,9 +20,6 @@ from graphpass.passes.lower.quantized_mixture_of_experts import lower_quantized_
 from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, reshape_weights
 from graphpass.passes.lower.rotary_embedding import lower_rotary_embedding
 from graphpass.passes.lower.tensor_scatter import lower_tensor_scatter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
 
 __all__ = ["LOWERINGS", "LowerOperators"]
 
@@ -136,8 +133,8 @@ class LowerOperators(Pass[OnnxModel]):
         UnsupportedError: GP340 an opset before 13; GP341 an operator that cannot be lowered, with the reason.
     """
 
-    name: ClassVar[str] = "lower-operators"
-    dialect: ClassVar[Dialect | None] = "onnx"
+    name = "lower-operators"
+    dialect = "onnx"
 
     only: tuple[_Name, ...] = get_args(_Name)
 

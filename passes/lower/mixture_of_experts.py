@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
+from graphpass.ir.rewriter import Handle
+from graphpass.passes.lower.call import Call
 
 __all__ = ["Experts", "Product", "lower_mixture_of_experts"]
 
@@ -88,7 +86,7 @@ class Experts:
         return result if bias is None else write.op("Add", result, write.op("Unsqueeze", bias, axes=[1]))
 
     def _gates(self) -> Handle:
-        """Return how much each expert counts for each token, ``[experts, tokens, 1]``."""
+        """Return the weight of each expert for each token, ``[experts, tokens, 1]``."""
         call, write, router = self.call, self.call.write, self.call.read(_ROUTER)
         probabilities = write.op("Softmax", router, axis=-1)
         top, experts = write.outputs("TopK", probabilities, [call.attribute("k", 1)], count=2, axis=-1)

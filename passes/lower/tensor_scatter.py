@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.call import Call
 
 __all__ = ["lower_tensor_scatter"]
 

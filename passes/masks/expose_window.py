@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import Scores, read_scores
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel

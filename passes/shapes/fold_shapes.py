@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
 
 from graphpass.ir.constants import fold
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 __all__ = ["fold_shapes"]
 
-#: Types of which values are folded. Other numbers are left to the runtime, which rounds in its own way.
+#: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
 _FOLDED = frozenset({"boolean", "i32", "i64"})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_padding
@@ -11,18 +10,16 @@ from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.fold_shapes import fold_shapes
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["MakeStatic"]
 
@@ -40,7 +37,7 @@ class MakeStatic(Pass[Model]):
     Ahead-of-time compilers take such models alone, NPUs' above all. Two of them, made of one dynamic model, are its
     prefill and its decode model, which share its weights (`graphpass split`).
 
-    The past is a buffer of which a run uses what ``attention_mask`` shows; the new tokens follow it, so that the mask
+    The past is a buffer; a run uses its slots that ``attention_mask`` shows. The new tokens follow it, so that the mask
     has ``past + length`` columns. Outputs hold the new positions only: the caller writes them into the buffer
     (`graphpass.runtime.open_pair`). Fewer tokens than ``length`` are padded on the left, and the mask hides padding; so
     the last row is always the last token, and only that row of logits is computed.
@@ -70,7 +67,7 @@ class MakeStatic(Pass[Model]):
             not appended to by a Concat.
     """
 
-    name: ClassVar[str] = "make-static"
+    name = "make-static"
     requires = (HAS_CACHES, STATELESS)
 
     length: int = 1

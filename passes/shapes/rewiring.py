@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from graphpass.ir.graph import Use
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Node, Use, Value
 
 __all__ = ["Rewiring"]
 

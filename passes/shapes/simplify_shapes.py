@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.shapes.linear_size import Size, Vector
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.types import Dialect
-from graphpass.passes.shapes.needless import drop_broadcasts, drop_identities
+from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.operators import SLICES
 from graphpass.passes.shapes.rewiring import Rewiring
 
-if TYPE_CHECKING:
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Value
-
-__all__ = ["SimplifyShapes"]
+__all__ = ["SimplifyShapes", "drop_broadcasts", "drop_identities"]
 
 #: Operators between a cache and the attention that reads it.
 _TOWARDS_ATTENTION = frozenset({"Broadcast", "Concat", "Convert", "Reshape", "Transpose", "Unsqueeze"})
@@ -42,7 +40,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         identities: Whether operators that give their input are dropped.
 
     Shapes:
-        integer tensors of at most 16 elements are shared; what is dropped has the shape and type of its input, or the
+        integer tensors of at most 16 elements are shared; dropped operators have shape and type of their inputs, or the
         size of another operand along the axes that it copies. Before a MatMul only axes before the last two, and not
         beside weights: the CPU plugin (2026.4.1) makes a FullyConnected of that, which broadcasts nothing.
 
@@ -54,8 +52,8 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         frequencies [1, n, 1] -> MatMul with positions [batch, 1, length]
     """
 
-    name: ClassVar[str] = "simplify-shapes"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "simplify-shapes"
+    dialect = "openvino"
 
     identities: bool = True
 
@@ -73,7 +71,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
-    """Let integers that are equal be read where they are computed first; return the number of changed reads."""
+    """Read equal integers from the first node that computes them; return the number of changed reads."""
     late = _of_attention_operands(graph, sizes)
     first: dict[object, Value] = {}
     held: list[tuple[object, Value]] = []
@@ -105,3 +103,120 @@ def _of_attention_operands(graph: Graph, sizes: Sizes) -> set[int]:
         if follows and any(sizes.content(value) is not None for value in node.outputs):
             late.add(node.index)
     return late
+
+
+#: Operators that keep all elements in order if they keep the shape.
+_KEEPS_ORDER = frozenset({"Broadcast", "Reshape", "Squeeze", "Unsqueeze"})
+
+#: Operators that broadcast their operands, by numpy's rule, to one shape.
+_ELEMENTWISE = frozenset(
+    {
+        *("Add", "Divide", "Maximum", "Minimum", "Multiply", "Power", "Select", "Subtract"),
+        *("Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual"),
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "LogicalAnd", "LogicalOr", "LogicalXor"),
+    }
+)
+
+_ONE = Size.constant(1)
+
+
+def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
+    """Let users of operators that give their input read that; return the number of each operator."""
+    kept, dropped = _mask_ends(edits), Counter[str]()
+    for node in edits.living():
+        if node.index not in kept and len(node.outputs) == 1 and _gives_its_input(node, sizes, edits):
+            dropped[node.op] += edits.redirect(node.outputs[0], edits.source(node)) > 0
+    return {f"{op} dropped": count for op, count in sorted(dropped.items())}
+
+
+def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
+    """Let users read before a Broadcast if they broadcast to the same shape; return the number of such users."""
+    kept, fed, dropped = _mask_ends(edits), _fed(edits), 0
+    living = edits.living()
+    alive = {node.index for node in living}
+    for node in living:
+        if node.op != "Broadcast" or node.index in kept:
+            continue
+        for use in sorted(edits.uses(node.outputs[0]), key=lambda use: (use.node.name, use.port)):
+            if use.node.index in alive and _is_needless(node, use, sizes, edits, fed):
+                edits.move(use, edits.source(node))
+                dropped += 1
+    return dropped
+
+
+def _mask_ends(edits: Rewiring) -> set[int]:
+    """Return the Broadcast and Slice with which masks end that `expose-window` or optimum made.
+
+    The matchers in OpenVINO's state_management_pattern.cpp want Broadcast -> Select -> Slice -> attention.
+    """
+    found: set[int] = set()
+    nodes = edits.graph.nodes
+    for node in edits.graph.of_op("ScaledDotProductAttention"):
+        mask = nodes[edits.source(node, 3).node] if len(node.inputs) > 3 else node
+        select = nodes[edits.source(mask).node] if mask.op == "Slice" else node
+        if select.op == "Select":
+            found |= {mask.index, *(edits.source(select, port).node for port in range(len(select.inputs)))}
+    return found
+
+
+def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
+    if node.op == "Concat":
+        return len(node.inputs) == 1
+    if node.op == "Convert":
+        return edits.source(node).element_type == node.outputs[0].element_type
+    if node.op == "Transpose":
+        order = sizes.content(node.inputs[1])
+        return bool(order) and [axis.as_int for axis in order or ()] == list(range(len(order or ())))
+    if node.op not in _KEEPS_ORDER | SLICES:
+        return False
+    shape = sizes.shape(node.outputs[0])
+    if shape is None or shape != sizes.shape(edits.source(node)):
+        return False
+    if node.op in _KEEPS_ORDER:
+        return not _tells_more(edits.source(node), node.outputs[0])
+    steps = sizes.content(node.inputs[3]) if len(node.inputs) > 3 else None
+    return steps is not None and all(step == _ONE for step in steps)
+
+
+def _tells_more(source: Value, result: Value) -> bool:
+    """Return whether runtimes know a dimension of ``result`` that they could not infer."""
+    pairs = zip(source.shape or (), result.shape or (), strict=True)
+    return any(isinstance(new, int) and not isinstance(old, int) for old, new in pairs)
+
+
+def _fed(edits: Rewiring) -> set[int]:
+    """Return the nodes that depend on an input or a variable."""
+    found: set[int] = set()
+    for node in edits.graph.nodes:
+        depends = any(value is not None and value.node in found for value in node.inputs)
+        if depends or node.op in {"Parameter", "ReadValue"}:
+            found.add(node.index)
+    return found
+
+
+def _is_needless(broadcast: Node, use: Use, sizes: Sizes, edits: Rewiring, fed: set[int]) -> bool:
+    """Return whether ``use`` gives the same with the input of ``broadcast``."""
+    node = use.node
+    others = [edits.source(node, port) for port in range(len(node.inputs)) if port != use.port]
+    shapes = [shape for other in others if (shape := sizes.shape(other)) is not None]
+    before, after = sizes.shape(edits.source(broadcast)), sizes.shape(broadcast.outputs[0])
+    if before is None or after is None or len(shapes) < len(others):
+        return False
+    if node.op == "MatMul":
+        if before[-2:] != after[-2:] or len(before) < 2 or others[0].node not in fed:
+            return False
+        return _broadcasts_to(after[:-2], before[:-2], [shape[:-2] for shape in shapes])
+    is_numpy = node.op in _ELEMENTWISE and node.native.get_attributes().get("auto_broadcast") == "numpy"
+    return is_numpy and _broadcasts_to(after, before, shapes)
+
+
+def _broadcasts_to(after: Vector, before: Vector, others: list[Vector]) -> bool:
+    """Return whether operands of these shapes give ``after``, as far as ``before`` lacks it."""
+    if max(map(len, (before, *others))) < len(after):
+        return False
+    for place in range(1, len(after) + 1):
+        old = before[-place] if place <= len(before) else _ONE
+        has_it = any(place <= len(other) and other[-place] == after[-place] for other in others)
+        if old != after[-place] and not (old == _ONE and has_it):
+            return False
+    return True

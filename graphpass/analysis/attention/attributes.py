@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, Step, before
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import Scores, read_scores
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.operands import scores_product, weighted_value
 from graphpass.analysis.attention.operators import (
     Heads,
@@ -148,7 +147,7 @@ def _is_of_one_head(step: Step) -> bool:
 
 
 def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int | None) -> int | None:
-    """Return how many results of ``value_head_dim`` numbers the following product with weights reads."""
+    """Return the number of heads of ``value_head_dim`` that the following product with weights reads."""
     if attention.miss is not None or value_head_dim is None:
         return None
     value = attention.output

@@ -27,7 +27,7 @@ Labels: TypeAlias = tuple[Label, ...]
 BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
 BHDL: Labels = ("batch", "heads", "head_dim", "sequence")
 
-#: The label of an axis of which one entry was taken.
+#: The label of an axis that one entry was taken from.
 PART = "part"
 
 #: Operators on each element by itself whose operands may be broadcast.
@@ -148,7 +148,7 @@ def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, 
 
 
 def _inside(effect: AxisEffect, labels: Labels) -> Labels:
-    """Return the labels of an operator's first input; an axis of which one entry is taken is a part."""
+    """Return the labels of an operator's first input; an axis that gives one entry is a part."""
     taken = PART if effect.kind in {"cut", "take", "iteration"} else None
     found: dict[int, Label] = dict.fromkeys(effect.removed, taken)
     found |= {origin: labels[axis] for axis, origin in enumerate(effect.origins) if origin is not None}

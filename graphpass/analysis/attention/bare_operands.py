@@ -36,7 +36,7 @@ class Operand:
     forms: tuple[Value, ...] = ()
 
     def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> Operand:
-        """Return the operand as it is in ``source``, of which ``value`` is made."""
+        """Return the operand as it is in ``source``, upstream of ``value``."""
         scales = (*self.scales, scale) if scale is not None else self.scales
         return Operand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 

@@ -1,4 +1,4 @@
-"""Find where a graph computes attention: fused operators, and the decomposed form around each Softmax.
+"""Find computations of attention: fused operators, and the decomposed form around each Softmax.
 
 The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: the scale on either
 operand, on both, or on the product; the mask by Add, Subtract or Select, before the scale or after it; a guard after
@@ -9,17 +9,32 @@ each row subtracted before it.
 
 from __future__ import annotations
 
-from graphpass.analysis.attention.match import match
-from graphpass.analysis.attention.softmax import is_attention
-from graphpass.analysis.attention.types import OPERATORS, Attention
-from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss
+from dataclasses import dataclass, field
 
-__all__ = ["find_attention"]
+from graphpass.analysis.attention.bare_operands import bare_operands, scale_of
+from graphpass.analysis.attention.softmax import (
+    COLUMN_DROPS,
+    Column,
+    broadcast_to_itself,
+    dropped_column,
+    is_attention,
+    score_products,
+    sink_of,
+    subtracts_row_maximum,
+)
+from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
+from graphpass.analysis.masks.facts import unbounded
+from graphpass.ir.constants import copies_elements, fold, fold_elements
+from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.model import Model
+from graphpass.ir.pattern import Match, Miss, MissError, op, var
+from graphpass.ir.values import MASKED_BELOW, is_value_preserving
+
+__all__ = ["Scores", "find_attention", "match", "read_scores"]
 
 
 def find_attention(model: Model) -> tuple[Attention, ...]:
-    """Return all places where ``model`` computes attention, in execution order.
+    """Return all attention of ``model``, in execution order.
 
     A Softmax that is not fed by a product of two activations, or whose result no product reads, is no attention (an
     expert router, a sampler) and is left out.
@@ -34,3 +49,257 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
             matched = match(graph, node)
             found.append(Attention(node, node.outputs[0], miss=matched) if isinstance(matched, Miss) else matched)
     return tuple(found)
+
+
+#: Below this a score counts as masked that is still to be scaled down.
+_MASKED_BELOW_BEFORE_SCALE = -1e8
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Way of the probabilities to ``product``, which weighs the value with them."""
+
+    product: Node
+    guarded: bool
+    dropped: Column | None
+
+
+@dataclass(slots=True)
+class Scores:
+    """Way of the scores to the Softmax.
+
+    Attributes:
+        product: Multiplies query and key.
+        scales: Factors, from the Softmax backwards; if there is a soft cap, those before it.
+        masks: From the Softmax backwards.
+        sink: One more column; see `graphpass.analysis.attention.types.Attention`.
+        column: The end at which the sink stands.
+        cap: The Tanh of a soft cap.
+        cap_scales: Factors after the soft cap, from the Softmax backwards.
+    """
+
+    product: Node
+    scales: list[Scale] = field(default_factory=list)
+    masks: list[Mask] = field(default_factory=list)
+    sink: Value | None = None
+    column: Column | None = None
+    cap: Node | None = None
+    cap_scales: list[Scale] = field(default_factory=list)
+
+
+def match(graph: Graph, softmax: Node) -> Attention | Miss:
+    """Match plain scaled dot-product attention around ``softmax``."""
+    try:
+        return _match(graph, softmax)
+    except MissError as error:
+        return error.miss
+
+
+def _match(graph: Graph, softmax: Node) -> Attention:
+    weights = _weights(graph, softmax)
+    scores = _scores(graph, softmax)
+    if scores.cap is not None:
+        raise MissError(scores.cap, "its scores are soft-capped")
+    product, weighing = scores.product, weights.product
+    _check_sink(softmax, scores, weights)
+    query, key, value = bare_operands(graph, product, weighing)
+    result = weighing.outputs[0]
+    if result.rank not in {3, 4}:
+        raise MissError(weighing, f"its result {result.name} has {result.rank} dimensions, not 4")
+    if product.attributes["transpose_a"] or weighing.attributes["transpose_a"] or weighing.attributes["transpose_b"]:
+        raise MissError(product, "a MatMul transposes its query, its probabilities or its value")
+    for mask in scores.masks:
+        if _outgrows(mask.value, product.outputs[0]):
+            raise MissError(product, f"its mask {mask.value.name} has more elements than its scores")
+    return Attention(
+        softmax,
+        result,
+        query.value,
+        key.value,
+        value.value,
+        key_is_transposed=product.attributes["transpose_b"] == key.swapped,
+        scales=(*scores.scales, *query.scales, *key.scales),
+        masks=tuple(reversed(scores.masks)),
+        guarded=weights.guarded,
+        sink=scores.sink,
+        key_forms=key.forms,
+        value_forms=value.forms,
+    )
+
+
+def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
+    """Check that the column that a sink adds is the one that is dropped."""
+    if scores.column == weights.dropped:
+        return
+    if scores.column is None:
+        reason = "a column of its probabilities is dropped, but its scores have no attention sink"
+    elif weights.dropped is None:
+        reason = "an attention sink that is not dropped from its probabilities"
+    else:
+        reason = f"an attention sink that is the {scores.column} column, while the {weights.dropped} is dropped"
+    raise MissError(softmax, reason)
+
+
+def _weights(graph: Graph, softmax: Node) -> _Weights:
+    """Follow the probabilities to the product with the value."""
+    value, guarded, dropped = softmax.outputs[0], False, None
+    if softmax.attributes["axis"] not in {-1, (value.rank or 0) - 1}:
+        raise MissError(softmax, "its Softmax is not over the last axis")
+    while True:
+        uses = graph.uses(value)
+        if (guard := _guard(graph, uses)) is not None:
+            value, guarded = guard.outputs[0], True
+            continue
+        if len(uses) != 1:
+            raise MissError(graph.producer(value), "its probabilities are used in several places")
+        node = uses[0].node
+        if is_value_preserving(node) or node.op == "Dropout" or _regroups_heads(node):
+            value = node.outputs[0]
+        elif node.op == "MatMul" and uses[0].port == 0:
+            return _Weights(node, guarded, dropped)
+        elif node.op in COLUMN_DROPS and dropped is None:
+            value, dropped = dropped_column(graph, node)
+        else:
+            raise MissError(node, f"{node.op} lies between its Softmax and the value")
+
+
+def _is_zero(graph: Graph, value: Value) -> str | None:
+    """Require zeros: such constants, copied or laid out, or a product with one.
+
+    ``baddbmm`` does not read what it multiplies with 0, so that it counts as zero even if it could be infinite.
+    """
+
+    def factors(node: Node) -> tuple[Value | None, ...]:
+        return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
+
+    held = (fold(graph, node.outputs[0]) for node in graph.backward([value], factors))
+    return None if any(one is not None and not one.any() for one in held) else f"{value.name} is not 0"
+
+
+#: The NaN of rows that are masked whole becomes 0.
+_GUARD = op.Select(op.IsNaN(var("weights")), var().where(_is_zero), var("weights"))
+
+
+def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
+    """Return the Select of a guard if ``uses`` are the uses of what it guards."""
+    selects = [use.node for use in uses if use.node.op == "Select" and use.port == 2]
+    if len(uses) != 2 or len(selects) != 1 or not isinstance(_GUARD.match(graph, selects[0]), Match):
+        return None
+    return selects[0]
+
+
+def read_scores(graph: Graph, softmax: Node) -> Scores | Miss:
+    """Follow the scores of ``softmax`` back to the product of query and key."""
+    try:
+        return _scores(graph, softmax)
+    except MissError as error:
+        return error.miss
+
+
+def _scores(graph: Graph, softmax: Node) -> Scores:
+    found = Scores(softmax)
+    value = softmax.source()
+    while True:
+        node = graph.producer(value)
+        if node.op == "MatMul":
+            found.product = node
+            return found
+        if is_value_preserving(node) or _regroups_heads(node):
+            value = node.source()
+        elif (inner := unbounded(graph, value)) is not value:
+            value = inner
+        elif subtracts_row_maximum(graph, node):
+            if found.sink is not None:
+                raise MissError(node, "an attention sink beside scores whose maximum was subtracted")
+            value = node.source()
+        elif node.op == "Tanh" and found.cap is None:
+            found.cap, found.cap_scales, found.scales = node, found.scales, []
+            value = node.source()
+        elif node.op == "Concat":
+            value = _scores_beside_sink(graph, node, found)
+        else:
+            value = _scores_before(graph, node, found)
+
+
+def _scores_beside_sink(graph: Graph, concat: Node, found: Scores) -> Value:
+    """Return the scores to which ``concat`` adds a sink, and note it in ``found``."""
+    if found.sink is not None:
+        raise MissError(concat, "an attention sink beside another one")
+    value, found.sink, found.column = sink_of(graph, concat)
+    if found.scales or found.masks:
+        raise MissError(concat, "an attention sink that is scaled or masked along with its scores")
+    return value
+
+
+def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
+    """Return the scores before ``node`` scales or masks them, and note that in ``found``."""
+    if node.op in {"Multiply", "Divide"} and (scale := scale_of(graph, node)) is not None:
+        value, factor = scale
+        found.scales.append(factor)
+        return value
+    if isinstance(unchanged := _PLUS_NOTHING.match(graph, node), Match):
+        scores, nothing = unchanged["scores"], unchanged["nothing"]
+        if (nothing.rank or 9) <= (scores.rank or 0) and not _outgrows(nothing, scores):
+            return scores
+    if node.op in {"Add", "Subtract"}:
+        value, mask = _added_mask(graph, node, tuple(found.scales))
+        found.masks.append(mask)
+        return value
+    if node.op == "Select":
+        value, mask = _selected_mask(graph, node, bool(found.scales))
+        found.masks.append(mask)
+        return value
+    if (same := broadcast_to_itself(node)) is not None:
+        return same
+    raise MissError(node, f"{node.op} lies between its scores and its Softmax")
+
+
+#: PyTorch's ``baddbmm`` with ``beta=0`` is exported with an Add of zeros.
+_PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zero))
+
+
+def _regroups_heads(node: Node) -> bool:
+    """Return whether ``node`` reshapes scores to or from ``[batch * heads, ..]``, or not at all.
+
+    Unknown dimensions need no proof: the product with the value fits only if they are the right ones.
+    """
+    source, result = (node.inputs[0], node.outputs[0]) if node.op == "Reshape" else (None, None)
+    if source is None or result is None or source.shape is None or result.shape is None:
+        return False
+    if len(source.shape) == len(result.shape) == 4:
+        return source.shape[1] == result.shape[1] and isinstance(source.shape[1], int)
+    return {len(source.shape), len(result.shape)} == {3, 4}
+
+
+def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Value, Mask]:
+    operands, subtracts = (node.source(0), node.source(1)), node.op == "Subtract"
+    is_product = [any(True for _ in score_products(graph, operand)) for operand in operands]
+    if all(is_product):
+        raise MissError(node, f"{node.op} joins two products: positions or masks computed by one")
+    if subtracts and is_product[1]:
+        raise MissError(node, "Subtract subtracts its scores")
+    scores, mask = operands if is_product[0] else operands[::-1]
+    return scores, Mask(mask, is_subtracted=subtracts, scales=scales, merges_heads=_merges_heads(mask, scores))
+
+
+def _merges_heads(mask: Value, scores: Value) -> bool:
+    """Return whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
+    return scores.rank == 3 and mask.shape is not None and len(mask.shape) == 3 and mask.shape[0] != 1
+
+
+def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Mask]:
+    condition, kept, other = (node.source(port) for port in range(3))
+    limit = _MASKED_BELOW_BEFORE_SCALE if is_scaled else MASKED_BELOW
+    for scores, fill, keeps in ((kept, other, True), (other, kept, False)):
+        held = fold_elements(graph, fill)
+        if held is not None and (held < limit).all():
+            return scores, Mask(condition, keeps, merges_heads=_merges_heads(condition, scores))
+    raise MissError(node, "Select fills its scores with something other than a large negative number")
+
+
+def _outgrows(mask: Value, scores: Value) -> bool:
+    """Return whether ``mask`` is longer along an axis along which the scores have one element."""
+    if mask.shape is None or scores.shape is None:
+        return False
+    pairs = zip(reversed(mask.shape), reversed(scores.shape), strict=False)
+    return any(isinstance(own, int) and own > 1 and other == 1 for own, other in pairs)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node
+from graphpass.ir.graph import Graph, Node
 
 __all__ = ["moved_positions", "positions_of_angles"]
 

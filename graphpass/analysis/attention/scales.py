@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphpass.analysis.attention.bare_operands import scale_of
-from graphpass.analysis.attention.match import Scores
+from graphpass.analysis.attention.find import Scores
 from graphpass.analysis.attention.types import Scale
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Value
@@ -26,7 +26,7 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(factors: Sequence[float | None], softcap: float | None = None) -> Scaling:
-    """Return the scaling by all of ``factors``, of which ``None`` is unknown."""
+    """Return the scaling by all of ``factors``; ``None`` stands for an unknown one."""
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return Scaling(None, (), softcap)

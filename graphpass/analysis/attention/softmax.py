@@ -1,14 +1,31 @@
-"""Find the two products of attention around a Softmax."""
+"""Find the two products of attention around a Softmax, and the sink that takes a share of it.
+
+A sink is a learned column of scores that is dropped after the Softmax. GPT-OSS writes it as
+``softmax(concat(scores, sink))[..., :-1] @ value``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
+from graphpass.ir.constants import fold, fold_cuts, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPLITS
-from graphpass.ir.values import is_activation
+from graphpass.ir.pattern import Match, MissError, op, var
+from graphpass.ir.values import is_activation, is_value_preserving
 
-__all__ = ["broadcast_to_itself", "is_attention", "score_products", "weighing_product"]
+__all__ = [
+    "COLUMN_DROPS",
+    "Column",
+    "broadcast_to_itself",
+    "dropped_column",
+    "is_attention",
+    "score_products",
+    "sink_of",
+    "subtracts_row_maximum",
+    "weighing_product",
+]
 
 #: Lie between the product of query and key and the Softmax. A Slice cuts scores of a cache of fixed capacity to the
 #: positions in use.
@@ -43,7 +60,7 @@ def broadcast_to_itself(node: Node) -> Value | None:
 
     Unknown dimensions of scores need no proof: other products fit only if they are the same.
     """
-    # A third input says which axes are new.
+    # A third input names the new axes.
     if node.op != "Broadcast" or len(node.inputs) != 2 or (source := node.inputs[0]) is None:
         return None
     before, after = source.shape, node.outputs[0].shape
@@ -64,3 +81,101 @@ def weighing_product(graph: Graph, softmax: Node) -> Node | None:
         ),
         None,
     )
+
+
+Column = Literal["first", "last"]
+"""The end of the scores at which a column stands."""
+
+#: Operators that may drop the sink's column.
+COLUMN_DROPS = SLICES | SPLITS
+
+
+def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
+    """Return the scores, the sink and its place, if ``concat`` makes scores with one more column of them.
+
+    Returns:
+        The sink as ``[1, heads, 1, 1]``, whose leading dimensions may be missing; ``heads`` may be 1.
+
+    Raises:
+        MissError: ``concat`` does something else.
+    """
+    operands = [operand for operand in concat.inputs if operand is not None]
+    scores = [any(True for _ in score_products(graph, operand)) for operand in operands]
+    if len(operands) != 2 or scores.count(True) != 1:
+        raise MissError(concat, "it joins more than its scores and an attention sink")
+    if concat.outputs[0].rank != 4 or concat.attributes.get("axis") not in {-1, 3}:
+        raise MissError(concat, "an attention sink that is not added on the last of four axes")
+    column: Column = "last" if scores[0] else "first"
+    beside = operands[1 if scores[0] else 0]
+    # An unknown number needs no proof: the product with the value fits only if one column was added.
+    if beside.shape is not None and isinstance(beside.shape[-1], int) and beside.shape[-1] != 1:
+        raise MissError(concat, f"an attention sink of more than one column, {beside.name}")
+
+    def copies(node: Node) -> bool:
+        # A third input of a Broadcast names its new axes; without, shapes align at their ends.
+        is_copy = is_value_preserving(node) or (node.op == "Broadcast" and len(node.inputs) == 2)
+        return is_copy and not _is_one_a_head(node.outputs[0])
+
+    sink = graph.look_through(beside, copies)
+    if not _is_one_a_head(sink):
+        raise MissError(concat, f"an attention sink that is not one number for each head, {beside.name}")
+    return operands[0 if scores[0] else 1], sink, column
+
+
+def _is_one_a_head(value: Value) -> bool:
+    if value.shape is None or len(value.shape) > 4:
+        return False
+    batch, heads, row, column = [1] * (4 - len(value.shape)) + list(value.shape)
+    return (batch, row, column) == (1, 1, 1) and isinstance(heads, int)
+
+
+def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
+    """Return what ``node`` keeps of probabilities, and the column that it drops.
+
+    Raises:
+        MissError: It keeps something else.
+    """
+    found = _split_off(graph, node) if node.op in SPLITS else _sliced_off(graph, node)
+    if found is None:
+        raise MissError(node, "an attention sink that is not just dropped")
+    return found
+
+
+def _sliced_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
+    cuts = [cut for cut in fold_cuts(graph, node) if not (cut.starts_at_first and cut.reaches_end)]
+    if len(cuts) != 1 or not _is_last(node, (cuts[0].axis,)) or cuts[0].step != 1:
+        return None
+    if (cuts[0].start, cuts[0].stop) == (0, -1):
+        return node.outputs[0], "last"
+    return (node.outputs[0], "first") if cuts[0].start == 1 and cuts[0].reaches_end else None
+
+
+def _split_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
+    """Read a split into one column and the others, if only the others are read."""
+    lengths = fold(graph, node.inputs[-1])
+    if len(node.outputs) != 2 or lengths is None or lengths.size != 2:
+        return None
+    if not _is_last(node, (node.attributes.get("axis"),)):
+        return None
+    first, last = (int(length) == 1 for length in lengths.reshape(-1))
+    if last and not graph.uses(node.outputs[1]):
+        return node.outputs[0], "last"
+    if first and not graph.uses(node.outputs[0]):
+        return node.outputs[1], "first"
+    return None
+
+
+def _is_last(node: Node, axes: tuple[int | None, ...]) -> bool:
+    """Return whether ``axes`` is the last axis of what ``node`` makes."""
+    return axes in {(-1,), ((node.outputs[0].rank or 0) - 1,)}
+
+
+def subtracts_row_maximum(graph: Graph, node: Node) -> bool:
+    """Return whether ``node`` subtracts from each row its maximum, which a Softmax after it does not see."""
+    match = _ROW_MAXIMUM.match(graph, node)
+    if not isinstance(match, Match) or node.source(0).rank != node.source(1).rank:
+        return False
+    return _is_last(node, reduced_axes(graph, match.nodes["maximum"]) or ())
+
+
+_ROW_MAXIMUM = op.Subtract(var("scores"), op.ReduceMax(var("scores"), ..., name="maximum"))

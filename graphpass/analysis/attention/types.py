@@ -53,7 +53,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One place where attention is computed.
+    """One computation of attention.
 
     Attributes:
         node: The fused operator, or the Softmax.

@@ -8,9 +8,8 @@ from typing import Literal
 
 from graphpass.analysis.attention.attributes import attention_details
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.caches.evidence import kept_positions
 from graphpass.analysis.caches.pairs import Pair
-from graphpass.analysis.caches.updates import find_updates
+from graphpass.analysis.caches.updates import find_updates, kept_positions
 from graphpass.ir.cache import AttentionBlock, Cache
 from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model

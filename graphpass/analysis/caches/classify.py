@@ -13,13 +13,12 @@ from typing import Any
 
 from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
-from graphpass.analysis.caches.evidence import names, notes, read_by, update_text
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
 from graphpass.analysis.caches.packed import Flat, find_flat
 from graphpass.analysis.caches.pairs import Pair, appended, look_through_moves
 from graphpass.analysis.caches.states import adapter, counter, entered_state, inside_operator, shifted_in
-from graphpass.analysis.caches.updates import Update, find_updates
+from graphpass.analysis.caches.updates import Update, find_updates, names, notes, read_by, update_text
 from graphpass.ir.cache import Axes, Cache, CacheRole
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -33,7 +32,7 @@ _CROSS_ROLES: dict[CacheRole, CacheRole] = {"key": "cross_key", "value": "cross_
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A cache, where its layer uses it, and the attention that reads it.
+    """A cache, the place of its use, and the attention that reads it.
 
     Attributes:
         cache: The cache; of kind ``unknown`` if its evidence is not conclusive.
@@ -79,7 +78,7 @@ class Case:
 
     @cached_property
     def cache(self) -> Cache:
-        """The cache, of which only shape and type are known."""
+        """The cache with shape and type alone."""
         read, past, write = self.pair.read, self.pair.past, self.pair.write
         name, written = read.attributes.get("variable", read.name), write.name if write is not None else None
         return Cache(name, "unknown", "unknown", None, Axes(), past.shape, past.element_type, read.name, written)

@@ -15,7 +15,7 @@ __all__ = ["sliced_axes", "takes_part_in_turn", "updated_in_loop"]
 #: Lay out, cut or join what enters a loop or leaves it.
 _LAYOUT = LAYOUT | PICKS | LOOP_ENTRIES | LOOP_EXITS | {"Concat", "If"}
 
-#: Say nothing of how a state is updated: their input does.
+#: Operators that do not update a state themselves: their input is updated.
 _SILENT = MOVES | LOOP_EXITS
 
 

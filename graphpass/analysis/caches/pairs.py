@@ -1,9 +1,10 @@
-"""Find the tensors that a model carries from one step to the next: past and present, by dataflow."""
+"""Find the tensors that a model carries from one step to the next by dataflow: past and present, or one half."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
@@ -13,7 +14,10 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import (
     CASTS,
+    INNER_CACHES,
     LOOP_ENTRIES,
+    LOOP_EXITS,
+    MOVES,
     NO_DATA,
     POSITIONWISE,
     PRODUCTS,
@@ -32,6 +36,7 @@ __all__ = [
     "is_stateful",
     "look_through_moves",
     "may_be_past",
+    "unpaired_ports",
 ]
 
 #: Pass hidden states on between products with weights, in loops and out of them.
@@ -47,7 +52,7 @@ class Pair:
     """A tensor carried from one step to the next.
 
     Attributes:
-        past: Start of the step: output of a Parameter or ReadValue, or what is chosen among that and its history.
+        past: Start of the step: output of a Parameter or ReadValue, or the state chosen among that and its history.
         present: Start of the next step; ``None`` if nothing is written back.
         read: The Parameter or ReadValue.
         write: The Result or Assign; ``None`` if nothing is written back.
@@ -141,7 +146,7 @@ def _is_residual(model: Model, pair: Pair) -> bool:
         return False
 
     def operands(node: Node) -> tuple[Value | None, ...]:
-        # What a loop gives without any iteration says nothing of what an iteration does.
+        # The result of a loop without any iteration does not show what an iteration does.
         return () if node.op not in _POSITIONWISE else node.inputs[:1] if node.op == "Final" else node.inputs
 
     upstream = {node.index for node in graph.backward([pair.present], operands)}
@@ -260,3 +265,69 @@ def _joined_history(graph: Graph, value: Value | None) -> list[Node]:
     state, *history = (graph.producer(source) for source in node.inputs if source is not None)
     reads = [graph.producer(graph.look_through(state.outputs[0], {"Unsqueeze"})), *history]
     return reads if len(reads) == 2 and all(read.op == "ReadValue" for read in reads) else []
+
+
+#: Operators between an input and the Concat that appends to it, and between attention's operand and an output.
+_INPUT_WAY, _OUTPUT_WAY = MOVES_POSITIONS | LOOP_ENTRIES, MOVES | LOOP_EXITS
+
+
+def unpaired_ports(
+    graph: Graph, pairs: tuple[Pair, ...], linear: Collection[str], operands: Collection[tuple[int, int]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return inputs like a past, and outputs like a present.
+
+    Attention reads such inputs with something appended, and the content of such outputs; or they enter and leave as
+    linear caches do.
+
+    Args:
+        graph: The graph.
+        pairs: The tensors that the model carries.
+        linear: Names of those that are linear caches.
+        operands: Values (node index, port) that attention reads as key or value.
+    """
+    reads = {pair.read.index for pair in pairs}
+    writes = {pair.write.index for pair in pairs if pair.write is not None}
+    carried = [pair for pair in pairs if pair.read.name in linear]
+    entries = {entry for pair in carried for entry in _entries(graph, pair.past)}
+    exits = {_exit(graph, pair.present) for pair in carried if pair.present is not None}
+
+    def is_past(value: Value) -> bool:
+        uses = graph.forward(
+            [value], lambda use: use.node.outputs if use.node.op in _INPUT_WAY and use.port == 0 else ()
+        )
+        return (
+            any(use.node.op == "Concat" and (use.node.index, 0) in operands for use in uses)
+            or any(use.port == past for use in graph.uses(value) for past, _ in INNER_CACHES.get(use.node.op, ()))
+            or not entries.isdisjoint(_entries(graph, value))
+        )
+
+    def is_present(value: Value) -> bool:
+        content = graph.look_through(value, lambda node: node.op in _OUTPUT_WAY and (node.index, 0) not in operands)
+        inner = INNER_CACHES.get(graph.producer(value).op, ())
+        return (
+            (content.node, content.port) in operands
+            or any(value.port == present for _, present in inner)
+            or _exit(graph, value) in exits
+        )
+
+    inputs = [node for node in graph.of_op("Parameter") if node.index not in reads and may_be_past(node.outputs[0])]
+    outputs = [node for node in graph.of_op("Result") if node.index not in writes]
+    return (
+        tuple(node.name for node in inputs if is_past(node.outputs[0])),
+        tuple(node.name for node in outputs if is_present(node.source())),
+    )
+
+
+def _sizes(value: Value) -> tuple[object, ...]:
+    """Return type and fixed sizes of a linear cache."""
+    return (value.element_type, *(value.shape or ())[1:])
+
+
+def _entries(graph: Graph, value: Value) -> set[tuple[object, ...]]:
+    """Return the sizes of a linear past, with each operator and port that reads it."""
+    return {(_sizes(value), use.node.op, use.port) for use in graph.uses(value) if use.node.op != "ShapeOf"}
+
+
+def _exit(graph: Graph, value: Value) -> tuple[object, ...]:
+    """Return the sizes of a linear present and its producer."""
+    return _sizes(value), graph.producer(value).op

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.states import shifted_in
+from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.constants import starts_at_first
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.model import Model
 from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SOURCES
 from graphpass.ir.values import fixed_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.model import Model
 
 __all__ = ["Stepping", "absorbs_attention", "absorbs_padding", "find_stepping", "weighs_new_tokens"]
 
@@ -27,7 +23,7 @@ _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """What a model takes at one step.
+    """The tokens that a model takes at one step.
 
     Attributes:
         one_by_one: After a past it takes one token: the window of a convolution is rolled by one column, and what a
@@ -79,7 +75,7 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
 
 
 def absorbs_padding(model: Model, cache: Cache) -> bool:
-    """Return whether no ``attention_mask`` reaches what is written into ``cache`` but through attention itself.
+    """Return whether ``attention_mask`` reaches the new content of ``cache`` through attention alone.
 
     Args:
         model: The model.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.constants import LARGEST_MASK, band_of
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.ir.constants import fold_cuts, starts_at_first
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
 
 __all__ = ["MaskBuffer", "find_mask_buffers"]
 
@@ -82,6 +78,6 @@ def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
 
 
 def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Sizes) -> bool:
-    """Return whether ``columns`` keeps all from the first place on, and ``rows`` ends where it ends."""
+    """Return whether ``columns`` keeps all from the first place on, and ``rows`` has the same end."""
     stops = [sizes.content(slice_.inputs[2]) for slice_ in (rows, columns)]
     return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

@@ -78,7 +78,7 @@ def _order_of_comparison(graph: Graph, node: Node) -> PastOrder:
 
 
 def _counts(graph: Graph, value: Value) -> set[str]:
-    """Return origins of numbers: ``index`` a range or length, ``counted`` what is not hidden, ``given`` an input."""
+    """Return origins of numbers: ``index`` a range or length, ``counted`` a sum of the mask, ``given`` an input."""
     found = set()
     for node in graph.backward([value], _numbers):
         if node.op in {"Range"} | SHAPE_READERS or (node.op == "Parameter" and node.name == "cache_position"):

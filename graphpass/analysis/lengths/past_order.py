@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.match import Scores, read_scores
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.mask_order import FIRST_ONLY, PastOrder, order_of_mask, reached, uses_length

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.analysis.shapes.sizes import Sizes
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Value
-    from graphpass.ir.model import Model
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Value
+from graphpass.ir.model import Model
 
 __all__ = ["find_lengths"]
 
@@ -49,7 +47,7 @@ def _find(model: Model) -> Sizes:
 
 
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:
-    """Return the dimension of each past's positions and what is written back, by node index and axis."""
+    """Return the dimension of each past's positions, and the present, by node index and axis."""
     graph = model.graph
     reads = {node.name: node.index for node in graph.of_op("Parameter", "ReadValue")}
     writes = {node.name: node.inputs[0] for node in graph.of_op("Assign", "Result")}

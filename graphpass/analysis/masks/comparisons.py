@@ -1,4 +1,4 @@
-"""Read comparisons of positions, of which causal masks and sliding windows are made."""
+"""Read comparisons of positions, which make causal masks and sliding windows."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _shift(graph: Graph, positions: Value) -> int:
 
 
 def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value], list[Value], int]:
-    """Split ``greater - lesser`` into what is added, what is subtracted, and a constant."""
+    """Split ``greater - lesser`` into added terms, subtracted terms, and a constant."""
     added: list[Value] = []
     subtracted: list[Value] = []
     constant = 0

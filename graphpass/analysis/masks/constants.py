@@ -19,7 +19,7 @@ LARGEST_MASK = 1 << 24
 
 
 def seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
-    """Return where a constant mask shows positions, or the reverse; ``None`` if its numbers mean more than that."""
+    """Return the positions that a constant mask shows, or hides; ``None`` if its numbers mean more than that."""
     import numpy
 
     zero: numpy.ndarray = numpy.equal(constant, 0)

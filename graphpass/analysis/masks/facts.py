@@ -1,7 +1,7 @@
 """Read a mask's parts: conditions on positions, inputs of the model, biases.
 
-A mask is followed upstream through what lays it out and joins it, to where its numbers come from. Anything unknown on
-the way makes the whole answer unknown.
+A mask is followed upstream through layout and joins to the origins of its numbers. Anything unknown on the way makes
+the whole answer unknown.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MaskFacts:
     unknown: str | None = None
 
     def add(self, other: MaskFacts) -> None:
-        """Add what is known of a further mask of the same attention."""
+        """Add the facts of a further mask of the same attention."""
         self.parts |= other.parts
         self.windows |= other.windows
         self.unknown = self.unknown or other.unknown
@@ -85,7 +85,7 @@ class MaskFacts:
 
 
 def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
-    """Return what ``mask``, a condition or a tensor that is added to the scores, is made of."""
+    """Return the parts of ``mask``, a condition or a tensor that is added to the scores."""
     facts = MaskFacts()
     for _ in graph.backward([mask], lambda node: _read(graph, node, facts)):
         pass
@@ -93,7 +93,7 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
 
 
 def _read(graph: Graph, node: Node, facts: MaskFacts) -> tuple[Value | None, ...]:
-    """Add what ``node`` contributes to a mask, and return the inputs that contribute, too."""
+    """Add the facts of ``node`` to those of a mask, and return the inputs that contribute, too."""
     if node.op == "Trilu":
         _add_trilu(graph, node, facts)
     elif node.op == "Parameter":
@@ -114,7 +114,7 @@ def _read(graph: Graph, node: Node, facts: MaskFacts) -> tuple[Value | None, ...
 
 
 def _sources(node: Node) -> tuple[Value | None, ...] | None:
-    """Return the inputs of which ``node`` makes a mask; ``None`` if it does something else."""
+    """Return the inputs that ``node`` makes a mask from; ``None`` if it does something else."""
     if node.op in _LAYOUT:
         return node.inputs[:1]
     if node.op in WRITES:
@@ -143,7 +143,7 @@ def _is_low(graph: Graph, value: Value) -> str | None:
     return None if held is not None and (held <= MASKED_BELOW).all() else f"{value.name} is not below {MASKED_BELOW:g}"
 
 
-#: Keeps what is added to scores from falling far below what counts as masked.
+#: Keeps numbers that are added to scores from falling far below masked ones.
 _BOUNDED = op.Maximum(var("value"), var().where(_is_low))
 
 

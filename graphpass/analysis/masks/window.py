@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.masks.comparisons import Comparison, compared_positions
 from graphpass.analysis.masks.facts import added_terms, mask_facts
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import ANDS, ARITHMETIC, EXTREMA, NOTS, ORS, SHAPE_READERS, SOURCES
 from graphpass.ir.values import MASKED_BELOW, REALS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphpass.ir.graph import Graph, Node, Value
 
 __all__ = ["Condition", "WindowMask", "read_mask"]
 
@@ -43,8 +39,8 @@ class WindowMask:
         others: The other conditions, outermost first.
         shape: Shape that the condition is broadcast to; ``None`` if it is not.
         bounds: Start, stop, step and axes of the Slice on the way; empty if there is none.
-        kept: What is added if the condition holds.
-        masked: What is added elsewhere.
+        kept: Number that is added if the condition holds.
+        masked: Number that is added elsewhere.
         element_type: Of the mask.
     """
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy
 
 from graphpass.analysis.shapes.linear_size import Classes, Size, Vector, divide, multiply
 from graphpass.ir.folding import MALFORMED, MOVES
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.types import Dimension
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import SLICES, SPLITS
+from graphpass.ir.types import Dimension
 
 __all__ = ["Contents"]
 
@@ -119,6 +118,8 @@ def _numbers(content: Content) -> numpy.ndarray | None:
 def _moved(node: Node, value: Value, inputs: list[Content]) -> Content | None:
     """Place elements of the first input (Concat: of all) by the others, which must be numbers."""
     source = node.inputs[0]
+    if node.op in SLICES | SPLITS and inputs[0].ndim != 1:  # a part of a matrix is no shape
+        return None
     if value.element_type == "boolean" and source is not None and source.element_type != "boolean":
         return None
     count = len(inputs) if node.op == "Concat" else 1

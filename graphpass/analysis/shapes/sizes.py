@@ -4,7 +4,7 @@ One engine walks a `Graph` of either dialect, in one of two modes:
 
 assume
     Sizes of operands that are combined are equal if neither is 1: a model that runs at more than one length has no
-    others. Enough to tell caches apart, whatever the ports declare.
+    others. Enough to classify caches, whatever the ports declare.
 prove
     Sizes are equal only if they are in every inference that succeeds. Passes edit by these.
 """
@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from graphpass.analysis.shapes.linear_size import Classes, Dimension, Size, Vector, divide, position, remaining
 from graphpass.ir.axes import AxisEffect, axis_effect
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
 
 __all__ = ["Sizes", "infer_sizes"]
 

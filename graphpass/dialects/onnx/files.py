@@ -1,21 +1,19 @@
-"""The files of an ONNX model: the graph, and its external data."""
+"""Write the files of an ONNX model: the graph, and its external data."""
 
 from __future__ import annotations
 
 import errno
 import filecmp
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Collection
+from pathlib import Path
+from typing import BinaryIO
 
 import onnx
 
 from graphpass.dialects.onnx.tensors import SMALL, external_files, is_external, rebuilt
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import copy_file
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 __all__ = ["PROTO_LIMIT", "stage_onnx"]
 
@@ -40,13 +38,13 @@ def stage_onnx(
     Args:
         proto: The model; it is left as it is.
         source: The file it was read from.
-        folder: Where to write.
+        folder: Folder to write into.
         file_name: Name of the ``.onnx`` file.
         link: Whether data files may be hard links to the source's.
         limit: Bytes above which large tensors leave the ``.onnx`` file for a data file of their own.
 
     Raises:
-        ReadError: GP105, external data is not where the model says.
+        ReadError: GP105, external data is missing.
         WriteError: GP503, the model is over the limit without its large tensors, too.
         OSError: The file system's words.
     """
@@ -68,7 +66,7 @@ def _without_weights(proto: onnx.ModelProto, folder: Path, name: str) -> onnx.Mo
 
 
 def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.TensorProto | None:
-    """A reference to the tensor's data, appended to ``stream``; ``None`` where it stays in the graph."""
+    """Append a tensor's data to ``stream`` and return a reference to it; ``None`` if it stays in the graph."""
     if is_external(tensor) or not tensor.HasField("raw_data"):
         return None
     raw = tensor.raw_data

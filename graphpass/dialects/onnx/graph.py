@@ -1,4 +1,4 @@
-"""The dialect-neutral view of an ONNX model."""
+"""Build the dialect-neutral view of an ONNX model."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import functools
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy
 import onnx
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
-from graphpass.dialects.onnx.tensors import element_type, embedded
+from graphpass.dialects.onnx.tensors import element_type, embedded, shape_of
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
-from graphpass.ir.types import Dimension
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from graphpass.ir.operators import STATE_OPERATORS
 
 __all__ = ["build"]
 
@@ -40,37 +37,21 @@ _DEFAULT_AXIS = {
 #: Operators of other domains that only share their name with an ONNX operator: they carry their domain.
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
-#: Operators with states inside, whose attributes say how they keep them.
-_WITH_STATES = frozenset(
-    {
-        "GroupQueryAttention",
-        "MultiHeadAttention",
-        "Attention",
-        "com.microsoft.Attention",
-        "SparseAttention",
-        "QAttention",
-    }
-    | {"DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "LinearAttention", "CausalConvWithState"}
-    | {"LSTM", "GRU", "RNN", "TensorScatter"}
-)
+#: Operators whose attributes the graph keeps as they are.
+_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"TensorScatter"}
+
+
+_Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
 
 
 class _Scope:
-    """What names mean in a graph, or in a body: there, names of the graphs around it are known, too."""
+    """Values and types by name in a graph, or in a body, which knows those of the graphs around it, too."""
 
     def __init__(self, graph: onnx.GraphProto, outer: _Scope | None = None) -> None:
-        """Nothing but types is known yet.
-
-        Args:
-            graph: With the shapes that inference could tell.
-            outer: The graph around it.
-        """
-        self.values: ChainMap[str, Value] = outer.values.new_child() if outer is not None else ChainMap()
         known = [*graph.value_info, *graph.output, *graph.input]
-        own: dict[str, onnx.TypeProto.Tensor] = {info.name: info.type.tensor_type for info in known}
-        self.types: ChainMap[str, onnx.TypeProto.Tensor] = (
-            outer.types.new_child(own) if outer is not None else ChainMap(own)
-        )
+        own = {info.name: info.type.tensor_type for info in known}
+        self.values: ChainMap[str, Value] = outer.values.new_child() if outer is not None else ChainMap()
+        self.types: _Types = outer.types.new_child(own) if outer is not None else ChainMap(own)
         self.bodies = {tuple(node.output): bodies(node) for node in graph.node if node.op_type in _INLINED}
 
 
@@ -85,7 +66,7 @@ class _Builder:
         return self.scope.values
 
     @property
-    def types(self) -> ChainMap[str, onnx.TypeProto.Tensor]:
+    def types(self) -> _Types:
         return self.scope.types
 
     def add(
@@ -112,7 +93,7 @@ class _Builder:
     def value(self, node: int, port: int, name: str) -> Value:
         if name not in self.types:
             return Value(node, port, name, None, "dynamic")
-        return Value(node, port, name, _shape(self.types[name]), element_type(self.types[name].elem_type))
+        return Value(node, port, name, shape_of(self.types[name]), element_type(self.types[name].elem_type))
 
     def attributes(
         self, op: str, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], native: Any
@@ -120,10 +101,8 @@ class _Builder:
         if not isinstance(native, onnx.NodeProto):
             return {}
         given = {attribute.name: attribute for attribute in native.attribute}
-        ranks = [value.rank for value in (*inputs[:1], *outputs[:1]) if value is not None and value.rank is not None]
-        rank = None
-        if ranks:
-            rank = ranks[-1] if op == "Unsqueeze" and outputs and outputs[0].rank is not None else ranks[0]
+        values = (*outputs[:1], *inputs[:1]) if op == "Unsqueeze" else (*inputs[:1], *outputs[:1])
+        rank = next((value.rank for value in values if value is not None and value.rank is not None), None)
         found: dict[str, Any] = {}
         if "axis" in given or op in _DEFAULT_AXIS:
             axis = given["axis"].i if "axis" in given else _DEFAULT_AXIS[op]
@@ -133,8 +112,6 @@ class _Builder:
         axes = given["axes"].ints if "axes" in given else self.axes_input(op, inputs)
         if axes is not None:
             found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
-        if op == "ShapeOf":
-            found |= {name: given[name].i for name in ("start", "end") if name in given}
         if op == "Reshape" and "allowzero" in given:
             found["special_zero"] = not given["allowzero"].i
         if op == "MatMul":
@@ -147,7 +124,7 @@ class _Builder:
             found |= {name: given[name].i for name in ("start", "end") if name in given}
         if op == "Slice":
             found["steps_port"] = 4
-        if op in _WITH_STATES:
+        if op in _WITH_ATTRIBUTES:
             found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
         return found
 
@@ -201,7 +178,7 @@ _INLINED = frozenset({"If", "Loop", "Scan"})
 
 @dataclass
 class _Frame:
-    """A graph whose nodes are being added, and what is to be done when they all are."""
+    """A graph whose nodes are being added, and the work that follows them."""
 
     scope: _Scope
     nodes: Iterator[onnx.NodeProto] = field(default_factory=lambda: iter(()))
@@ -228,7 +205,7 @@ def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> No
 
 
 def _can_be_inlined(native: onnx.NodeProto) -> bool:
-    """Whether bodies of ``native`` can be seen as a part of the graph around; not of opset 8's Scan, over a batch."""
+    """Return whether bodies of ``native`` can stand in the graph around; not of opset 8's Scan, over a batch."""
     if native.op_type not in _INLINED or native.domain not in ONNX_DOMAINS:
         return False
     return native.op_type != "Scan" or len(native.input) == len(bodies(native)["body"].input)
@@ -246,7 +223,7 @@ def _branches(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
 
 
 def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...]) -> None:
-    """A node for each output of an If: one of what its branches give."""
+    """Add a node for each output of an If, which reads the results of its branches."""
     inner = bodies(native)
     for port, output in enumerate(native.output):
         given = (
@@ -256,7 +233,7 @@ def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...
 
 
 def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
-    """A node for each input of the body of a Loop or Scan, and a frame that goes on with its nodes."""
+    """Add a node for each input of the body of a Loop or Scan; return frames for its nodes."""
     outer, body = builder.scope, bodies(native)["body"]
     inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
     sources = [builder.read(name) for name in native.input]
@@ -287,7 +264,7 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
 
 
 def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...]) -> None:
-    """A node for each output of a Loop or Scan: what the last iteration leaves, or what all of them give."""
+    """Add a node for each output of a Loop or Scan: the last iteration's result, or those of all."""
     results = [info.name for info in bodies(native)["body"].output][1 if native.op_type == "Loop" else 0 :]
     axes = next((list(given.ints) for given in native.attribute if given.name == "scan_output_axes"), [])
     name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
@@ -321,7 +298,7 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
 
 
 def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
-    """What a Constant node holds; ``None`` for any other node, and for sparse tensors."""
+    """Return the tensor of a Constant node; ``None`` of any other node, and of sparse tensors."""
     if native.op_type != "Constant" or native.domain not in ONNX_DOMAINS or len(native.attribute) != 1:
         return None
     attribute = native.attribute[0]
@@ -336,17 +313,8 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
     return made
 
 
-def _shape(tensor_type: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
-    if not tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        dimension.dim_value if dimension.HasField("dim_value") else (dimension.dim_param or None)
-        for dimension in tensor_type.shape.dim
-    )
-
-
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
-    """What a Constant holds; ``None`` for element types of a later ONNX than the one that is installed."""
+    """Return the elements of a Constant; ``None`` if the installed ONNX does not know their type."""
     try:
         tensor = embedded(node.native, model_file)
     except ReadError as error:

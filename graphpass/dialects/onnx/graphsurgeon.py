@@ -18,7 +18,7 @@ import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from graphpass.dialects.onnx.tensors import embedded, nbytes
+from graphpass.dialects.onnx.tensors import embedded, nbytes, shape_of
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, opset_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ __all__ = ["Graph", "NodeOrigin", "Surgery", "TensorOrigin", "Weights", "inner_g
 
 
 class Weights(LazyValues):  # type: ignore[misc]
-    """Values of a constant that stay where they are until something asks for them.
+    """Values of a constant that are not read before something asks for them.
 
     Attributes:
         tensor: The `onnx.TensorProto`.
@@ -51,7 +51,7 @@ class Weights(LazyValues):  # type: ignore[misc]
         """Read the values; strings become an array of objects.
 
         Raises:
-            ReadError: GP105, external data is not where the model says.
+            ReadError: GP105, external data is missing.
         """
         values: numpy.ndarray = numpy_helper.to_array(embedded(self.tensor, self._path))
         return values
@@ -99,7 +99,7 @@ class NodeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class TensorOrigin:
-    """The protos that a tensor was made from, and what they said of it.
+    """The protos that a tensor was made from, and its type in them.
 
     Attributes:
         tensor: The tensor; kept, so that its id stays its own.
@@ -231,8 +231,8 @@ class Surgery:
             variable.type = kind
             if kind == "tensor_type":
                 variable.dtype = _dtype(typed.elem_type)
-                if typed.HasField("shape"):
-                    variable.shape = [_dimension(one) for one in typed.shape.dim]
+                shape = shape_of(typed)
+                variable.shape = None if shape is None else list(shape)
         return self._note(variable)
 
     def _note(self, tensor: gs.Tensor, weights: onnx.TensorProto | onnx.SparseTensorProto | None = None) -> gs.Tensor:
@@ -358,10 +358,6 @@ def _dtype(code: int) -> Any:
         return onnx.helper.tensor_dtype_to_np_dtype(code)
     except KeyError:
         return code
-
-
-def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    return dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or None
 
 
 def _location(tensor: onnx.TensorProto) -> int | None:

@@ -23,12 +23,13 @@ from graphpass.dialects.onnx.tensors import (
     nbytes,
     rebuilt,
     sample,
+    shape_of,
     tensors,
 )
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, opset_of
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.model import Model
-from graphpass.ir.types import Dimension, Port
+from graphpass.ir.types import Port
 from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
 
-#: Operators that ONNX Runtime defines in ONNX's own domain, where ONNX has no such operator (or not yet).
+#: Operators that ONNX Runtime defines in ONNX's own domain, before or without ONNX.
 _ONNX_RUNTIME_OPERATORS = frozenset({"SimplifiedLayerNormalization", "LayerNormalization"})
 
 
@@ -83,7 +84,7 @@ class OnnxModel(Model):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """The inputs without an initializer of the same name, in the model's order."""
+        """Inputs without an initializer of the same name, in the model's order."""
         graph = self.proto.graph
         given = {tensor.name for tensor in graph.initializer}
         given |= {sparse.values.name for sparse in graph.sparse_initializer}
@@ -91,11 +92,11 @@ class OnnxModel(Model):
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """The outputs, in the model's order."""
+        """Outputs, in the model's order."""
         return tuple(port_of(info) for info in self.proto.graph.output)
 
     def clone(self) -> OnnxModel:
-        """A copy; external data is shared."""
+        """See `Model.clone`; external data is shared."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         copy = OnnxModel(proto, self.path)
@@ -104,10 +105,10 @@ class OnnxModel(Model):
         return copy
 
     def digest(self) -> str:
-        """A hash of the structure; the same wherever large tensors are stored.
+        """See `Model.digest`; the same wherever large tensors are stored.
 
         Raises:
-            ReadError: GP105, external data is not where the model says.
+            ReadError: GP105, external data is missing.
         """
         found = hashlib.sha256()
 
@@ -138,18 +139,21 @@ class OnnxModel(Model):
         try:
             onnx.checker.check_model(skeleton)
         except onnx.checker.ValidationError as error:
-            raise UnsupportedError("GP310", f"{self._called} is not valid ONNX: {_one_line(error)}") from error
+            called, words = self.path or "the model", " ".join(str(error).split())
+            raise UnsupportedError("GP310", f"{called} is not valid ONNX: {words}") from error
 
     def read_note(self, key: str) -> str | None:
-        """What graphpass noted under ``key``: the metadata property ``graphpass.<key>``."""
-        found = [entry.value for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"]
-        return found[0] if found else None
+        """See `Model.read_note`; it is the metadata property ``graphpass.<key>``."""
+        note = self._note(key)
+        return None if note is None else note.value
 
     def write_note(self, key: str, text: str) -> None:
-        """Note ``text`` in the metadata properties."""
-        notes = [entry for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"]
-        note = notes[0] if notes else self.proto.metadata_props.add(key=f"graphpass.{key}")
+        """See `Model.write_note`."""
+        note = self._note(key) or self.proto.metadata_props.add(key=f"graphpass.{key}")
         note.value = text
+
+    def _note(self, key: str) -> onnx.StringStringEntryProto | None:
+        return next((entry for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"), None)
 
     def build_graph(self, *, inline: bool = False) -> Graph:
         """See `Model.build_graph`."""
@@ -167,8 +171,8 @@ class OnnxModel(Model):
     def graphsurgeon(self) -> Iterator[gs.Graph]:
         """Edit the model as an onnx-graphsurgeon graph for the time of the ``with`` block.
 
-        What the block changed is written into `proto` when it ends, and nothing else; if it raises, nothing is. Values
-        of constants are read when they are asked for. Nodes may be left in any order.
+        The changes of the block are written into `proto` when it ends, and nothing else; none if it raises. Values of
+        constants are read when they are asked for. Nodes may be left in any order.
 
         >>> with model.graphsurgeon() as graph:    # doctest: +SKIP
         ...     for node in graph.nodes:
@@ -177,7 +181,7 @@ class OnnxModel(Model):
         ...     graph.cleanup()
 
         Raises:
-            UnsupportedError: GP344, what was edited cannot be written.
+            UnsupportedError: GP344, the edited graph cannot be written.
         """
         from graphpass.dialects.onnx.graphsurgeon import Surgery
 
@@ -188,32 +192,28 @@ class OnnxModel(Model):
 
     @contextlib.contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """A file that ONNX Runtime and OpenVINO can read, for the time of the ``with`` block.
+        """Lend a file that ONNX Runtime and OpenVINO can read, for the time of the ``with`` block.
 
-        That is the model's own file where nothing was edited; else a file in a temporary folder with hard links to the
-        external data (copies where the file system cannot link). ONNX's own checker refuses data behind hard links.
+        That is the model's own file if nothing was edited; else a file in a temporary folder with hard links to the
+        external data (copies if the file system cannot link). ONNX's own checker refuses hard links.
 
         Raises:
-            ReadError: GP105, external data is not where the model says.
+            ReadError: GP105, external data is missing.
             WriteError: GP503, the model does not fit into one file.
         """
         if self.path is not None and not self.edited:
             yield self.path
             return
         data = external_files(self.proto, self.path)
-        # Not called as staging calls its folders: who writes beside it would take it for what a crash left.
+        # Named unlike the folders of staging, which a writer beside it would take for the rest of a crash.
         with tempfile.TemporaryDirectory(prefix=".graphpass_model-", dir=_scratch_folder(data)) as folder:
             name = self.path.name if self.path is not None else "model.onnx"
             stage_onnx(self.proto, self.path, Path(folder), name, link=True)
             yield Path(folder) / name
 
-    @property
-    def _called(self) -> str:
-        return str(self.path) if self.path is not None else "the model"
-
 
 def parse_onnx(path: Path) -> onnx.ModelProto:
-    """What an ``.onnx`` file says; nothing beside it is looked at.
+    """Parse an ``.onnx`` file; nothing beside it is read.
 
     Raises:
         ReadError: GP104, the file is no ONNX model.
@@ -236,14 +236,14 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
     missing = "graph" if not proto.HasField("graph") else "" if proto.opset_import else "opset_import"
     if missing:
         raise ReadError("GP104", f"{path} is no complete ONNX model: it has no {missing}", "export or copy it again")
-    # Protobuf hands out bytes where a name is no UTF-8.
+    # Protobuf hands out bytes if a name is no UTF-8.
     if any(isinstance(name, bytes) for name in _names(proto)):
         raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
     return proto
 
 
 def _names(proto: onnx.ModelProto) -> Iterator[str]:
-    """Whatever of the model is text and may be looked at, or copied one by one."""
+    """Yield all text of the model that may be read, or copied one by one."""
     yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     yield from (entry.domain for entry in proto.opset_import)
     yield from (text for entry in proto.metadata_props for text in (entry.key, entry.value))
@@ -264,21 +264,16 @@ def _names(proto: onnx.ModelProto) -> Iterator[str]:
 
 
 def port_of(info: onnx.ValueInfoProto) -> Port:
-    """An input or output as plain data."""
+    """Return an input or output as plain data."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         return Port(info.name, None, kind or "dynamic")
     tensor = info.type.tensor_type
-    shape = tuple(_dimension(dimension) for dimension in tensor.shape.dim) if tensor.HasField("shape") else None
-    return Port(info.name, shape, element_type(tensor.elem_type))
-
-
-def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> Dimension:
-    return dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or None
+    return Port(info.name, shape_of(tensor), element_type(tensor.elem_type))
 
 
 def _stub(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
-    """An empty tensor in place of weights; ``None`` for a small tensor that stands in the model itself."""
+    """Return an empty tensor to replace weights; ``None`` for a small tensor in the model itself."""
     if not is_external(tensor) and nbytes(tensor) <= SMALL:
         return None
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0])
@@ -297,13 +292,9 @@ def _move_runtime_operators(proto: onnx.ModelProto) -> None:
 
 
 def _scratch_folder(data: dict[str, Path]) -> Path | None:
-    """Where a temporary folder can hold hard links to ``data``; ``None`` for the system's place."""
+    """Return the folder in which a temporary one can hold hard links to ``data``; ``None`` for the system's."""
     if not data:
         return None
     beside = next(iter(data.values())).parent
     same_device = os.stat(tempfile.gettempdir()).st_dev == beside.stat().st_dev
     return None if same_device or not os.access(beside, os.W_OK) else beside
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -1,14 +1,12 @@
-"""Write operators in ONNX that the neutral vocabulary calls otherwise, or whose axes ONNX holds elsewhere."""
+"""Translate operators from the neutral vocabulary to ONNX."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphpass.dialects.onnx.tensors import element_code
 from graphpass.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["NEUTRAL_NAMES", "check_opset", "translated"]
 
@@ -31,7 +29,7 @@ NEUTRAL_NAMES = {
     "Where": "Select",
 }
 
-#: The other way round, and operators that take any number of operands in ONNX.
+#: The inverse, and operators that take any number of operands in ONNX.
 _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()} | {
     "GreaterEqual": "GreaterOrEqual",
     "LessEqual": "LessOrEqual",

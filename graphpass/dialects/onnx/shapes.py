@@ -1,20 +1,18 @@
-"""Stand-ins for operators of ONNX Runtime, by which onnx's shape inference tells the shapes of their results."""
+"""Replace operators of ONNX Runtime by plain ones of the same shapes, for onnx's shape inference."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import onnx
 from onnx import helper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = ["shape_proxies"]
 
 
 def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
-    """``nodes`` with others in place of those that onnx has no rules for: results of the same shapes, not values.
+    """Replace nodes that onnx has no rules for by nodes whose results have the same shapes, not values.
 
     Args:
         nodes: In topological order.
@@ -22,7 +20,7 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
     """
     found: list[onnx.NodeProto] = []
     for node in nodes:
-        make = _STAND_INS.get(node.op_type) if opset >= 13 else None
+        make = _PROXIES.get(node.op_type) if opset >= 13 else None
         known = not node.domain and onnx.defs.has(node.op_type, opset, "")
         if make is None or known or not _REQUIRED.get(node.op_type, frozenset()) <= _attributes(node).keys():
             found.append(node)
@@ -36,14 +34,14 @@ def _same_as_first(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The norm and the sum have the shape of the input; mean and deviation nothing reads."""
+    # The norm and the sum have the shape of the input; nothing reads mean and deviation.
     return [
         helper.make_node("Identity", [node.input[0]], [name]) for name in (node.output[0], *node.output[3:4]) if name
     ]
 
 
 def _matmul_n_bits(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """``[.., K]`` becomes ``[.., N]``: what is left of the last axis, copied N times."""
+    """Make ``[.., N]`` of ``[.., K]``: one element along the last axis, copied N times."""
     name, made = node.output[0], _Made(node)
     one = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
     made.op("Expand", one, made.integers([_attributes(node)["N"]]), output=name)
@@ -72,13 +70,8 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made.nodes
 
 
-def _causal_conv(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The result is like the input, and the state after like the one before."""
-    return _same_as_first(node) + _same_state(node)
-
-
 def _linear_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Heads as long as the value's, as many as query or key and value have."""
+    """Make heads of the value's size, as many as query or key and value have."""
     given, made = _attributes(node), _Made(node)
     heads = made.op("Reshape", node.input[2], made.integers([0, 0, given["kv_num_heads"], -1]))
     one = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))
@@ -95,14 +88,14 @@ def _same_state(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 class _Made:
-    """Nodes that stand in for one."""
+    """Nodes that replace one."""
 
     def __init__(self, node: onnx.NodeProto) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._prefix = next(name for name in node.output if name)
 
     def op(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        name = output or f"{self._prefix}/stand_in_{len(self.nodes)}"
+        name = output or f"{self._prefix}/proxy_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
         return name
 
@@ -114,8 +107,8 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
-_STAND_INS: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
-    "CausalConvWithState": _causal_conv,
+_PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
+    "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
     "GroupQueryAttention": _grouped,
     "LinearAttention": _linear_attention,
     "MatMulNBits": _matmul_n_bits,
@@ -126,7 +119,7 @@ _STAND_INS: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "SkipSimplifiedLayerNormalization": _skip,
 }
 
-#: Attributes without which the checker, not shape inference, has something to say.
+#: Attributes that the checker, not shape inference, misses.
 _REQUIRED = {
     "GroupQueryAttention": frozenset({"num_heads", "kv_num_heads"}),
     "LinearAttention": frozenset({"q_num_heads", "kv_num_heads"}),

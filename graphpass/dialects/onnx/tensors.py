@@ -1,21 +1,20 @@
-"""The tensors of an ONNX model wherever they stand, and the files that hold their data."""
+"""Find the tensors of an ONNX model, and the files that hold their data."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import onnx
 
 from graphpass.errors import ReadError
+from graphpass.ir.types import Dimension
 from graphpass.storage.weight_file import LET_READ, lies_with
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = [
     "SMALL",
@@ -33,11 +32,12 @@ __all__ = [
     "nbytes",
     "rebuilt",
     "sample",
+    "shape_of",
     "tensors",
 ]
 
 Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
-"""Whatever holds nodes."""
+"""A graph, body or function."""
 
 #: Tensors of at most this many bytes count as structure, larger ones as weights.
 SMALL = 1024
@@ -46,7 +46,7 @@ _SAMPLE = 64
 _EXPORT_AGAIN = "export or copy the model again"
 _TYPE = onnx.TensorProto
 
-#: ONNX's number of each element type: OpenVINO's short name (ONNX's own where OpenVINO has none), and bits an element.
+#: ONNX's number of each element type: OpenVINO's short name (ONNX's own if OpenVINO has none), and bits an element.
 _ELEMENT_TYPES: dict[int, tuple[str, int]] = {
     _TYPE.FLOAT: ("f32", 32),
     _TYPE.UINT8: ("u8", 8),
@@ -79,18 +79,25 @@ _ELEMENT_TYPES: dict[int, tuple[str, int]] = {
 }
 
 
+def shape_of(tensor: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
+    """Return the shape of a tensor's type; ``None`` if the rank is unknown."""
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in tensor.shape.dim)
+
+
 def element_type(code: int) -> str:
-    """OpenVINO's short name of ONNX element type ``code``; ``"dynamic"`` where unknown."""
+    """Return OpenVINO's short name of ONNX element type ``code``; ``"dynamic"`` if unknown."""
     return _ELEMENT_TYPES[code][0] if code in _ELEMENT_TYPES else "dynamic"
 
 
 def element_code(name: str) -> int:
-    """ONNX's number of the element type that `element_type` calls ``name``."""
+    """Return ONNX's number of the element type that `element_type` calls ``name``."""
     return next(code for code, (known, _) in _ELEMENT_TYPES.items() if known == name)
 
 
 def nbytes(tensor: onnx.TensorProto) -> int:
-    """How many bytes the tensor's data takes, from its shape and type alone; strings count 8 each."""
+    """Return the bytes that a tensor's data takes, by its shape and type alone; strings count 8 each."""
     bits = _ELEMENT_TYPES[tensor.data_type][1] if tensor.data_type in _ELEMENT_TYPES else 8
     size: int = (prod(tensor.dims) * bits + 7) // 8
     return size
@@ -100,7 +107,7 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
     """Check that a tensor holds as much data as its shape and type need; external data is `external_data`'s matter.
 
     Raises:
-        ReadError: GP112, it holds more or less, or nothing says how much.
+        ReadError: GP112, it holds more or less, or its size is not known.
     """
     count = prod(tensor.dims)
     bits = _ELEMENT_TYPES.get(tensor.data_type, ("", 0))[1]
@@ -121,17 +128,17 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether the tensor's data lies in a file of its own."""
+    """Return whether the tensor's data lies in a file of its own."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
 def is_held(tensor: onnx.TensorProto, most: int) -> bool:
-    """Whether ``tensor`` holds its elements in the model file, and no more than ``most`` of them."""
+    """Return whether ``tensor`` holds its elements in the model file, and no more than ``most`` of them."""
     return not is_external(tensor) and prod(tensor.dims) <= most
 
 
 def graphs(proto: onnx.ModelProto) -> Iterator[Holder]:
-    """Whatever holds nodes: the main graph, functions, and the bodies inside them."""
+    """Yield the main graph, functions, and the bodies inside them."""
     training = [graph for info in proto.training_info for graph in (info.initialization, info.algorithm)]
     pending: list[Any] = [*training, *proto.functions, proto.graph]
     while pending:
@@ -144,7 +151,7 @@ def graphs(proto: onnx.ModelProto) -> Iterator[Holder]:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of the model: initializers and attributes, in the main graph, its bodies and functions."""
+    """Yield initializers and tensors in attributes, of the main graph, its bodies and functions."""
     for holder in graphs(proto):
         if isinstance(holder, onnx.GraphProto):
             yield from holder.initializer
@@ -159,11 +166,11 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.TensorProto | None]) -> onnx.ModelProto:
-    """A copy of the model with other tensors; those of the main graph that are replaced are never copied.
+    """Copy a model with other tensors; replaced ones of the main graph are never copied.
 
     Args:
-        proto: What to copy.
-        change: Gives the replacement of a tensor; ``None`` keeps it.
+        proto: The model.
+        change: Returns the replacement of a tensor; ``None`` keeps it.
     """
     copy = onnx.ModelProto()
     _merge(proto, copy, without="graph")
@@ -179,7 +186,7 @@ def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.Te
 
 @dataclass(frozen=True, slots=True)
 class ExternalData:
-    """Where the data of one tensor lies.
+    """Place of the data of one tensor.
 
     Attributes:
         tensor: The tensor's name.
@@ -197,7 +204,7 @@ class ExternalData:
 
 
 def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> ExternalData:
-    """Where the data of an external tensor lies.
+    """Find the data of an external tensor.
 
     Args:
         tensor: A tensor for which `is_external` holds.
@@ -217,7 +224,7 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
     file = (model_file.parent / location).resolve()
     if not lies_with(file, model_file):
         raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
-    if not os.path.isfile(file):  # also where it may not be looked at
+    if not os.path.isfile(file):  # also if permission is missing
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
     if not os.access(file, os.R_OK):
         raise _no_data(tensor, f"data in {file}, which cannot be read: {os.strerror(errno.EACCES)}", LET_READ)
@@ -237,7 +244,7 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
 
 
 def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
-    """The data files of a model: location as the model says it -> the file, each once, in the model's order.
+    """Return the data files of a model by their locations as it names them, each once, in its order.
 
     Raises:
         ReadError: GP105.
@@ -247,9 +254,9 @@ def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str,
 
 
 def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:
-    """The tensor with its data inside, read from its file where that is elsewhere.
+    """Return the tensor with its data inside, read from its file if that is elsewhere.
 
-    ``onnx`` itself reads no data behind links, of which download caches and shared results are full.
+    ``onnx`` itself refuses links to data, which download caches and shared results are full of.
 
     Raises:
         ReadError: GP105.
@@ -264,7 +271,7 @@ def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorPr
 
 
 def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:
-    """The first and the last 64 bytes of a tensor's data, wherever it lies; of data in typed fields so many values.
+    """Return the first and the last 64 bytes of a tensor's data; of data in typed fields so many values.
 
     Raises:
         ReadError: GP105.

@@ -1,10 +1,11 @@
-"""What is needed to go through an ONNX graph: its nodes in order, their bodies, and the shapes that can be told."""
+"""Walk ONNX graphs: nodes in order, their bodies, and inferred shapes."""
 
 from __future__ import annotations
 
 import heapq
 from collections import ChainMap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import onnx
 
@@ -12,12 +13,9 @@ from graphpass.dialects.onnx.shapes import shape_proxies
 from graphpass.dialects.onnx.tensors import graphs, is_held
 from graphpass.errors import UnsupportedError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 __all__ = ["ONNX_DOMAINS", "bodies", "captured", "in_order", "inferred", "opset_of"]
 
-#: What files call the domain of ONNX's own operators.
+#: Names of the domain of ONNX's own operators.
 ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 
 #: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
@@ -28,21 +26,20 @@ _LONGEST = 2**20
 
 
 def opset_of(proto: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators that ``proto`` is written in; 0 where it names none."""
+    """Return the version of ONNX's own operators that ``proto`` imports; 0 if none."""
     return next((entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS), 0)
 
 
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` without its weights and with the shapes that inference can tell.
+    """Return ``proto`` without its weights and with inferred shapes.
 
-    Operators that onnx has no rules for, and what depends on them, stay without shapes, but for those that have
-    stand-ins.
+    Operators that onnx has no rules for, and nodes downstream of them, stay without shapes, unless they have proxies.
 
     Raises:
         UnsupportedError: GP310, the model contradicts itself; with the words of onnx.
     """
     known = _inferred(_without_weights(proto))
-    # Inference says nothing of what a Loop carries, as its size may change; each round tells one level of bodies.
+    # Inference gives no shape to tensors that a Loop carries, as it may change; a round ranks one level of bodies.
     while _tell_ranks(known.graph):
         known = _inferred(known)
     return known
@@ -107,7 +104,7 @@ def _tell_constants(graph: onnx.GraphProto) -> None:
 
 
 def _tell_ranks(graph: onnx.GraphProto) -> bool:
-    """Give what a Loop carries the rank of what it starts with, where no shape is known; whether there was such."""
+    """Give tensors that a Loop carries the rank of their start if they have no shape; return whether there were any."""
     told = False
     pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
     while pending:
@@ -132,7 +129,7 @@ def _tell_ranks(graph: onnx.GraphProto) -> bool:
 
 
 def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
-    """``nodes`` in a topological order that keeps the file's order where it is one already."""
+    """Sort ``nodes`` topologically; keep the file's order if it is one."""
     pending = list(nodes)
     produced = {output for node in pending for output in node.output if output}
     waiting: dict[str, list[int]] = {}
@@ -157,7 +154,7 @@ def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
 
 
 def captured(node: onnx.NodeProto) -> list[str]:
-    """Names that the bodies of ``node`` read from outside themselves."""
+    """Return the names that the bodies of ``node`` read from outside themselves."""
     pending = list(bodies(node).values())
     defined: set[str] = set()
     read: dict[str, None] = {}
@@ -174,5 +171,5 @@ def captured(node: onnx.NodeProto) -> list[str]:
 
 
 def bodies(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
-    """The bodies of ``node`` by the name of their attribute; empty for most nodes."""
+    """Return the bodies of ``node`` by the name of their attribute."""
     return {attribute.name: attribute.g for attribute in node.attribute if attribute.type == attribute.GRAPH}

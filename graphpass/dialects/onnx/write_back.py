@@ -33,7 +33,7 @@ __all__ = ["WriteBack"]
 
 @dataclass(slots=True)
 class _Job:
-    """A graph that is to be written, and the constants that graphs around it hold, by id."""
+    """A graph to write, and the constants that graphs around it hold, by id."""
 
     graph: gs.Graph
     holder: Holder
@@ -51,7 +51,7 @@ class WriteBack:
         self._weights = {
             id(origin.weights): origin for origin in surgery.tensors.values() if origin.weights is not None
         }
-        #: What the nodes of each graph made before.
+        #: Outputs that the nodes of each graph had.
         self._made = {
             id(holder): {name for node in holder.node for name in node.output} for _, holder in surgery.holders.values()
         }
@@ -65,23 +65,22 @@ class WriteBack:
         while self._pending:
             self._write_graph(self._pending.pop())
         self._write_opsets(proto, graph)
-        for name in ("producer_name", "producer_version"):
-            if getattr(graph, name) != getattr(proto, name):
-                setattr(proto, name, getattr(graph, name))
-                self._changed = True
+        self._set(proto, producer_name=graph.producer_name, producer_version=graph.producer_version)
         return self._changed
 
-    def _write_functions(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
-        known = {
-            id(function): holder
-            for function, holder in self._surgery.holders.values()
-            if isinstance(holder, onnx.FunctionProto)
-        }
-        kept = {id(function) for function in graph.functions}
-        for key, gone in known.items():
-            if key not in kept:
-                proto.functions.remove(gone)
+    def _set(self, proto: Any, **fields: Any) -> None:
+        """Set fields that differ."""
+        for name, value in fields.items():
+            if getattr(proto, name) != value:
+                setattr(proto, name, value)
                 self._changed = True
+
+    def _write_functions(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
+        holders = self._surgery.holders.values()
+        known = {id(one): holder for one, holder in holders if isinstance(holder, onnx.FunctionProto)}
+        for key in known.keys() - {id(function) for function in graph.functions}:
+            proto.functions.remove(known[key])
+            self._changed = True
         for function in graph.functions:
             if (holder := known.get(id(function))) is None:
                 holder = proto.functions.add(name=function.name, domain=function.domain)
@@ -106,10 +105,7 @@ class WriteBack:
         self._write_nodes(holder, nodes, own)
         if isinstance(holder, onnx.GraphProto):
             self._write_value_info(graph, holder, nodes)
-        for name in ("name", "doc_string"):
-            if getattr(graph, name) != getattr(holder, name):
-                setattr(holder, name, getattr(graph, name))
-                self._changed = True
+        self._set(holder, name=graph.name, doc_string=graph.doc_string)
 
     def _write_names(self, names: Any, tensors: list[gs.Tensor]) -> None:
         if list(names) != (wanted := [tensor.name for tensor in tensors]):
@@ -142,10 +138,7 @@ class WriteBack:
     def _write_node(
         self, node: gs.Node, proto: onnx.NodeProto, origin: NodeOrigin | None, known: ChainMap[int, None]
     ) -> None:
-        for name, value in (("op_type", node.op), ("name", node.name or ""), ("domain", node.domain or "")):
-            if getattr(proto, name) != value:
-                setattr(proto, name, value)
-                self._changed = True
+        self._set(proto, op_type=node.op, name=node.name or "", domain=node.domain or "")
         self._write_names(proto.input, node.inputs)
         self._write_names(proto.output, node.outputs)
         kept = origin.attributes if origin is not None else {}
@@ -168,10 +161,7 @@ class WriteBack:
     def _write_constant(self, proto: onnx.TensorProto | onnx.SparseTensorProto, constant: gs.Constant) -> None:
         """Write values and name of a constant, unless they are what they were."""
         origin = self._surgery.tensors.get(id(constant))
-        dense = proto if isinstance(proto, onnx.TensorProto) else proto.values
-        if dense.name != constant.name:
-            dense.name = constant.name
-            self._changed = True
+        self._set(proto if isinstance(proto, onnx.TensorProto) else proto.values, name=constant.name)
         values = constant._values
         if origin is not None and values is origin.values and proto is origin.weights:
             return
@@ -191,7 +181,7 @@ class WriteBack:
         self._changed = True
 
     def _write_initializers(self, job: _Job, nodes: list[gs.Node]) -> ChainMap[int, None]:
-        """Write initializers; those that were read and are no more go, new ones go where a node reads them."""
+        """Drop initializers that lost their last user; write the others, and new ones to the graph that reads them."""
         holder, outer = job.holder, job.outer
         direct = _constants((tensor for node in nodes for tensor in node.inputs), job.graph.outputs, job.graph.inputs)
         anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
@@ -218,14 +208,11 @@ class WriteBack:
     def _with_constant_nodes(self, nodes: list[gs.Node]) -> list[gs.Node]:
         """Return the nodes of a function, which has no initializers, after a Constant node for each new constant."""
         found = _constants(tensor for node in nodes for tensor in node.inputs)
-        made = [
-            gs.Node("Constant", one.name, {"value": gs.Constant("", one._values)}, [], [gs.Variable(one.name)])
-            for one in found.values()
-        ]
-        return [*made, *nodes]
+        made = (({"value": gs.Constant("", one._values)}, gs.Variable(one.name)) for one in found.values())
+        return [*(gs.Node("Constant", output.name, given, [], [output]) for given, output in made), *nodes]
 
     def _write_ports(self, infos: Any, tensors: list[gs.Tensor]) -> None:
-        """Write inputs or outputs; what is said of one that stays is kept, but for a changed type or shape."""
+        """Write inputs or outputs; the declaration of one that stays is kept, but for a changed type or shape."""
         before = [info.SerializeToString(deterministic=True) for info in infos]
         by_name = {info.name: info for info in infos}
         after = []
@@ -242,7 +229,7 @@ class WriteBack:
             self._changed = True
 
     def _write_value_info(self, graph: gs.Graph, holder: onnx.GraphProto, nodes: list[gs.Node]) -> None:
-        """Drop what is said of tensors that are gone; add and update what is said of the others."""
+        """Drop declarations of tensors that are gone; add and update those of the others."""
         ports = {id(tensor) for tensor in (*graph.inputs, *graph.outputs)}
         made = {id(tensor): tensor for node in nodes for tensor in node.outputs if tensor.name}
         origins = {origin.name: origin for key in made if (origin := self._surgery.tensors.get(key)) is not None}
@@ -264,7 +251,7 @@ class WriteBack:
                 self._changed = True
 
     def _update_info(self, info: onnx.ValueInfoProto, tensor: gs.Tensor) -> bool:
-        """Let ``info`` say what ``tensor`` is, and keep what graphsurgeon does not know; return whether it differed."""
+        """Declare ``tensor`` in ``info``, and keep what graphsurgeon does not know; return whether it differed."""
         origin = self._surgery.tensors.get(id(tensor))
         changed: bool = info.name != tensor.name
         info.name = tensor.name
@@ -303,9 +290,8 @@ class WriteBack:
                 proto.opset_import.add(domain=domain, version=1)
                 self._changed = True
         for entry in proto.opset_import:
-            if entry.domain in ONNX_DOMAINS and graph.opset is not None and entry.version != graph.opset:
-                entry.version = graph.opset
-                self._changed = True
+            if entry.domain in ONNX_DOMAINS and graph.opset is not None:
+                self._set(entry, version=graph.opset)
 
 
 _ABSENT = object()

@@ -1,4 +1,4 @@
-"""A hash of an OpenVINO model's structure that reads no weights."""
+"""Hash the structure of an OpenVINO model without reading weights."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["digest"]
 _SMALL = 1024
 _SAMPLE = 64
 
-#: What OpenVINO itself stamps on a model when it writes one.
+#: Marks that OpenVINO itself puts on a model that it writes.
 _STAMPS = frozenset({"OpenVINO Runtime", "Runtime_version", "version"})
 
 
 def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = True) -> str:
-    """A hash of ``ov_model``: two models with the same hash have the same graph.
+    """Return a hash of ``ov_model``: two models with the same hash have the same graph.
 
     A node's hash holds those of its inputs, so the order in which nodes happen to be listed does not count.
 
     Args:
         ov_model: The model.
-        mapped: Where constants lie in files that are as they were.
+        mapped: Places of constants in files that did not change.
         shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
     """
     graphs = [("", ov_model)]
@@ -83,7 +83,7 @@ def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str
 
 
 def _ports_of_bodies(op: openvino.Node, kind: str) -> list[Any]:
-    """How the ports of an If, Loop or TensorIterator connect to their bodies."""
+    """Return the connections of an If, Loop or TensorIterator with its bodies."""
     if kind == "If":
         described = [op.get_input_descriptions(0), op.get_input_descriptions(1)]
         described += [op.get_output_descriptions(0), op.get_output_descriptions(1)]

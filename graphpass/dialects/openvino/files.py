@@ -1,4 +1,4 @@
-"""The files of an OpenVINO IR: a graph that refers to weights by their offset in the ``.bin`` file.
+"""Write the files of an OpenVINO IR: a graph that refers to weights by their offset in the ``.bin`` file.
 
 OpenVINO's own serializer reads and writes every weight. Here it writes only the graph: a stub in which each large
 Constant is a ReadValue, which takes the same place among the layers and has no content. In the XML these layers become
@@ -8,25 +8,21 @@ Constants again, with the offsets that their bytes have in the file that the wei
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy
 import openvino
+from numpy.typing import NDArray
 from openvino.op.util import Variable, VariableInfo
 from openvino.utils import replace_output_update_name
 
-from graphpass.dialects.openvino.names import bodies
+from graphpass.dialects.openvino.names import all_models
 from graphpass.dialects.openvino.xml import openvino_words, string_constants
 from graphpass.errors import WriteError
 from graphpass.storage.bin_file import BinFile
 from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 __all__ = ["stage_openvino"]
 
@@ -50,9 +46,9 @@ class _Weight:
     """A Constant of the model.
 
     Attributes:
-        described: Element type and shape as the XML says them.
+        described: Element type and shape as XML.
         data: Its bytes.
-        place: Where they lie in a weight file; ``None`` where in memory alone.
+        place: Their place in a weight file; ``None`` if they are in memory alone.
     """
 
     described: str
@@ -75,12 +71,12 @@ def stage_openvino(
         ov_model: The model; it is left as it is.
         source: The file it was read from.
         files: The files that its weights were read from.
-        folder: Where to write.
+        folder: Folder to write into.
         file_name: Name of the ``.xml`` file; the ``.bin`` file goes beside it.
         share: Make the ``.bin`` file a second name of the one file that weights lie in, and append to it.
 
     Returns:
-        What was written as the ``.bin`` file.
+        The ``.bin`` file.
 
     Raises:
         ReadError: GP110, one of ``files`` changed since it was read.
@@ -93,7 +89,7 @@ def stage_openvino(
     check_unchanged(files)
     mapped = MappedWeights(files)
     stub = ov_model.clone()
-    # A clone keeps of what an output's tensor is called only what the Result behind it was given.
+    # A clone keeps only those names of an output's tensor that its Result has.
     for result, copy in zip(ov_model.get_results(), stub.get_results(), strict=True):
         copy.input_value(0).add_names(result.input_value(0).get_names())
     weights, small = _take_out(stub, mapped)
@@ -115,10 +111,10 @@ def stage_openvino(
 
 
 def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, Place]]:
-    """Replace the large Constants; those that stay are found again in weight files by what they hold."""
+    """Replace the large Constants; return also the places of the others in weight files, by content."""
     weights: list[_Weight] = []
     small: dict[bytes, Place] = {}
-    for graph in _graphs(stub):
+    for graph in all_models(stub):
         variables = []
         for op in graph.get_ordered_ops():
             if op.get_type_name() != "Constant" or op.get_element_type().to_string() in _NO_NUMBERS:
@@ -147,23 +143,15 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
 
 
 def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, Place]]:
-    """What an IR's string Constants hold, and where; in memory they have another form."""
+    """Yield the bytes of an IR's string Constants, which have another form in memory, and their places."""
     with file.path.open("rb") as stream:
         for offset, size in string_constants(source):
             stream.seek(offset)
             yield stream.read(size), Place(file, offset, size)
 
 
-def _graphs(ov_model: openvino.Model) -> Iterator[openvino.Model]:
-    pending = [ov_model]
-    for graph in pending:
-        yield graph
-        for op in graph.get_ordered_ops():
-            pending.extend(bodies(op))
-
-
 def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
-    """The XML of a model, and the bytes of its Constants."""
+    """Return the XML of a model, and the bytes of its Constants."""
     weights = xml.with_suffix(".bin")
     try:
         openvino.serialize(stub, str(xml), str(weights))
@@ -176,7 +164,7 @@ def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
 
 
 def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small: dict[bytes, Place]) -> _Weight:
-    """The Constant that a layer stands for, or is."""
+    """Return the Constant that a layer replaces, or is."""
     if match["stub"] is not None:
         return weights[int(match["stub"])]
     offset = int(match["offset"])
@@ -185,7 +173,7 @@ def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small
 
 
 def _layer(match: re.Match[bytes], constant: _Weight, bin_file: BinFile) -> bytes:
-    """The beginning of a Constant's layer, up to the end of its data."""
+    """Return the beginning of a Constant's layer, up to the end of its data."""
     place, data = constant.place, constant.data
     offset = bin_file.append(data) if place is None else bin_file.offset_of(place)
     gap = match["gap"] if match["gap"] is not None else match[0].split(b">")[1].split(b"<")[0]

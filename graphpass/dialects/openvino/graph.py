@@ -1,4 +1,4 @@
-"""The dialect-neutral view of an OpenVINO model."""
+"""Build the dialect-neutral view of an OpenVINO model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
     """Build a view of a model; nodes are its operators in topological order.
 
     Args:
-        ov_model: What to look at.
+        ov_model: The model.
         inline: Whether the operators in bodies stand beside the others, as `graphpass.ir.bodies` describes;
             else an operator with bodies is one node.
     """
@@ -64,7 +64,7 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
             stack.pop()
             frame.leave()
         elif (op.get_name(), 0) in values or (frame.is_body and op.get_type_name() == "Result"):
-            # What goes into a body or out of it is known under its name outside.
+            # Inputs and results of a body are known under their names outside.
             continue
         elif inline and op.get_type_name() == "If":
             stack += _branches(op, values, nodes)
@@ -81,7 +81,7 @@ _Values = dict[tuple[str, int], Value]
 
 @dataclass
 class _Frame:
-    """A model or body whose operators are being added, and what is to be done when they all are."""
+    """A model or body whose operators are being added, and the work that follows them."""
 
     ops: Iterator[openvino.Node]
     is_body: bool = False
@@ -104,7 +104,7 @@ def _branches(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
 
 
 def _join(branching: Any, bodies: tuple[openvino.Model, ...], values: _Values, nodes: list[Node]) -> None:
-    """A node for each output of an If: one of what its bodies give."""
+    """Add a node for each output of an If, which reads the results of its bodies."""
     given: dict[int, list[Value]] = {}
     for number, body in enumerate(bodies):
         for entry in branching.get_output_descriptions(number):
@@ -116,7 +116,7 @@ def _join(branching: Any, bodies: tuple[openvino.Model, ...], values: _Values, n
 
 
 def _loop(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
-    """A node for each input of the body of a Loop or TensorIterator, and a frame that goes on with its operators."""
+    """Add a node for each input of the body of a Loop or TensorIterator; return frames for its operators."""
     body, loop = op.get_function(), {"loop": op.get_type_name()}
     parameters = body.get_parameters()
     starts: dict[int, Value] = {}
@@ -141,7 +141,7 @@ def _loop(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
 
 
 def _end_loop(op: Any, starts: dict[int, Value], values: _Values, nodes: list[Node]) -> None:
-    """A node for each output of a Loop or TensorIterator: what an iteration leaves, or what all of them give."""
+    """Add a node for each output of a Loop or TensorIterator: the last iteration's result, or those of all."""
     results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
     for entry in op.get_output_descriptions():
         result = values[_place(results[entry.body_value_index].input_value(0))]
@@ -164,7 +164,7 @@ def _add_port(
     nodes: list[Node],
     attributes: dict[str, Any],
 ) -> Value:
-    """A node for one port of ``op``, an operator with bodies; ``output`` is its own, or a Parameter's of its body."""
+    """Add a node for one port of ``op``, an operator with bodies: its own output, or a Parameter's of its body."""
     index = len(nodes)
     made = _value(index, output)
     value = Value(index, 0, made.name, made.shape, made.element_type)

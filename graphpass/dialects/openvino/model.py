@@ -91,7 +91,7 @@ class OpenVINOModel(Model):
 
     @classmethod
     def reopen(cls, path: Path) -> OpenVINOModel:
-        """Read an IR that graphpass wrote, to be compared, not edited: which names are made up, it does not know.
+        """Read an IR that graphpass wrote, to be compared, not edited: made-up names are not known.
 
         OpenVINO checks that all constants lie inside the ``.bin`` file.
 
@@ -113,16 +113,16 @@ class OpenVINOModel(Model):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """The inputs, in the model's order."""
+        """Inputs, in the model's order."""
         return tuple(_port(port) for port in self.ov_model.inputs)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """The outputs, in the model's order."""
+        """Outputs, in the model's order."""
         return tuple(_port(port) for port in self.ov_model.outputs)
 
     def clone(self) -> OpenVINOModel:
-        """A copy; constants share their memory."""
+        """See `Model.clone`; constants share their memory."""
         # A clone's names are all set, so those that OpenVINO made up must be settled before.
         self.stabilise_names()
         copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
@@ -131,7 +131,7 @@ class OpenVINOModel(Model):
         return copy
 
     def digest(self, *, shapes: bool = True) -> str:
-        """A hash of the structure.
+        """See `Model.digest`.
 
         Args:
             shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
@@ -156,16 +156,16 @@ class OpenVINOModel(Model):
             raise UnsupportedError("GP310", f"{called} is no valid model: {openvino_words(error)}") from error
 
     def read_note(self, key: str) -> str | None:
-        """What graphpass noted under ``key``, in the rt_info."""
+        """See `Model.read_note`; it is in the rt_info."""
         path = ["graphpass", key]
         return self.ov_model.get_rt_info(path).astype(str) if self.ov_model.has_rt_info(path) else None
 
     def write_note(self, key: str, text: str) -> None:
-        """Note ``text`` in the rt_info."""
+        """See `Model.write_note`."""
         self.ov_model.set_rt_info(text, ["graphpass", key])
 
     def drop_note(self, key: str) -> None:
-        """Remove what graphpass noted under ``key``."""
+        """Remove the note under ``key``."""
         if self.read_note(key) is None:
             return
         notes = self.ov_model.get_rt_info(["graphpass"]).value

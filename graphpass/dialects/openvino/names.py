@@ -1,4 +1,4 @@
-"""Node names that do not depend on how many nodes a process made before.
+"""Name nodes independently of the nodes that a process made before.
 
 OpenVINO names a node that nobody named ``<Type>_<number>``, and the number counts the nodes of the whole process. Such
 names reach the XML, so the same conversion twice would give different files.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import openvino
 
-__all__ = ["all_ops", "bodies", "looks_made_up", "stabilise_names"]
+__all__ = ["all_models", "all_ops", "bodies", "looks_made_up", "stabilise_names"]
 
 _MADE_UP_MODEL = re.compile(r"Model\d+")
 _WITH_BODIES = frozenset({"If", "Loop", "TensorIterator"})
@@ -22,15 +22,24 @@ _MADE_UP = re.compile(r"([A-Za-z]\w*?)(_\d+)+")
 
 
 def bodies(op: openvino.Node) -> tuple[openvino.Model, ...]:
-    """The graphs inside an If, Loop or TensorIterator; none for any other operator."""
+    """Return the graphs inside an If, Loop or TensorIterator; none of any other operator."""
     kind = op.get_type_name()
     if kind not in _WITH_BODIES:
         return ()
     return (op.get_then_body(), op.get_else_body()) if kind == "If" else (op.get_function(),)
 
 
+def all_models(ov_model: openvino.Model) -> Iterator[openvino.Model]:
+    """Yield the model, then the bodies in it."""
+    pending = [ov_model]
+    for graph in pending:
+        yield graph
+        for op in graph.get_ordered_ops():
+            pending.extend(bodies(op))
+
+
 def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
-    """Every operator, each graph in topological order, the main graph first, then the bodies."""
+    """Yield all operators, each graph in topological order, the main graph first, then the bodies."""
     pending = [ov_model]
     for graph in pending:
         for op in graph.get_ordered_ops():
@@ -40,7 +49,7 @@ def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
 
 
 def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
-    """Whether the operator's name has the form of those that OpenVINO makes up, or is one.
+    """Return whether the operator's name has the form of those that OpenVINO makes up, or is one.
 
     Args:
         op: The operator.

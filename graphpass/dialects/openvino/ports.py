@@ -14,7 +14,7 @@ __all__ = ["port_name", "shape_of"]
 
 
 def port_name(port: openvino.Output) -> str:
-    """The name by which a port is called: a tensor name, always the same one, else its node's name.
+    """Return the name of a port: a tensor name, always the same one, else its node's name.
 
     Of several tensor names the one that is the node's name, too, else the first in alphabetical order.
     """
@@ -24,14 +24,14 @@ def port_name(port: openvino.Output) -> str:
 
 
 def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
-    """A partial shape as plain data; ``None`` for an unknown rank."""
+    """Return a partial shape as plain data; ``None`` for an unknown rank."""
     # Its words are one call into OpenVINO, each dimension would be two.
     return _dimensions(shape.to_string())
 
 
 @functools.lru_cache(maxsize=4096)
 def _dimensions(words: str) -> tuple[Dimension, ...] | None:
-    """What the words of a shape mean: ``"[?,2,1..8]"``, or ``"[...]"`` where nothing is known."""
+    """Parse the words of a shape: ``"[?,2,1..8]"``, or ``"[...]"`` if nothing is known."""
     if words == "[...]":
         return None
     return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)

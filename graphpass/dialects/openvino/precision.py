@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy
 import openvino
 from openvino import opset13
 from openvino._offline_transformations import compress_model_transformation
 
-from graphpass.dialects.openvino.names import bodies
+from graphpass.dialects.openvino.names import all_models
 from graphpass.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["promote"]
 
@@ -40,10 +37,7 @@ def promote(native: openvino.Model) -> Mapping[str, int]:
     Raises:
         UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are.
     """
-    graphs = [native]
-    for graph in graphs:
-        for op in graph.get_ordered_ops():
-            graphs.extend(bodies(op))
+    graphs = list(all_models(native))
     decompression = _Decompression()
     counts = Counter({"inputs": sum(map(_is_half, native.inputs))})
     converts = [node for graph in graphs for node in _widen(graph, decompression, counts)]

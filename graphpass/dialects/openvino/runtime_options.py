@@ -1,4 +1,4 @@
-"""With which options plugins are to run a model, as the model itself says in its rt_info."""
+"""Options for plugins that a model holds in its rt_info."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["ACTIVATIONS_SCALE", "KV_PRECISION", "runtime_options", "set_runtime_
 
 ACTIVATIONS_SCALE, KV_PRECISION = "ACTIVATIONS_SCALE_FACTOR", "KV_CACHE_PRECISION"
 
-#: Where plugins look for them; what a program sets goes before.
+#: Their place in the rt_info; plugins prefer those that a program sets.
 _PLACE = "runtime_options"
 
 
 def runtime_options(model: Model) -> dict[str, str]:
-    """The options that ``model`` sets, sorted by name; none in ONNX."""
+    """Return the options that ``model`` sets, sorted by name; none in ONNX."""
     if model.dialect == "onnx":
         return {}
     from graphpass.dialects.openvino.model import OpenVINOModel
@@ -29,6 +29,6 @@ def runtime_options(model: Model) -> dict[str, str]:
 
 
 def set_runtime_option(model: OpenVINOModel, name: str, value: str) -> None:
-    """Set one of them."""
+    """Set one option."""
     model.ov_model.set_rt_info(value, [_PLACE, name])
     model.mark_edited()

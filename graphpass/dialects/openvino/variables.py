@@ -1,4 +1,4 @@
-"""Make the id of a variable of the names of past and present, and split it again."""
+"""Make the id of a variable from the names of past and present, and split it again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FAMILIES = (
 
 
 def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:
-    """Note the past and present of which each variable id is made; nothing else is noted of ids then."""
+    """Note the past and present that make each variable id; replace earlier notes."""
     model.write_note(_NOTE, json.dumps(names, separators=(",", ":")))
 
 
@@ -38,16 +38,16 @@ def add_names(model: Model, names: Mapping[str, tuple[str, str]], like: str) -> 
 
 
 def forget_names(model: OpenVINOModel) -> None:
-    """Remove what `remember_names` noted."""
+    """Remove the note of `remember_names`."""
     model.drop_note(_NOTE)
 
 
 def split_id(model: Model, variable_id: str) -> tuple[str, str]:
-    """Return the names of past and present of which ``variable_id`` was made.
+    """Return the names of past and present that make ``variable_id``.
 
     Returns:
-        What `remember_names` noted; else what the known families of names show; else ``input_restored.<id>`` and
-        ``output_restored.<id>``, as OpenVINO's StatefulToStateless calls them.
+        Those that `remember_names` noted; else those that known families of names show; else ``input_restored.<id>``
+        and ``output_restored.<id>``, as OpenVINO's StatefulToStateless calls them.
     """
     if variable_id in (known := _known_names(model)):
         return known[variable_id]

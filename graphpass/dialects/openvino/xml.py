@@ -1,17 +1,14 @@
-"""Checks the files of an OpenVINO IR before OpenVINO reads them, because its own words name neither file nor layer."""
+"""Check the files of an OpenVINO IR before OpenVINO reads them: its own messages name neither file nor layer."""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile files out
 
 from graphpass.errors import ReadError
 from graphpass.storage.weight_file import LET_READ, lies_with
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["check_ir", "check_xml", "openvino_words", "string_constants"]
 
@@ -38,7 +35,7 @@ def check_ir(path: Path) -> None:
     weights = path.with_suffix(".bin")
     if not reader.weights_end:
         return
-    if not os.path.isfile(weights):  # also where it may not be looked at
+    if not os.path.isfile(weights):  # also if permission is missing
         raise ReadError("GP107", f"{weights} is missing; {path.name} needs it", "copy it beside the .xml file")
     if not lies_with(weights, path):
         reason = f"{weights} is a link that leads to {weights.resolve()}, outside the folder of {path.name}"
@@ -52,7 +49,7 @@ def check_ir(path: Path) -> None:
 
 
 def check_xml(path: Path) -> None:
-    """Check that ``path`` is the graph of an IR, whatever lies beside it.
+    """Check that ``path`` is the graph of an IR, without the files beside it.
 
     Raises:
         ReadError: GP106 the ``.xml`` is damaged or no IR.
@@ -61,7 +58,7 @@ def check_xml(path: Path) -> None:
 
 
 def string_constants(path: Path) -> list[tuple[int, int]]:
-    """Where in the ``.bin`` file of an IR its string Constants lie: offset and size.
+    """Return offset and size of an IR's string Constants in its ``.bin`` file.
 
     Raises:
         ReadError: GP106 the ``.xml`` is damaged or no IR.
@@ -72,17 +69,17 @@ def string_constants(path: Path) -> list[tuple[int, int]]:
 
 
 def openvino_words(error: Exception) -> str:
-    """What an OpenVINO exception says, on one line and without its C++ places."""
+    """Return the message of an OpenVINO exception on one line, without its C++ places."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith("Exception from ") and " failed at src/" not in line]
     return " ".join(told or lines or [type(error).__name__])
 
 
 class _Reader:
-    """Finds how many bytes of weights the constants need, in one pass over the XML.
+    """Find the bytes of weights that the constants need, in one pass over the XML.
 
     Attributes:
-        weights_end: Where the constant that lies last in the ``.bin`` file ends.
+        weights_end: End of the constant that lies last in the ``.bin`` file.
         last_constant: That constant's name.
         strings: Offset and size of each string constant.
     """

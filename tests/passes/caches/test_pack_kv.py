@@ -230,11 +230,11 @@ def test_what_was_declared_holds_for_the_parts():
     ],
 )
 def test_names_come_back(key, value, packed):
-    assert packed_name(key, value) == packed
+    assert packed_name([key, value]) == packed
     assert part_names(packed) == (key, value)
 
 
 def test_names_of_nothing_in_common():
-    assert packed_name("past.k.0", "past.v.0") == "past.k_v.0"
+    assert packed_name(["past.k.0", "past.v.0"]) == "past.k_v.0"
     assert part_names("memory") == ("memory.key", "memory.value")
     assert part_names("past_key_values.0") == ("past_key_values.0.key", "past_key_values.0.value")

@@ -12,7 +12,7 @@ from support.models import export
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.passes.convert.openvino_reductions import keep_reduced_axes
+from graphpass.passes.convert.to_openvino import keep_reduced_axes
 from graphpass.verify import compare
 
 CHANNELS, WINDOW = 6, 4
