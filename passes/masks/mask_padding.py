@@ -155,7 +155,9 @@ def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> 
 
 def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
     """Return the loop that carries the state and goes through tokens one by one, from the first."""
-    loop = rewriter.inside(entry.node) if entry.node.op in _LOOPS else None
+    from graphpass.dialects.openvino.loops import LoopRewriter
+
+    loop = LoopRewriter(entry.node, rewriter.mark_changed) if entry.node.op in _LOOPS else None
     return loop if loop is not None and loop.steps_by_one and loop.carried(entry.port) is not None else None
 
 

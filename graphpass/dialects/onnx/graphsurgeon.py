@@ -3,7 +3,7 @@
 graphsurgeon's own importer and exporter (0.6.1) drop metadata, doc strings of nodes and values, denotations,
 quantization annotations, overloads, unused initializers and value_info; copy weights of outer graphs into bodies; turn
 FLOAT8E4M3FNUZ into FLOAT8E4M3FN; fail on empty list attributes and on changed 4-bit or string constants; and recurse in
-``toposort``. Here graphsurgeon's objects are made from the ModelProto, which stays the truth: `Surgery.write_back`
+``toposort``. Here graphsurgeon's objects are made from the ModelProto, which stays the truth: `write_back`
 writes what was edited into it and leaves the rest alone.
 """
 
@@ -155,12 +155,6 @@ class Surgery:
         functions = [self._function(function) for function in proto.functions]
         self.graph = self._empty(proto.graph, functions)
         self._fill(_Scope(proto.graph, self.graph, ChainMap()))
-
-    def write_back(self) -> bool:
-        """Write what was edited into the ModelProto; return whether there was anything."""
-        from graphpass.dialects.onnx.write_back import WriteBack
-
-        return WriteBack(self).run()
 
     def _empty(self, holder: Holder, functions: list[gs.Function]) -> Graph:
         proto = self.proto

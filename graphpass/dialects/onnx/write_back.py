@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from graphpass.dialects.onnx.tensors import Holder
 
-__all__ = ["WriteBack"]
+__all__ = ["write_back"]
 
 
 @dataclass(slots=True)
@@ -40,7 +40,12 @@ class _Job:
     outer: ChainMap[int, None]
 
 
-class WriteBack:
+def write_back(surgery: Surgery) -> bool:
+    """Write what was edited into the ModelProto; return whether there was anything."""
+    return _WriteBack(surgery).run()
+
+
+class _WriteBack:
     """Writes one `Surgery`."""
 
     def __init__(self, surgery: Surgery) -> None:

@@ -18,7 +18,6 @@ from graphpass.ir.rewriter import Handle, Operand, Rewriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from graphpass.dialects.openvino.loops import LoopRewriter
     from graphpass.ir.graph import Graph, Node
     from graphpass.ir.types import Dimension
 
@@ -91,13 +90,8 @@ class OpenVINORewriter(Rewriter):
             return self._replaced[value]
         return self.graph.producer(value).native.output(value.port)
 
-    def inside(self, loop: Node) -> LoopRewriter:
-        """Return a rewriter of the body of a Loop or TensorIterator, to be finished before this one."""
-        from graphpass.dialects.openvino.loops import LoopRewriter
-
-        return LoopRewriter(loop, self._mark_changed)
-
-    def _mark_changed(self) -> None:
+    def mark_changed(self) -> None:
+        """Note an edit that was made past this rewriter, in the body of a loop."""
         self._changed = True
 
     def type_of(self, handle: Handle) -> str:
