@@ -93,7 +93,7 @@ def test_what_attention_gives_for_padding_alone_is_no_difference():
     comparison = compare(absorbing, other, steps=3)
     assert comparison.passed, comparison.summary()
     assert not comparison.skipped
-    assert "padded behind the first" in comparison.sequences[-1].description
+    assert "padded after the first" in comparison.sequences[-1].description
 
 
 def test_padding_that_is_not_hidden_is_found_behind_such_layers():
