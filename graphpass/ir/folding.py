@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from graphpass.ir.constants import cuts
+from graphpass.ir.axes import cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, SLICES, SPLITS
 from graphpass.ir.values import fixed_size

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights, inner_graphs
 from graphpass.dialects.onnx.operators import check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
+from graphpass.dialects.onnx.write_back import WriteBack
 from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
@@ -340,7 +341,7 @@ class OnnxRewriter(Rewriter):
     def finish(self) -> bool:
         """See `Rewriter.finish`."""
         self._drop_dead()
-        changed = self.surgery.write_back()
+        changed = WriteBack(self.surgery).run()
         if changed:
             self._edited()
         return changed
