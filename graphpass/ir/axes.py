@@ -1,4 +1,4 @@
-"""Effects of operators on the axes of their inputs: one table for sizes, labels and layouts.
+"""Effects of operators on the axes of their inputs: one table for sizes, labels and layouts; and ranges of slices.
 
 Sources: the operator specifications of ONNX and of OpenVINO's opset13. Sizes that depend on the values of inputs are
 left to the users of the table.
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from graphpass.ir.graph import Node
-from graphpass.ir.operators import ELEMENTWISE, NORMS, SPLITS
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.operators import ELEMENTWISE, NORMS, SLICES, SPLITS
 from graphpass.ir.types import Dimension
 
-__all__ = ["AxisEffect", "AxisGroup", "EffectKind", "axis_effect", "axis_groups"]
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ["NO_END", "AxisEffect", "AxisGroup", "Cut", "EffectKind", "axis_effect", "axis_groups", "cuts"]
 
 EffectKind = Literal[
     "elementwise",
@@ -101,13 +104,6 @@ def _without(kind: EffectKind, axes: Iterable[int], rank: int) -> AxisEffect | N
     return AxisEffect(kind, kept, removed=removed) if len(kept) == rank else None
 
 
-def _with(kind: EffectKind, start: int, count: int, rank: int) -> AxisEffect:
-    """Return the effect of replacing axis ``start`` by ``count`` others."""
-    after = range(start + 1, rank + 1 - count)
-    new = tuple(range(start, start + count))
-    return AxisEffect(kind, (*range(start), *(None,) * count, *after), new, (start,))
-
-
 def _transpose(node: Node, rank: int) -> AxisEffect | None:
     order = node.attributes.get("order", ())
     return AxisEffect("move", tuple(order)) if sorted(order) == list(range(rank)) else None
@@ -118,11 +114,6 @@ def _unsqueeze(node: Node, rank: int) -> AxisEffect | None:
     if new is None:
         return None
     return AxisEffect("move", tuple(None if axis in new else next(kept) for axis in range(rank)))
-
-
-def _squeeze(node: Node, rank: int) -> AxisEffect | None:
-    axes = node.attributes.get("axes")
-    return None if axes is None else _without("move", axes, rank)
 
 
 def _reduce(node: Node, rank: int) -> AxisEffect | None:
@@ -143,7 +134,8 @@ def _gather(node: Node, rank: int) -> AxisEffect | None:
         return _without("take", (axis,), rank)
     if count == 1:
         return AxisEffect("take", tuple(range(rank)), (axis,))
-    return _with("rows", axis, count, rank)
+    origins = (*range(axis), *(None,) * count, *range(axis + 1, rank + 1 - count))
+    return AxisEffect("rows", origins, tuple(range(axis, axis + count)), (axis,))
 
 
 def _broadcast(node: Node, rank: int) -> AxisEffect | None:
@@ -164,22 +156,18 @@ def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
     count = starts.shape[0] if starts is not None and starts.shape else None
     if not isinstance(count, int) or any(given["ellipsis_mask"]):
         return None
-
-    def masked(name: str, place: int) -> bool:
-        return place < len(given[name]) and bool(given[name][place])
-
     steps = given.get("steps", ())
     origins: list[int | None] = []
     along, removed, axis = [], [], 0
     for place in range(count):
-        if masked("new_axis_mask", place):
+        if _is_set(given["new_axis_mask"], place):
             origins.append(None)
             continue
-        if masked("shrink_axis_mask", place):
+        if _is_set(given["shrink_axis_mask"], place):
             removed.append(axis)
         else:
-            is_whole = masked("begin_mask", place) and masked("end_mask", place) and steps[place : place + 1] == (1,)
-            along += [] if is_whole else [len(origins)]
+            is_open = _is_set(given["begin_mask"], place) and _is_set(given["end_mask"], place)
+            along += [] if is_open and steps[place : place + 1] == (1,) else [len(origins)]
             origins.append(axis)
         axis += 1
     origins += range(axis, axis + rank - len(origins))
@@ -232,7 +220,9 @@ _RULES: dict[str, _Rule] = {
     "StridedSlice": _strided_slice,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze,
+    "Squeeze": lambda node, rank: (
+        _without("move", node.attributes["axes"], rank) if "axes" in node.attributes else None
+    ),
     "Gather": _gather,
     "Broadcast": _broadcast,
     "Tile": _tile,
@@ -315,3 +305,92 @@ def _remainder(
     # Axes of one element come and go; the others keep their order.
     partner = dict(pairs)
     return [([axis], [partner[axis]] if axis in partner else []) for axis in olds]
+
+
+#: The least number by which exporters mean the end: the highest i32.
+NO_END = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Range of places that a slice keeps along one axis; ``None`` for a bound that is computed.
+
+    Attributes:
+        axis: The axis.
+        start: The first place; counted from the end if negative.
+        stop: The place after the last one; at least `NO_END` if there is no other bound.
+        step: Distance of neighbours.
+        keeps_axis: Whether the axis stays; one that goes had one place.
+    """
+
+    axis: int
+    start: int | None
+    stop: int | None
+    step: int | None
+    keeps_axis: bool = True
+
+    @property
+    def starts_at_first(self) -> bool:
+        """Whether the first place is kept."""
+        return self.start == 0 and self.step == 1
+
+    @property
+    def reaches_end(self) -> bool:
+        """Whether nothing bounds the places from above."""
+        return self.stop is not None and self.stop >= NO_END
+
+
+def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut, ...]:
+    """Return the range that a Slice or StridedSlice keeps along each axis; none if that is not known.
+
+    Args:
+        node: Any operator.
+        read: Reads a bound; returns ``None`` if it is computed.
+    """
+    if node.op not in SLICES or len(node.inputs) < 3:
+        return ()
+
+    def numbers(port: int) -> tuple[int, ...] | None:
+        value = node.input(port)
+        held = read(value) if value is not None else None
+        return None if held is None else tuple(int(number) for number in held.reshape(-1))
+
+    starts, stops = numbers(1), numbers(2)
+    count = max(len(starts or ()), len(stops or ()))
+    if node.op == "StridedSlice":
+        return _strided(node, count, starts, stops, numbers(3) if node.input(3) is not None else (1,))
+    steps_port = node.attributes["steps_port"]
+    axes_port = 7 - steps_port
+    steps = numbers(steps_port) if node.input(steps_port) is not None else (1,)
+    axes = node.attributes.get("axes", numbers(axes_port) if node.input(axes_port) is not None else range(count))
+    return tuple(
+        Cut(axis, _at(starts, place), _at(stops, place), _at(steps, place)) for place, axis in enumerate(axes or ())
+    )
+
+
+def _at(numbers: tuple[int, ...] | None, place: int) -> int | None:
+    """Return the number at ``place``; a single one holds for all."""
+    return None if not numbers else numbers[place if len(numbers) > 1 else 0]
+
+
+def _strided(node: Node, count: int, *bounds: tuple[int, ...] | None) -> tuple[Cut, ...]:
+    """Return the cuts of an OpenVINO StridedSlice, whose masks lift bounds."""
+    given = node.attributes
+    if any(given["new_axis_mask"]) or any(given["ellipsis_mask"]):
+        return ()
+    found = []
+    for axis in range(count):
+        start, stop, step = (_at(bound, axis) for bound in bounds)
+        is_open = _is_set(given["begin_mask"], axis), _is_set(given["end_mask"], axis)
+        if _is_set(given["shrink_axis_mask"], axis):
+            stop = None if start is None else NO_END if start == -1 else start + 1
+            found.append(Cut(axis, start, stop, 1, keeps_axis=False))
+        elif any(is_open) and (step is None or step < 0):
+            return ()
+        else:
+            found.append(Cut(axis, 0 if is_open[0] else start, NO_END if is_open[1] else stop, step))
+    return tuple(found)
+
+
+def _is_set(mask: list[int], axis: int) -> bool:
+    return axis < len(mask) and bool(mask[axis])

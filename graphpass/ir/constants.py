@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.ir.axes import Cut, cuts
 from graphpass.ir.operators import COPIES, RESHAPES
-from graphpass.ir.slices import Cut, cuts
 from graphpass.ir.values import is_value_preserving
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy
 
+from graphpass.ir.axes import cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, SLICES, SPLITS
-from graphpass.ir.slices import cuts
 from graphpass.ir.values import fixed_size
 
 __all__ = ["LIMIT", "MALFORMED", "MOVES", "Fold", "folded"]

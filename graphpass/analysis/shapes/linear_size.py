@@ -7,7 +7,7 @@ from functools import cache
 from math import prod
 from typing import Any, TypeAlias
 
-from graphpass.ir.slices import NO_END
+from graphpass.ir.axes import NO_END
 
 __all__ = ["Classes", "Dimension", "Size", "Vector", "divide", "multiply", "position", "remaining"]
 

@@ -3,8 +3,8 @@
 graphsurgeon's own importer and exporter (0.6.1) drop metadata, doc strings of nodes and values, denotations,
 quantization annotations, overloads, unused initializers and value_info; copy weights of outer graphs into bodies; turn
 FLOAT8E4M3FNUZ into FLOAT8E4M3FN; fail on empty list attributes and on changed 4-bit or string constants; and recurse in
-``toposort``. Here graphsurgeon's objects are made from the ModelProto, which stays the truth: `write_back`
-writes what was edited into it and leaves the rest alone.
+``toposort``. Here graphsurgeon's objects are made from the ModelProto, which stays the truth:
+`graphpass.dialects.onnx.write_back` writes what was edited into it and leaves the rest alone.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Surgery:
         """Make the graph.
 
         Args:
-            proto: The model; untouched before `write_back`.
+            proto: The model; left as it is.
             path: The file that it was read from, beside which its external data lies.
         """
         self.proto = proto

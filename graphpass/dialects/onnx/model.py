@@ -184,11 +184,11 @@ class OnnxModel(Model):
             UnsupportedError: GP344, the edited graph cannot be written.
         """
         from graphpass.dialects.onnx.graphsurgeon import Surgery
-        from graphpass.dialects.onnx.write_back import write_back
+        from graphpass.dialects.onnx.write_back import WriteBack
 
         surgery = Surgery(self.proto, self.path)
         yield surgery.graph
-        if write_back(surgery):
+        if WriteBack(surgery).run():
             self.mark_edited()
 
     @contextlib.contextmanager

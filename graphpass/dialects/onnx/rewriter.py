@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights, inner_graphs
 from graphpass.dialects.onnx.operators import check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
-from graphpass.dialects.onnx.write_back import write_back
+from graphpass.dialects.onnx.write_back import WriteBack
 from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
@@ -341,7 +341,7 @@ class OnnxRewriter(Rewriter):
     def finish(self) -> bool:
         """See `Rewriter.finish`."""
         self._drop_dead()
-        changed = write_back(self.surgery)
+        changed = WriteBack(self.surgery).run()
         if changed:
             self._edited()
         return changed

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from graphpass.dialects.onnx.tensors import Holder
 
-__all__ = ["write_back"]
+__all__ = ["WriteBack"]
 
 
 @dataclass(slots=True)
@@ -40,12 +40,7 @@ class _Job:
     outer: ChainMap[int, None]
 
 
-def write_back(surgery: Surgery) -> bool:
-    """Write what was edited into the ModelProto; return whether there was anything."""
-    return _WriteBack(surgery).run()
-
-
-class _WriteBack:
+class WriteBack:
     """Writes one `Surgery`."""
 
     def __init__(self, surgery: Surgery) -> None:
