@@ -7,14 +7,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from graphpass.errors import GraphpassError
 from graphpass.progress import Activity
-
-if TYPE_CHECKING:
-    from graphpass.errors import GraphpassError
 
 __all__ = ["Console", "console_command", "format_option", "talk_options"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from .console import Console, console_command
+from graphpass.engine.passes import Pass
 
-if TYPE_CHECKING:
-    from graphpass.engine.passes import Pass
+from .console import Console, console_command
 
 
 @console_command("explain")

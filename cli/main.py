@@ -8,16 +8,14 @@ import io
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
 from graphpass.errors import GraphpassError, UnsupportedError, WriteError
 
 from .console import Console, talk_options
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["COMMANDS", "cli", "main"]
 

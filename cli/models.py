@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from graphpass.errors import UsageError
 from graphpass.io import find_model, load, models_in
 from graphpass.ir.declaration import parse_declaration
+from graphpass.ir.model import Model
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
-
-    from graphpass.ir.model import Model
-
-    from .console import Console
+from .console import Console
 
 __all__ = ["PATH", "cache_option", "load_model"]
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
+from graphpass.engine.manager import PassRecord
+from graphpass.engine.passes import Pass
 from graphpass.errors import UsageError
-from graphpass.io import is_same_place
+from graphpass.io import Written, is_same_place
+from graphpass.ir.model import Model
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from graphpass.engine.manager import PassRecord
-    from graphpass.engine.passes import Pass
-    from graphpass.io import Written
-    from graphpass.ir.model import Model
-
-    from .console import Console
-    from .job import Job
+from .console import Console
+from .job import Job
 
 __all__ = ["Result", "files_told", "refuse_input", "tell"]
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+
+from graphpass.engine.passes import Pass
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dialect
 
 from .console import Console, console_command
 from .job import Job, job_options, prove, run_pipeline
 from .models import load_model
 from .results import Result, refuse_input
-
-if TYPE_CHECKING:
-    from graphpass.engine.passes import Pass
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Dialect
 
 #: Names of model files in a folder.
 _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
+
+from graphpass.ir.types import Dialect
 
 from .console import Console, console_command
 from .job import Job, job_options, run_pipeline
 from .models import load_model
 from .results import files_told, refuse_input, tell
-
-if TYPE_CHECKING:
-    from graphpass.ir.types import Dialect
 
 
 @console_command("split")

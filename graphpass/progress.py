@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from typing_extensions import Self
 
 __all__ = ["Activity"]
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphpass.errors import ReadError, UnsupportedError
+from graphpass.ir.types import Dialect
 from graphpass.storage.weight_file import lies_with
-
-if TYPE_CHECKING:
-    from graphpass.ir.types import Dialect
 
 __all__ = ["companions", "copy_companions", "has_tokenizer", "missing_packages", "stage_tokenizer"]
 

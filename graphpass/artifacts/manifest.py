@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from graphpass.artifacts.companions import companions
-from graphpass.engine.passes import Skipped
+from graphpass.engine.manager import PassRecord
+from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
+from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from graphpass.engine.manager import PassRecord
-    from graphpass.engine.passes import Pass
-    from graphpass.ir.model import Model
 
 __all__ = ["describe", "graphs_of", "manifest_of", "stale", "write_manifest"]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from graphpass.engine.passes import Pass
 from graphpass.errors import UsageError, VerificationError
+from graphpass.io import Weights, Written
 from graphpass.ir.inputs import check_positions
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from graphpass.engine.passes import Pass
-    from graphpass.io import Weights, Written
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Dialect
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dialect
 
 __all__ = ["Split", "stage_split", "verify_split"]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Node
-    from graphpass.ir.model import Model
-    from graphpass.ir.pattern import Miss
+from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
+from graphpass.ir.pattern import Miss
 
 __all__ = ["Confirmation", "Finding", "Observation", "Report", "Subject", "Verdict", "compare"]
 

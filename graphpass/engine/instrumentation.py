@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
 
-from graphpass.engine.passes import Skipped
+from graphpass.engine.passes import Pass, PassResult, Skipped
+from graphpass.ir.model import Model
 from graphpass.progress import Activity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from graphpass.engine.passes import Pass, PassResult
-    from graphpass.ir.model import Model
 
 __all__ = ["DumpDir", "Instrumentation", "PrintChanged", "Progress"]
 

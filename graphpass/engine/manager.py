@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from graphpass.engine.instrumentation import Instrumentation
 from graphpass.engine.passes import Done, Pass, PassResult, Skipped, first_line
 from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
 from graphpass.ir.model import Model
-
-if TYPE_CHECKING:
-    from graphpass.engine.instrumentation import Instrumentation
 
 __all__ = ["PassManager", "PassRecord", "PipelineResult"]
 

@@ -6,13 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.ir.model import Model
-
-if TYPE_CHECKING:
-    from graphpass.ir.types import Dialect
+from graphpass.ir.types import Dialect
 
 __all__ = ["Condition", "Done", "Pass", "PassResult", "Skipped", "at_node", "first_line"]
 

@@ -18,20 +18,17 @@ from __future__ import annotations
 
 import difflib
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from graphpass.engine.options import Option, options_of
+from graphpass.engine.passes import Pass
 from graphpass.engine.registry import get_pass, target_class
 from graphpass.engine.syntax import Setting, Step, Value, parse_steps
+from graphpass.engine.target import Target
 from graphpass.errors import ReadError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from graphpass.engine.passes import Pass
-    from graphpass.engine.target import Target
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 Made = TypeVar("Made")
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
+from graphpass.engine.findings import Finding, Observation
+from graphpass.engine.passes import Condition, Pass
+from graphpass.engine.view import View
 from graphpass.errors import PassFailedError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from graphpass.engine.findings import Finding, Observation
-    from graphpass.engine.passes import Condition, Pass
-    from graphpass.engine.view import View
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Dialect
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dialect
 
 __all__ = ["Target"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Dimension, Port
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dimension, Port
 
 __all__ = [
     "CacheView",

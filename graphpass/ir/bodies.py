@@ -23,13 +23,11 @@ The attribute ``loop`` of all but If is the kind of loop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph
 
 __all__ = ["inlined"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from graphpass.ir.types import Dimension
+from graphpass.ir.types import Dimension
 
 __all__ = [
     "AttentionBlock",

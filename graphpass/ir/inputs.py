@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.errors import UsageError
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Value
+from graphpass.ir.graph import Graph, Value
 
 __all__ = ["PAST_LENGTH", "TOKEN_INPUTS", "check_positions", "token_input"]
 

@@ -13,13 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.cache import element_bytes
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
+from graphpass.ir.cache import Cache, element_bytes
 
 __all__ = ["AxisName", "KVLayout", "KVSizes", "Packing", "Part", "layout_of"]
 

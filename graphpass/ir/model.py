@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from typing_extensions import Self
 
 from graphpass.errors import GraphpassError
-from graphpass.ir.declaration import declarations_from, note_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from typing_extensions import Self
-
-    from graphpass.ir.declaration import Declaration
-    from graphpass.ir.graph import Graph
-    from graphpass.ir.rewriter import Rewriter
-    from graphpass.ir.types import Dialect, Port
-    from graphpass.storage.weight_file import WeightFile
+from graphpass.ir.declaration import Declaration, declarations_from, note_of
+from graphpass.ir.graph import Graph
+from graphpass.ir.rewriter import Rewriter
+from graphpass.ir.types import Dialect, Port
+from graphpass.storage.weight_file import WeightFile
 
 __all__ = ["Model"]
 

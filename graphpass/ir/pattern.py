@@ -19,12 +19,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import MOVES
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
 
 __all__ = ["Match", "Miss", "MissError", "Pattern", "look_through", "op", "var"]
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 __all__ = ["Phase"]
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from graphpass.ir.cache import AttentionBlock, Inventory
 from graphpass.reports.text import layers_in_words
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import AttentionBlock, Inventory
 
 __all__ = ["AttentionGroup", "attention_in_words", "form_in_words", "group_attention"]
 

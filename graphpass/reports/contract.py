@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from graphpass.engine.findings import Confirmation, Finding, Report
+from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
+from graphpass.ir.model import Model
 from graphpass.reports.text import columns, layers_in_words
-
-if TYPE_CHECKING:
-    from graphpass.engine.findings import Confirmation, Finding, Report
-    from graphpass.engine.target import Target
-    from graphpass.ir.model import Model
 
 __all__ = ["as_json", "as_text", "hold_to_contract"]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from graphpass.ir.model import Model
+from graphpass.reports.diff import Change, Difference
 from graphpass.reports.page import framed
 from graphpass.reports.text import columns
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
-    from graphpass.reports.diff import Change, Difference
 
 __all__ = ["as_json", "as_page", "as_text"]
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphpass.dialects.openvino.runtime_options import runtime_options
+from graphpass.engine.view import View
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dimension, Port
 from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
 from graphpass.reports.text import columns, in_bytes, layers_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from graphpass.engine.view import View
-    from graphpass.ir.cache import Axes, Cache, Inventory
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Dimension, Port
 
 __all__ = ["Totals", "as_json", "as_text", "in_short", "runs_with", "total_bytes", "warnings_of"]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.ir.bodies import inlined
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
 from graphpass.ir.operators import SOURCES
 from graphpass.ir.paths import shortest_way
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Node
-    from graphpass.ir.model import Model
 
 __all__ = ["Flow", "LayerGroup", "Stop", "flow_of", "group_layers"]
 

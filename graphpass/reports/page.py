@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.types import shape_text
 from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
 from graphpass.reports.inventory import total_bytes
-from graphpass.reports.layers import LayerGroup, group_layers
+from graphpass.reports.layers import Flow, LayerGroup, Stop, group_layers
 from graphpass.reports.text import axes_in_words, ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Model
-    from graphpass.reports.layers import Flow, Stop
 
 __all__ = ["framed", "render", "write"]
 

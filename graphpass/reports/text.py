@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from graphpass.ir.cache import Axes
+from graphpass.ir.cache import Axes
 
 __all__ = ["axes_in_words", "columns", "in_bytes", "layers_in_words", "ranges"]
 

@@ -6,18 +6,15 @@ The result is the model's own greedy choice, token for token; guesses only reduc
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from graphpass.runtime.sessions.inputs import Array
-    from graphpass.runtime.sessions.session import DecodeSession
+from graphpass.runtime.sessions.inputs import Array
+from graphpass.runtime.sessions.session import DecodeSession
 
 __all__ = ["DraftModel", "DraftTree", "Drafter", "PromptLookup", "Speculation", "speculate"]
 

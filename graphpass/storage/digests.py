@@ -12,15 +12,13 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphpass.errors import ReadError
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["cache_folder", "digest_of_file", "digests_of"]
 

@@ -10,10 +10,7 @@ import errno
 import mmap
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 __all__ = ["copy_file", "copy_range", "flush", "reserve"]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import contextlib
-    from pathlib import Path
+from pathlib import Path
 
 __all__ = ["lock"]
 

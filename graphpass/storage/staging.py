@@ -7,17 +7,14 @@ import errno
 import os
 import shutil
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import flush
 from graphpass.storage.locking import lock
 from graphpass.storage.replacing import finish, replace
 from graphpass.storage.switching import settle, switch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["staging"]
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphpass.errors import ReadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["LET_READ", "MappedWeights", "Place", "WeightFile", "check_unchanged", "lies_with"]
 

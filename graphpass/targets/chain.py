@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import look_through, op, var
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
 
 __all__ = ["APPENDED", "Chain", "data_uses", "trace"]
 

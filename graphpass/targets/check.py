@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.findings import Confirmation, Finding, Report, compare
 from graphpass.engine.pipeline import format_target, parse_target
-
-if TYPE_CHECKING:
-    from graphpass.engine.target import Target
-    from graphpass.ir.model import Model
+from graphpass.engine.target import Target
+from graphpass.ir.model import Model
 
 __all__ = ["check_model"]
 

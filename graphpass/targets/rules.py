@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.types import Attention
 from graphpass.engine.findings import Finding, Verdict
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Graph
+from graphpass.ir.model import Model
 from graphpass.ir.pattern import MissError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from graphpass.analysis.attention.types import Attention
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph
-    from graphpass.ir.model import Model
-    from graphpass.ir.phase import Phase
+from graphpass.ir.phase import Phase
 
 __all__ = ["attention_findings", "failing_branches", "linear_finding", "require_fused", "static_findings"]
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
 from graphpass.dialects.openvino.frontend import LOWERED
 from graphpass.engine.conditions import OPENVINO, STATEFUL
+from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.syntax import quote
 from graphpass.engine.target import Target
 from graphpass.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from graphpass.engine.passes import Pass
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
 
 __all__ = ["StatefulTarget"]
 

@@ -9,13 +9,11 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphpass.engine.findings import Observation
 from graphpass.io import write_model
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 __all__ = ["Finished", "run_worker"]
 

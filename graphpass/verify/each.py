@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from graphpass.engine.instrumentation import Instrumentation
-from graphpass.engine.passes import Skipped
+from graphpass.engine.passes import Pass, PassResult, Skipped
 from graphpass.errors import PassFailedError, UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from graphpass.engine.passes import Pass, PassResult
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 __all__ = ["VerifyEach"]
 

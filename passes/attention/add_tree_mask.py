@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.softmax import sink_of, subtracts_row_maximum
@@ -13,16 +13,14 @@ from graphpass.analysis.masks.window import read_mask
 from graphpass.engine.conditions import HAS_CACHES
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.cache import AttentionBlock, Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import MissError
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_value_preserving
 from graphpass.passes.masks.window_from_positions import compares_positions
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import AttentionBlock, Cache, Inventory
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["AddTreeMask"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy
 
@@ -17,17 +17,15 @@ from graphpass.analysis.masks.facts import (
     unbounded,
 )
 from graphpass.analysis.shapes.linear_size import Size
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import RESHAPES
+from graphpass.ir.rewriter import Handle, Operand, Writer
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, MASKED_BELOW, fixed_size, is_value_preserving
-
-if TYPE_CHECKING:
-    from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Handle, Operand, Writer
 
 __all__ = ["ExposeAlibi"]
 

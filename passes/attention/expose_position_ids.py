@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -14,10 +14,8 @@ from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dialect
-
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["ExposePositionIds"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy
 
@@ -16,12 +16,9 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import Miss
-from graphpass.ir.rewriter import NO_STOP
+from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, REALS, fixed_size, is_wider
-
-if TYPE_CHECKING:
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 
 __all__ = ["FuseAttention"]
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
-
-if TYPE_CHECKING:
-    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Node
-    from graphpass.ir.rewriter import Handle
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Node
+from graphpass.ir.rewriter import Handle
 
 __all__ = ["InsertSnapshot"]
 

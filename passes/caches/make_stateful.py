@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import find_pairs
 from graphpass.analysis.caches.updates import find_updates
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.variables import remember_names
 from graphpass.engine.conditions import HAS_CACHES, STATEFUL, STATELESS
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.constants import fold_cuts, fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.rewriter import Handle
 from graphpass.passes.caches.slots import conversions
-
-if TYPE_CHECKING:
-    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Handle
 
 __all__ = ["MakeStateful"]
 

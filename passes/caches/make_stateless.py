@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.variables import forget_names, split_id
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
+from graphpass.ir.graph import Value
 from graphpass.passes.caches.slots import beam_gather, conversions
-
-if TYPE_CHECKING:
-    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
-    from graphpass.ir.graph import Value
 
 __all__ = ["MakeStateless"]
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import check_positions
+from graphpass.ir.rewriter import Handle
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
-
-if TYPE_CHECKING:
-    from graphpass.dialects.onnx.rewriter import OnnxRewriter
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Handle
 
 __all__ = ["StaticCache"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy
 
@@ -12,15 +13,11 @@ from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.rewriter import Handle
 from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
 from graphpass.passes.masks.window_places import Places, count_places
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Handle
 
 __all__ = ["ExposeWindow"]
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.stepping import weighs_new_tokens
 from graphpass.analysis.masks.facts import mask_facts
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
+from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Handle, Writer
 
 __all__ = ["ExtendMaskToPast"]
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.openvino.loops import LoopRewriter
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.inputs import token_input
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
-
-if TYPE_CHECKING:
-    from graphpass.dialects.openvino.loops import LoopRewriter
-    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
-    from graphpass.ir.graph import Graph, Use, Value
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["MaskPadding"]
 

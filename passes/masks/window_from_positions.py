@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.rewriter import Handle, Rewriter
 
 __all__ = ["WindowFromPositions", "compares_positions"]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
 
+from graphpass.analysis.masks.window import Condition, WindowMask
+from graphpass.ir.graph import Graph
+from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED_BELOW
-
-if TYPE_CHECKING:
-    from graphpass.analysis.masks.window import Condition, WindowMask
-    from graphpass.ir.graph import Graph
-    from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 
 __all__ = ["write_mask"]
 

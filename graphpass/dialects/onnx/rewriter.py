@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy
 import onnx
@@ -14,15 +16,9 @@ from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights,
 from graphpass.dialects.onnx.operators import check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from graphpass.ir.graph import Graph, Node, Use
-    from graphpass.ir.types import Dimension
+from graphpass.ir.types import Dimension
 
 __all__ = ["OnnxRewriter"]
 

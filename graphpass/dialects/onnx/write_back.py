@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import onnx
@@ -20,13 +21,9 @@ from graphpass.dialects.onnx.graphsurgeon import (
     reads,
     sorted_nodes,
 )
+from graphpass.dialects.onnx.tensors import Holder
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphpass.dialects.onnx.tensors import Holder
 
 __all__ = ["WriteBack"]
 

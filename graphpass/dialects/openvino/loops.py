@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import openvino
 from openvino import opset13
@@ -10,12 +10,8 @@ from openvino.op.util import MergedInputDescription, SliceInputDescription
 
 from graphpass.dialects.openvino.graph import build
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from graphpass.ir.graph import Node, Value
-    from graphpass.ir.rewriter import Handle
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.rewriter import Handle
 
 __all__ = ["LoopRewriter"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from pathlib import Path
 
 import openvino
 
@@ -11,18 +12,13 @@ from graphpass.dialects.openvino import names as openvino_names
 from graphpass.dialects.openvino.digest import digest
 from graphpass.dialects.openvino.names import all_ops, stabilise_names
 from graphpass.dialects.openvino.ports import port_name, shape_of
+from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.xml import check_ir, openvino_words
 from graphpass.errors import ReadError, UnsupportedError
+from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from graphpass.dialects.openvino.rewriter import OpenVINORewriter
-    from graphpass.ir.graph import Graph
 
 __all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "stabilise_names"]
 

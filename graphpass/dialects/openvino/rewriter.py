@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import openvino
@@ -12,14 +13,9 @@ from openvino.op.util import Variable, VariableInfo
 from openvino.utils.node_factory import NodeFactory
 
 from graphpass.dialects.openvino.ports import port_name
-from graphpass.ir.graph import Use, Value
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.types import Dimension
+from graphpass.ir.types import Dimension
 
 __all__ = ["OpenVINORewriter"]
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.ir.types import shape_text
+from graphpass.ir.cache import Cache
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port, shape_text
 from graphpass.reports.diff.changes import Change, Difference, Facets, changes_between
 from graphpass.reports.diff.operators import compare_operators, operators_of
 from graphpass.reports.diff.weights import compare_weights, weights_of
 from graphpass.reports.text import axes_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Port
 
 __all__ = ["diff_models"]
 

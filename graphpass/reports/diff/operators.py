@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
 from graphpass.dialects.onnx.tensors import SMALL
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.ir.bodies import inlined
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
 from graphpass.ir.types import shape_text
 from graphpass.reports.diff.changes import Change, Facets, changes_between
-
-if TYPE_CHECKING:
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
 
 __all__ = ["compare_operators", "operators_of", "plain_attribute"]
 

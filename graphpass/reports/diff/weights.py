@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy
 
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import SMALL
+from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.bodies import inlined
+from graphpass.ir.model import Model
 from graphpass.reports.diff.changes import Change, WeightChanges
 from graphpass.storage.digests import digests_of
 from graphpass.storage.weight_file import MappedWeights, Place, WeightFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from graphpass.dialects.onnx.model import OnnxModel
-    from graphpass.dialects.openvino.model import OpenVINOModel
-    from graphpass.ir.model import Model
 
 __all__ = ["Weight", "compare_weights", "digest_of_weights", "weights_of"]
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from graphpass.errors import GraphpassError, UnsupportedError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["compiling", "running"]
 

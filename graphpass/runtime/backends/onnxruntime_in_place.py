@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.cache import Cache, Inventory
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.cache_store import windowed
-
-if TYPE_CHECKING:
-    from graphpass.dialects.onnx.model import OnnxModel
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.runtime.sessions.inputs import Array, Step
+from graphpass.runtime.sessions.inputs import Array, Step
 
 __all__ = ["OnnxRuntimeInPlaceSession", "capacity_in_place"]
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import openvino
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.ir.model import Model
 from graphpass.runtime.backends.failures import compiling, running
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.inputs import Array
+from graphpass.runtime.sessions.inputs import Array
 
 __all__ = ["OpenVINORequest"]
 

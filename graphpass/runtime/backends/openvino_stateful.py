@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.model import Model
 from graphpass.runtime.backends.openvino_request import OpenVINORequest
+from graphpass.runtime.sessions.inputs import Array, Step
 from graphpass.runtime.sessions.session import DecodeSession
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.inputs import Array, Step
-    from graphpass.runtime.sessions.slots import Slots
+from graphpass.runtime.sessions.slots import Slots
 
 __all__ = ["OpenVINOStatefulSession"]
 

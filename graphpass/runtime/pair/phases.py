@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Inventory
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory, part
 from graphpass.runtime.backends.request import Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.model import Model
 
 __all__ = ["PhasePairSession", "open_pair"]
 

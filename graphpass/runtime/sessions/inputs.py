@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphpass.analysis.caches.stepping import Stepping
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Axes
-from graphpass.ir.types import shape_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.types import Port
+from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.types import Port, shape_text
 
 __all__ = ["TOKENS", "Array", "InputPlan", "Step", "numpy_type", "require_written"]
 

@@ -8,16 +8,11 @@ Sources, of openvino.genai at da1db864: ``get_cache_types``, ``get_kv_axes_pos``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.engine.view import Sees, View, is_mistaken, judged, listed, names_of, not_stateful_ir
+from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import TOKEN_INPUTS
-from graphpass.ir.types import shape_text
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Dimension
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dimension, shape_text
 
 __all__ = ["cache_type", "kv_axes", "view"]
 

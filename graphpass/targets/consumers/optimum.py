@@ -9,15 +9,12 @@ they are, but linear states, which words in their ids mark. optimum chooses betw
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from graphpass.engine.view import Sees, View, judged, listed, names_of, without
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port
 from graphpass.targets.consumers.pairing import paired_by_order
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Port
 
 __all__ = ["view"]
 

@@ -9,14 +9,10 @@ view states the settings that it needs.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from graphpass.engine.view import Sees, View, judged, listed, without
-from graphpass.ir.cache import Axes
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.model import Model
+from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.model import Model
 
 __all__ = ["template_of", "view"]
 

@@ -8,14 +8,11 @@ Sources, of intel/onnxruntime at cc8e901e: ``PatchStatefulDecoder`` and ``FuseCa
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from graphpass.engine.view import View, judged, listed, without
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
 from graphpass.targets.consumers.pairing import paired_by_order
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
 
 __all__ = ["view"]
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from graphpass.engine.view import Sees, is_mistaken, listed
-
-if TYPE_CHECKING:
-    from graphpass.ir.cache import Inventory
+from graphpass.ir.cache import Inventory
 
 __all__ = ["Pairing", "paired_by_order"]
 

@@ -5,21 +5,16 @@ Source: ``stateful_sdpa_fusion.cpp`` of openvino; forms that keep or break the f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from graphpass.analysis.attention.types import Attention
 from graphpass.engine.findings import Finding
+from graphpass.ir.cache import Inventory
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
 from graphpass.ir.pattern import MissError
-from graphpass.targets.chain import data_uses, trace
+from graphpass.targets.chain import Chain, data_uses, trace
 from graphpass.targets.rules import attention_findings, failing_branches, linear_finding, require_fused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.analysis.attention.types import Attention
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.model import Model
-    from graphpass.targets.chain import Chain
 
 __all__ = ["predict"]
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.engine.findings import Observation
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
+from graphpass.ir.model import Model
 
 __all__ = ["observe"]
 

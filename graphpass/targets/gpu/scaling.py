@@ -8,18 +8,13 @@ that is appended to as optimum exports it; sources of other dates do so on some 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from graphpass.dialects.openvino.runtime_options import ACTIVATIONS_SCALE, runtime_options
 from graphpass.engine.findings import Finding
-from graphpass.ir.pattern import op, var
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.model import Model
-    from graphpass.ir.pattern import Pattern
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.model import Model
+from graphpass.ir.pattern import Pattern, op, var
 
 __all__ = ["scaled_products", "scales_activations"]
 

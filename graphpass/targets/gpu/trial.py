@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphpass.engine.findings import Observation
 from graphpass.errors import UsageError
+from graphpass.ir.model import Model
 from graphpass.targets.worker import run_worker
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
 
 __all__ = ["ENVIRONMENT", "observe"]
 

@@ -7,13 +7,10 @@ stand in the 2026.4.1 libraries.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from graphpass.engine.view import Sees
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
-
-if TYPE_CHECKING:
-    from graphpass.engine.view import Sees
-    from graphpass.ir.graph import Graph, Node
 
 __all__ = ["EDITING_INPUTS", "GO_BACK", "KNOWN_INPUTS", "START_AGAIN", "gather_by_beams", "is_hybrid", "named_kind"]
 

@@ -9,16 +9,18 @@ step, and lfm2, which has none either, gives wrong numbers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
-from graphpass.ir.cache import Axes
+from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
@@ -27,13 +29,6 @@ from graphpass.targets.npu.values import is_transposed, misreads
 from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
 from graphpass.targets.rules import static_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph, Node
-    from graphpass.ir.model import Model
 
 __all__ = ["data_dependent", "predict"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from graphpass.engine.passes import Pass
 from graphpass.errors import UnsupportedError
+from graphpass.ir.model import Model
 from graphpass.targets.npu import rules, trial, view
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.targets.stateful import StatefulTarget
-
-if TYPE_CHECKING:
-    from graphpass.engine.passes import Pass
-    from graphpass.ir.model import Model
 
 __all__ = ["NPU"]
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.engine.findings import Observation
+from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
-from graphpass.targets.worker import run_worker
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
-    from graphpass.targets.worker import Finished
+from graphpass.targets.worker import Finished, run_worker
 
 __all__ = ["observe"]
 

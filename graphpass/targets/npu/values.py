@@ -5,14 +5,10 @@ Source, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.targets.npu.names import gather_by_beams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node, Use, Value
 
 __all__ = ["asked_axes", "is_transposed", "length_reads", "misreads", "past_of"]
 

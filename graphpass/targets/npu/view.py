@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from graphpass.engine.view import View, judged, listed, not_stateful_ir
+from graphpass.engine.view import Sees, View, judged, listed, not_stateful_ir
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
 from graphpass.targets.npu.names import gather_by_beams, is_hybrid, named_kind
 from graphpass.targets.npu.rules import predict
-
-if TYPE_CHECKING:
-    from graphpass.engine.view import Sees
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
 
 __all__ = ["view"]
 

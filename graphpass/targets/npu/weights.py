@@ -6,14 +6,10 @@ Sources, of openvino: ``partitioning/patterns/dcoff.cpp`` finds the weights, ``u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import Miss
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node, Value
 
 __all__ = ["not_widened"]
 

@@ -5,15 +5,10 @@ Source, of openvino: the matcher of ``npuw_transformations/phi3_sliding_mask.cpp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from graphpass.ir.pattern import Match, op, var
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.graph import Graph, Node, Value
-    from graphpass.ir.pattern import Pattern
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.pattern import Match, Pattern, op, var
 
 __all__ = ["are_known_places", "unpatched_window"]
 

@@ -6,17 +6,13 @@ other attention runs as it is written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from graphpass.engine.findings import Finding
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.rules import static_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
 
 __all__ = ["predict"]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from graphpass.engine.conditions import ONNX
+from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
+from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
-
-if TYPE_CHECKING:
-    from graphpass.engine.passes import Pass
-    from graphpass.ir.model import Model
 
 __all__ = ["ORT"]
 

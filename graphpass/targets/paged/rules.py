@@ -7,23 +7,19 @@ Sources: ``sdpa_to_paged_attention.cpp`` of openvino and the matchers beside it;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from graphpass.analysis.attention.rotary import moved_positions
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.masks.constants import constant_window
 from graphpass.analysis.masks.facts import added_bias
 from graphpass.engine.findings import Finding
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.graph import Graph
+from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
 from graphpass.targets.rules import attention_findings, require_fused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from graphpass.analysis.attention.types import Attention
-    from graphpass.ir.cache import Cache, Inventory
-    from graphpass.ir.graph import Graph
-    from graphpass.ir.model import Model
 
 __all__ = ["predict"]
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphpass.engine.findings import Observation
+from graphpass.ir.model import Model
 from graphpass.targets.worker import run_worker
-
-if TYPE_CHECKING:
-    from graphpass.ir.model import Model
 
 __all__ = ["observe"]
 
