@@ -14,8 +14,6 @@ import click
 from graphpass.errors import GraphpassError
 from graphpass.progress import Activity
 
-__all__ = ["Console", "console_command", "format_option", "talk_options"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from .console import Console
 
-__all__ = ["Job", "job_options", "prove", "run_pipeline"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -17,8 +17,6 @@ from graphpass.errors import GraphpassError, UnsupportedError, WriteError
 
 from .console import Console, talk_options
 
-__all__ = ["COMMANDS", "cli", "main"]
-
 #: Every command with the first line of its help, so that listing them imports none.
 COMMANDS = {
     "inspect": "Report inputs, outputs, caches and attention of a model.",

@@ -16,8 +16,6 @@ from graphpass.ir.model import Model
 
 from .console import Console
 
-__all__ = ["PATH", "cache_option", "load_model"]
-
 
 class _NamedPath(click.Path):
     """Refuses an empty path: an unset variable of a shell would mean the current folder."""

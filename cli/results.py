@@ -17,8 +17,6 @@ from graphpass.ir.model import Model
 from .console import Console
 from .job import Job
 
-__all__ = ["Result", "files_told", "refuse_input", "tell"]
-
 
 class Result:
     """Writes the result of a job, with its manifest.

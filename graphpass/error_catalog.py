@@ -7,8 +7,6 @@ import re
 
 from graphpass.errors import UsageError
 
-__all__ = ["CATALOG", "explain_error", "is_error_id"]
-
 _ENTRIES = """
 GP101 The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the folder
   that the command runs in.

@@ -19,17 +19,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = [
-    "GraphpassError",
-    "PassFailedError",
-    "PreconditionError",
-    "ReadError",
-    "UnsupportedError",
-    "UsageError",
-    "VerificationError",
-    "WriteError",
-]
-
 
 class GraphpassError(Exception):
     """Carries an id, a message, a hint and an exit code.

@@ -15,19 +15,6 @@ from graphpass.ir.types import Dialect, Dimension, Port
 from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
-__all__ = [
-    "Weights",
-    "Written",
-    "check_destination",
-    "find_model",
-    "is_same_place",
-    "load",
-    "models_in",
-    "save",
-    "stage_model",
-    "write_model",
-]
-
 Weights = Literal["auto", "share", "copy"]
 """Ways of weights to a result; see `stage_model`."""
 

@@ -7,8 +7,6 @@ from typing import TextIO
 
 from typing_extensions import Self
 
-__all__ = ["Activity"]
-
 
 class Activity:
     """Prints a line on work that takes longer than ``delay`` seconds."""

@@ -6,8 +6,6 @@ imports none of them, so that names can be listed at no cost.
 
 from __future__ import annotations
 
-__all__ = ["PASSES"]
-
 _ROOMS = {
     "attention": (
         "add-tree-mask",

@@ -1,16 +1,67 @@
-"""Passes, analyses and targets name operators neutrally: dialects alone know the native ones."""
-
-from __future__ import annotations
+"""Rooms: imports run downwards, no file lies loose, dialects alone know native operators, one catalogue of passes."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import graphpass
+from graphpass.engine.registry import get_pass
+from graphpass.passes.catalogue import PASSES
+
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = [
-    path for room in ("passes", "graphpass/analysis", "graphpass/targets") for path in (ROOT / room).rglob("*.py")
-]
+LOOSE = {"__init__.py", "error_catalog.py", "errors.py", "io.py", "progress.py", "py.typed"}
+
+
+def defined_passes():
+    """Return the module of each class that gives itself a name, by that name."""
+    found = {}
+    for file in sorted((ROOT / "passes").rglob("*.py")):
+        module = ".".join(("graphpass", *file.relative_to(ROOT).with_suffix("").parts))
+        for owner in ast.parse(file.read_text()).body:
+            for item in owner.body if isinstance(owner, ast.ClassDef) else ():
+                given = item.value if isinstance(item, ast.Assign | ast.AnnAssign) else None
+                target = ast.unparse(item).partition("=")[0].partition(":")[0].strip()
+                if target == "name" and isinstance(given, ast.Constant):
+                    found[given.value] = module
+    return found
+
+
+def test_imports_run_downwards_and_never_in_circles(tmp_path):
+    house = tmp_path / "graphpass"
+    house.mkdir()
+    for place in (*(ROOT / "graphpass").iterdir(), ROOT / "passes", ROOT / "cli"):
+        (house / place.name).symlink_to(place)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--config", ROOT / "pyproject.toml", "--no-cache"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_file_lies_about():
+    assert {place.name for place in (ROOT / "graphpass").iterdir() if place.is_file()} == LOOSE
+    for room in (ROOT / "passes").iterdir():
+        assert room.is_dir() or room.name in {"__init__.py", "catalogue.py"}
+
+
+DEFINED = defined_passes()
+
+
+@pytest.mark.parametrize("name", sorted(PASSES.keys() | DEFINED.keys()))
+def test_the_catalogue_lists_the_passes_of_the_library(name):
+    assert PASSES.get(name) == DEFINED.get(name)
+    assert get_pass(name).__module__ == PASSES[name]
+
+
+def test_passes_of_the_catalogue_are_known_by_name():
+    assert set(graphpass.pass_names()) >= PASSES.keys()
 
 
 def imported(path: Path) -> set[str]:
@@ -25,7 +76,13 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_native_operators(path):
-    native = {name for name in imported(path) if name.startswith(("onnx.helper", "openvino.opset"))}
-    assert not native, f"make operators with model.rewriter(): {native}"
+def test_dialects_alone_know_native_operators():
+    rooms = ("passes", "graphpass/analysis", "graphpass/targets")
+    native = {
+        (str(path.relative_to(ROOT)), name)
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+        for name in imported(path)
+        if name.startswith(("onnx.helper", "openvino.opset"))
+    }
+    assert not native, "make operators with model.rewriter()"

@@ -10,8 +10,6 @@ from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.types import Dialect
 from graphpass.storage.weight_file import lies_with
 
-__all__ = ["companions", "copy_companions", "has_tokenizer", "missing_packages", "stage_tokenizer"]
-
 _COMPANIONS = (
     "config.json",
     "generation_config.json",

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from graphpass.errors import UsageError
 
-__all__ = ["DECODER_FILE", "ENCODER_FILE", "EncoderDecoder", "find_encoder_decoder", "folder_of_part"]
-
 #: Names of the results, which openvino.genai and optimum-intel read.
 ENCODER_FILE, DECODER_FILE = "openvino_encoder_model.xml", "openvino_decoder_model.xml"
 

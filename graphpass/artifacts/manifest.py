@@ -18,8 +18,6 @@ from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file
 
-__all__ = ["describe", "graphs_of", "manifest_of", "stale", "write_manifest"]
-
 #: Version of the file's form, raised when older files cannot be compared any more.
 _FORM = 2
 

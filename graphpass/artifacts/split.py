@@ -13,8 +13,6 @@ from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
-__all__ = ["Split", "stage_split", "verify_split"]
-
 #: Name of the shared model while the two are made of it.
 _BASE = "model"
 

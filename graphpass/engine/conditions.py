@@ -11,8 +11,6 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
-__all__ = ["HAS_CACHES", "ONNX", "OPENVINO", "STATEFUL", "STATELESS"]
-
 
 def _needs_stateless(model: Model) -> str | None:
     return "the model is stateful already" if is_stateful(inlined(model)) else None

@@ -9,8 +9,6 @@ from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
 
-__all__ = ["Confirmation", "Finding", "Observation", "Report", "Subject", "Verdict", "compare"]
-
 Subject = Literal["attention", "cache", "input", "model"]
 
 Verdict = Literal["fused", "not fused", "plain", "taken", "refused", "wrong"]

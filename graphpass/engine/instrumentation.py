@@ -11,8 +11,6 @@ from graphpass.engine.passes import Pass, PassResult, Skipped
 from graphpass.ir.model import Model
 from graphpass.progress import Activity
 
-__all__ = ["DumpDir", "Instrumentation", "PrintChanged", "Progress"]
-
 
 class Instrumentation:
     """Hooks around a pipeline and each of its passes; every hook does nothing by default."""

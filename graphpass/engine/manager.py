@@ -11,8 +11,6 @@ from graphpass.engine.passes import Done, Pass, PassResult, Skipped, first_line
 from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
 from graphpass.ir.model import Model
 
-__all__ = ["PassManager", "PassRecord", "PipelineResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:

@@ -17,8 +17,6 @@ from typing import Any, Literal
 from graphpass.engine.syntax import Value, quote
 from graphpass.errors import UsageError
 
-__all__ = ["Option", "OptionType", "documentation", "options_of"]
-
 _NONE = "none"
 
 

@@ -12,8 +12,6 @@ from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
-__all__ = ["Condition", "Done", "Pass", "PassResult", "Skipped", "at_node", "first_line"]
-
 ModelT = TypeVar("ModelT", bound=Model)
 
 

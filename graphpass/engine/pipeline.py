@@ -37,8 +37,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["format_passes", "format_target", "load_toml", "parse", "parse_target", "parse_toml"]
-
 
 def parse(text: str) -> tuple[Pass[Model], ...]:
     """Parse pipeline text.

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
 
-__all__ = [
-    "distributions",
-    "get_pass",
-    "get_target",
-    "pass_names",
-    "register",
-    "target_class",
-    "target_names",
-    "usable_targets",
-]
 
 Class = TypeVar("Class", bound=type)
 PassClass = TypeVar("PassClass", bound="type[Pass[Any]]")

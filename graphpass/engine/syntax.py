@@ -15,8 +15,6 @@ from typing import Literal, NoReturn, TypeAlias, TypeVar
 
 from graphpass.errors import UsageError
 
-__all__ = ["Place", "Setting", "Step", "Value", "parse_steps", "quote"]
-
 Item = TypeVar("Item")
 
 Place: TypeAlias = Callable[[str], str]

@@ -15,8 +15,6 @@ from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
-__all__ = ["Target"]
-
 
 @dataclass(frozen=True)
 class Target(ABC):

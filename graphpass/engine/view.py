@@ -10,19 +10,6 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension, Port
 
-__all__ = [
-    "CacheView",
-    "Sees",
-    "View",
-    "is_mistaken",
-    "judged",
-    "listed",
-    "names_of",
-    "not_stateful_ir",
-    "shape_text",
-    "without",
-]
-
 Sees = Literal["kv", "linear", "cross", "nothing"]
 
 

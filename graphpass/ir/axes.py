@@ -18,7 +18,6 @@ from graphpass.ir.types import Dimension
 if TYPE_CHECKING:
     import numpy
 
-__all__ = ["NO_END", "AxisEffect", "AxisGroup", "Cut", "EffectKind", "axis_effect", "axis_groups", "cuts"]
 
 EffectKind = Literal[
     "elementwise",

@@ -29,8 +29,6 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 
-__all__ = ["inlined"]
-
 _WITH_BODIES = ("If", "Loop", "Scan", "TensorIterator")
 
 

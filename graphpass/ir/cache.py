@@ -8,18 +8,6 @@ from typing import Literal
 
 from graphpass.ir.types import Dimension
 
-__all__ = [
-    "AttentionBlock",
-    "Axes",
-    "Cache",
-    "CacheKind",
-    "CacheRole",
-    "Inventory",
-    "MaskPart",
-    "ModelKind",
-    "element_bytes",
-]
-
 CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
 CacheRole = Literal[
     "key",

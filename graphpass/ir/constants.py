@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from graphpass.ir.graph import Graph, Node, Value
 
-__all__ = [
-    "copies_elements",
-    "fold",
-    "fold_cuts",
-    "fold_elements",
-    "fold_scalar",
-    "reduced_axes",
-    "starts_at_first",
-]
-
 
 def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
     """Compute ``value`` from constants and known dimensions alone.

@@ -14,8 +14,6 @@ from typing import Any, Literal, get_args
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.cache import Axes, CacheRole
 
-__all__ = ["Declaration", "declarations_from", "note_of", "parse_declaration"]
-
 DeclaredKind = Literal["kv", "linear", "cross"]
 
 #: Axes that can be declared.

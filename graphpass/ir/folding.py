@@ -15,8 +15,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
-__all__ = ["LIMIT", "MALFORMED", "MOVES", "Fold", "folded"]
-
 #: Elements of the largest tensor that is read or computed: scales, shapes and indices are small.
 LIMIT = 4096
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import networkx
     import numpy
 
-__all__ = ["Graph", "Node", "Use", "Value"]
-
 
 @dataclass(frozen=True, slots=True)
 class Value:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from graphpass.errors import UsageError
 from graphpass.ir.graph import Graph, Value
 
-__all__ = ["PAST_LENGTH", "TOKEN_INPUTS", "check_positions", "token_input"]
-
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", "inputs_embeds")
 

@@ -18,8 +18,6 @@ from typing import Literal, TypeVar, get_args
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Cache, element_bytes
 
-__all__ = ["AxisName", "KVLayout", "KVSizes", "Packing", "Part", "layout_of"]
-
 AxisName = Literal["layer", "block", "batch", "heads", "sequence", "pair", "content"]
 
 #: Key and value apart, side by side along the content axis, or along an axis of two entries.

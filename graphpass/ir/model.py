@@ -16,8 +16,6 @@ from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dialect, Port
 from graphpass.storage.weight_file import WeightFile
 
-__all__ = ["Model"]
-
 Analysis = TypeVar("Analysis")
 
 

@@ -10,42 +10,6 @@ from dataclasses import dataclass
 from graphpass.ir.cache import Axes, CacheKind, CacheRole
 from graphpass.ir.graph import Node, Value
 
-__all__ = [
-    "ANDS",
-    "ARITHMETIC",
-    "CASTS",
-    "COMPARISONS",
-    "COPIES",
-    "ELEMENTWISE",
-    "EXTREMA",
-    "GATHERS",
-    "INNER_CACHES",
-    "KEEPS_ORDER",
-    "LAYOUT",
-    "LOGICAL",
-    "LOOP_ENTRIES",
-    "LOOP_EXITS",
-    "MOVES",
-    "NORMS",
-    "NOTS",
-    "NO_DATA",
-    "ORS",
-    "PICKS",
-    "POSITIONWISE",
-    "PRODUCTS",
-    "REDUCTIONS",
-    "RESHAPES",
-    "SCATTERS",
-    "SHAPE_READERS",
-    "SLICES",
-    "SOURCES",
-    "SPLITS",
-    "STATE_OPERATORS",
-    "UNARY",
-    "InnerState",
-    "inner_state",
-]
-
 #: Pass each element on in place, perhaps in another type; `graphpass.ir.values.is_value_preserving` asks for more.
 CASTS = frozenset({"Convert", "Identity"})
 

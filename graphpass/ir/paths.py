@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Node
     from graphpass.ir.model import Model
 
-__all__ = ["shortest_way"]
-
 
 def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
     """Return the operators from ``start`` to ``end``, included; none if no data of ``start`` reaches ``end``."""

@@ -24,8 +24,6 @@ from typing import Any, TypeAlias
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import MOVES
 
-__all__ = ["Match", "Miss", "MissError", "Pattern", "look_through", "op", "var"]
-
 _COMMUTATIVE = frozenset(
     {"Add", "BitwiseAnd", "BitwiseOr", "Equal", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Multiply", "NotEqual"}
 )

@@ -9,8 +9,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.model import Model
 
-__all__ = ["Phase"]
-
 _KEY = "phase"
 
 

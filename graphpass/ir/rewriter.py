@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Use
     from graphpass.ir.types import Dimension
 
-__all__ = ["NO_STOP", "Handle", "Operand", "Rewriter", "Writer"]
 
 Handle: TypeAlias = Any
 """A tensor of the native graph: an `openvino.Output`, or an `onnx_graphsurgeon.Tensor`."""

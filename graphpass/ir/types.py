@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Dialect", "Dimension", "Port", "shape_text"]
-
 Dialect = Literal["onnx", "openvino"]
 
 Dimension = int | str | None

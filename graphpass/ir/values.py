@@ -5,18 +5,6 @@ from __future__ import annotations
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, MOVES
 
-__all__ = [
-    "INTEGERS",
-    "MASKED",
-    "MASKED_BELOW",
-    "REALS",
-    "fixed_size",
-    "is_activation",
-    "is_scalar",
-    "is_value_preserving",
-    "is_wider",
-]
-
 #: Types of whole numbers.
 INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from graphpass.ir.cache import AttentionBlock, Inventory
 from graphpass.reports.text import layers_in_words
 
-__all__ = ["AttentionGroup", "attention_in_words", "form_in_words", "group_attention"]
-
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:

@@ -20,8 +20,6 @@ from graphpass.ir.pattern import Miss
 from graphpass.ir.types import shape_text
 from graphpass.reports.text import columns
 
-__all__ = ["Attempt", "Reader", "Reasoning", "as_text", "find_cache", "reason_about"]
-
 #: Operators that only lay out, convert or copy; a folded way leaves them out.
 _QUIET = LAYOUT | {"Dropout"}
 

@@ -11,8 +11,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.reports.text import columns, layers_in_words
 
-__all__ = ["as_json", "as_text", "hold_to_contract"]
-
 _NOUNS = {"attention": ("attention", "attention"), "cache": ("cache", "caches"), "input": ("input", "inputs")}
 
 _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossible": "not confirmed"}

@@ -11,8 +11,6 @@ from graphpass.reports.diff import Change, Difference
 from graphpass.reports.page import framed
 from graphpass.reports.text import columns
 
-__all__ = ["as_json", "as_page", "as_text"]
-
 _OTHER = "nothing above differs, but the graphs do: in their documentation, or in the order of nodes, inputs or outputs"
 
 #: Number of changes of one kind that are shown, unless all are asked for.

@@ -17,8 +17,6 @@ from graphpass.ir.types import Dimension, Port
 from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
 from graphpass.reports.text import columns, in_bytes, layers_in_words
 
-__all__ = ["Totals", "as_json", "as_text", "in_short", "runs_with", "total_bytes", "warnings_of"]
-
 _FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
 
 

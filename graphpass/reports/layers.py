@@ -13,8 +13,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SOURCES
 from graphpass.ir.paths import shortest_way
 
-__all__ = ["Flow", "LayerGroup", "Stop", "flow_of", "group_layers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stop:

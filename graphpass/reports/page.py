@@ -16,8 +16,6 @@ from graphpass.reports.inventory import total_bytes
 from graphpass.reports.layers import Flow, LayerGroup, Stop, group_layers
 from graphpass.reports.text import axes_in_words, ranges
 
-__all__ = ["framed", "render", "write"]
-
 
 def framed(title: str, heading: str, parts: Iterable[str], script: str = "") -> str:
     """Return a self-contained HTML page.

@@ -7,8 +7,6 @@ from dataclasses import asdict
 
 from graphpass.ir.cache import Axes
 
-__all__ = ["axes_in_words", "columns", "in_bytes", "layers_in_words", "ranges"]
-
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
     """Return rows as lines, with each column as wide as its widest cell."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.backends.request import Backend
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["open_session"]
-
 
 def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
     """Open a model to decode with.

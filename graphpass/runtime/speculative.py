@@ -16,8 +16,6 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.sessions.inputs import Array
 from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["DraftModel", "DraftTree", "Drafter", "PromptLookup", "Speculation", "speculate"]
-
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:

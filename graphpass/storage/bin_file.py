@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BinFile", "Extent"]
 
 #: New constants start at multiples of this, so that they can be used where they are mapped.
 _ALIGNMENT = 64

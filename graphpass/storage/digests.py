@@ -20,8 +20,6 @@ from typing import Any
 from graphpass.errors import ReadError
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
-__all__ = ["cache_folder", "digest_of_file", "digests_of"]
-
 _CHUNK = 2**20
 
 #: A file may be written to twice within one tick of its clock, so recently written files are not remembered.

@@ -12,8 +12,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["copy_file", "copy_range", "flush", "reserve"]
-
 #: The request to share all blocks of another file (linux/fs.h).
 _FICLONE = 0x40049409
 

@@ -8,8 +8,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["lock"]
-
 #: Errors of file systems that have no locks, or none on folders, some network ones among them.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 

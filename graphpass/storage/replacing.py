@@ -8,8 +8,6 @@ from pathlib import Path
 
 from graphpass.storage.kernel_copy import flush
 
-__all__ = ["finish", "replace"]
-
 _GRAPH_SUFFIXES = {".onnx", ".xml"}
 
 #: Folders for new files before they take their place, and for the files that they replace.

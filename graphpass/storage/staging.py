@@ -16,8 +16,6 @@ from graphpass.storage.locking import lock
 from graphpass.storage.replacing import finish, replace
 from graphpass.storage.switching import settle, switch
 
-__all__ = ["staging"]
-
 _PREFIX = ".graphpass-"
 
 #: The folder to write files in.

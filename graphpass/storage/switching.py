@@ -19,8 +19,6 @@ from pathlib import Path
 
 from graphpass.storage.kernel_copy import flush
 
-__all__ = ["settle", "switch"]
-
 #: The link that all others lead through, and its targets: the folders of old and of new files.
 _CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from graphpass.errors import ReadError
 
-__all__ = ["LET_READ", "MappedWeights", "Place", "WeightFile", "check_unchanged", "lies_with"]
-
 #: Cure for a file that may not be read.
 LET_READ = "let this user read it"
 

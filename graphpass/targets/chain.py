@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import look_through, op, var
 
-__all__ = ["APPENDED", "Chain", "data_uses", "trace"]
-
 _FED = "the past is an input of the model, not a variable: run make-stateful"
 
 #: Operators that copy the heads of grouped queries or move axes; all others break the chain.

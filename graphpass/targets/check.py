@@ -8,8 +8,6 @@ from graphpass.engine.pipeline import format_target, parse_target
 from graphpass.engine.target import Target
 from graphpass.ir.model import Model
 
-__all__ = ["check_model"]
-
 #: By dialect of a target: its input, and a cure for models of another.
 _TAKES = {
     "onnx": "takes ONNX: take the model as it was exported, since nothing turns OpenVINO IR into ONNX",

@@ -13,8 +13,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
 
-__all__ = ["attention_findings", "failing_branches", "linear_finding", "require_fused", "static_findings"]
-
 _GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"
 
 

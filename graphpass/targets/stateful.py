@@ -19,8 +19,6 @@ from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 
-__all__ = ["StatefulTarget"]
-
 
 @dataclass(frozen=True)
 class StatefulTarget(Target):

@@ -15,8 +15,6 @@ from graphpass.engine.findings import Observation
 from graphpass.io import write_model
 from graphpass.ir.model import Model
 
-__all__ = ["Finished", "run_worker"]
-
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 1800
 

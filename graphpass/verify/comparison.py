@@ -6,8 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Comparison", "Divergence", "SequenceRun"]
-
 
 @dataclass(frozen=True, slots=True)
 class Divergence:

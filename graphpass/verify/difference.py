@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _ROUNDING = {"bf16": 0.2, "f16": 0.05}
 _F32 = 1e-3
 
-__all__ = ["Difference", "OutputComparer", "Tolerance", "difference"]
-
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:

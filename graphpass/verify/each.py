@@ -9,8 +9,6 @@ from graphpass.engine.passes import Pass, PassResult, Skipped
 from graphpass.errors import PassFailedError, UnsupportedError
 from graphpass.ir.model import Model
 
-__all__ = ["VerifyEach"]
-
 
 class VerifyEach(Instrumentation):
     """Checks after each pass that the graph is well formed and computes the same.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["Edit", "Editor", "Round", "Tree", "beam_rounds", "edit_rounds", "tree_rounds"]
-
 
 @dataclass(frozen=True, slots=True)
 class Edit:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.ir.types import Port
 
-__all__ = ["compare_encoder_decoders"]
 
 #: Lengths of the encoder's rows, and of the decoder's prompt. Shorter rows are padded at the end.
 _SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))

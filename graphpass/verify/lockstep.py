@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["compare"]
 
 _PROMPT_LENGTH = 5
 

@@ -12,8 +12,6 @@ from graphpass.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Prompt", "Vocabulary", "padded", "padded_inside", "rectangular"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:

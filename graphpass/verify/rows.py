@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["RowByRow", "is_undefined_behind_padding", "misreads_left_padding", "takes_positions"]
 
 #: Operators of ONNX Runtime that get a row's number of positions, and take the first ones.
 _COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")

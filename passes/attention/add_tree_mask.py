@@ -22,8 +22,6 @@ from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_value_preserving
 from graphpass.passes.masks.window_from_positions import compares_positions
 
-__all__ = ["AddTreeMask"]
-
 _NAME = "tree_mask"
 
 #: Operators that take a mask, and at which port.

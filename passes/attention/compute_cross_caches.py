@@ -19,8 +19,6 @@ from graphpass.ir.values import REALS
 from graphpass.passes.convert.select_branch import SelectBranch
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 
-__all__ = ["ComputeCrossCaches"]
-
 #: The condition of a file that holds both decoders as branches.
 _SWITCH = "use_cache_branch"
 

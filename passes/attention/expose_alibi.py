@@ -27,8 +27,6 @@ from graphpass.ir.rewriter import Handle, Operand, Writer
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, MASKED_BELOW, fixed_size, is_value_preserving
 
-__all__ = ["ExposeAlibi"]
-
 
 @dataclass(frozen=True)
 class ExposeAlibi(Pass[OpenVINOModel]):

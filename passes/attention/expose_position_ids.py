@@ -17,8 +17,6 @@ from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dialect
 
-__all__ = ["ExposePositionIds"]
-
 _POSITIONS = "position_ids"
 
 #: Operators that keep a length.

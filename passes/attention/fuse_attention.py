@@ -20,8 +20,6 @@ from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, REALS, fixed_size, is_wider
 
-__all__ = ["FuseAttention"]
-
 
 @dataclass(frozen=True)
 class FuseAttention(Pass[OpenVINOModel]):

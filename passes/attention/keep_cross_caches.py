@@ -12,8 +12,6 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import SOURCES
 from graphpass.ir.types import Dialect
 
-__all__ = ["KeepCrossCaches"]
-
 _KEY, _VALUE = 1, 2
 
 

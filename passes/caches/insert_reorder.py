@@ -25,8 +25,6 @@ from graphpass.passes.caches.slots import (
     trimmed,
 )
 
-__all__ = ["InsertReorder"]
-
 
 @dataclass(frozen=True)
 class InsertReorder(Pass[Model]):

@@ -14,8 +14,6 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node
 from graphpass.ir.rewriter import Handle
 
-__all__ = ["InsertSnapshot"]
-
 _INPUT = "steps_back"
 
 #: Follows the name of a linear cache in that of the variable that holds its earlier states.

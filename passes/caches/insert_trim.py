@@ -12,8 +12,6 @@ from graphpass.errors import PreconditionError
 from graphpass.ir.model import Model
 from graphpass.passes.caches.slots import Trim, growing_caches, past_length, past_of, redirect_to_cut, trimmed
 
-__all__ = ["InsertTrim"]
-
 
 @dataclass(frozen=True)
 class InsertTrim(Pass[Model]):

@@ -20,8 +20,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Handle
 from graphpass.passes.caches.slots import conversions
 
-__all__ = ["MakeStateful"]
-
 
 @dataclass(frozen=True)
 class MakeStateful(Pass[OpenVINOModel]):

@@ -14,8 +14,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Value
 from graphpass.passes.caches.slots import beam_gather, conversions
 
-__all__ = ["MakeStateless"]
-
 
 @dataclass(frozen=True)
 class MakeStateless(Pass[OpenVINOModel]):

@@ -12,8 +12,6 @@ from graphpass.passes.caches.pack_kv import keys_with_values, pack_keys_with_val
 from graphpass.passes.caches.pack_linear import layers_of_states, pack_states
 from graphpass.passes.caches.packing import finish
 
-__all__ = ["Pack"]
-
 
 @dataclass(frozen=True)
 class Pack(Pass[Model]):

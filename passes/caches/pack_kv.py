@@ -14,8 +14,6 @@ from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_together, packed_name, resized_start
 from graphpass.passes.caches.relayout import move_picks
 
-__all__ = ["keys_with_values", "pack_keys_with_values"]
-
 
 def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
     """Return the caches that attention reads together, key first.

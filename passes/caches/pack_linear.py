@@ -13,8 +13,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.caches.packing import joined_name, names_together, resized_start
 
-__all__ = ["layers_of_states", "pack_states"]
-
 
 def layers_of_states(inventory: Inventory) -> list[list[Cache]]:
     """Return the linear caches of each layer that has several."""

@@ -13,17 +13,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
 
-__all__ = [
-    "finish",
-    "joined_name",
-    "names_apart",
-    "names_together",
-    "packed_name",
-    "part_names",
-    "resized_start",
-    "split_name",
-]
-
 #: Words that `joined_name` concatenated.
 _JOINED = re.compile(r"\w+(?:\+\w+)+")
 

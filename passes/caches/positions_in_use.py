@@ -10,8 +10,6 @@ from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
-__all__ = ["PositionsInUse", "refusal"]
-
 #: Inputs whose second axis is that of the new tokens.
 _TOKENS = (*TOKEN_INPUTS, "decoder_input_ids")
 

@@ -17,8 +17,6 @@ from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
 
-__all__ = ["Order", "inverse", "move_axes", "move_picks"]
-
 Order = tuple[int, ...]
 """New axis ``i`` is old axis ``order[i]``."""
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from graphpass.ir.rewriter import Rewriter
     from graphpass.passes.caches.positions_in_use import PositionsInUse
 
-__all__ = ["SlotAttention"]
 
 #: The layout that ONNX's Attention reads.
 _USUAL = Axes(batch=0, heads=1, sequence=2, head_dim=3)

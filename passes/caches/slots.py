@@ -13,17 +13,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
-__all__ = [
-    "Trim",
-    "beam_gather",
-    "conversions",
-    "growing_caches",
-    "past_length",
-    "past_of",
-    "redirect_to_cut",
-    "trimmed",
-]
-
 #: Cut a cache by a Slice from 0, or as 2026.4.1's GPU plugin wants it, which is wrong on all other devices.
 Trim = Literal["slice", "begin-one"]
 

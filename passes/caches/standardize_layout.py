@@ -13,8 +13,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import inner_state
 from graphpass.passes.caches.relayout import Order, inverse, move_axes
 
-__all__ = ["StandardizeLayout"]
-
 
 @dataclass(frozen=True)
 class StandardizeLayout(Pass[Model]):

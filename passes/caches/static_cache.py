@@ -17,8 +17,6 @@ from graphpass.ir.rewriter import Handle
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
 
-__all__ = ["StaticCache"]
-
 #: Attributes of an Attention whose operands have their heads in the last axis.
 _HEADS = ("q_num_heads", "kv_num_heads")
 

@@ -13,8 +13,6 @@ from graphpass.passes.caches.packing import finish
 from graphpass.passes.caches.unpack_kv import unpack_keys_with_values
 from graphpass.passes.caches.unpack_linear import unpack_states
 
-__all__ = ["Unpack"]
-
 
 @dataclass(frozen=True)
 class Unpack(Pass[Model]):

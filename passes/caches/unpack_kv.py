@@ -21,8 +21,6 @@ from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_apart, part_names, resized_start
 from graphpass.passes.caches.relayout import move_picks
 
-__all__ = ["unpack_keys_with_values"]
-
 
 def unpack_keys_with_values(
     model: Model, rewriter: Rewriter, caches: Iterable[Cache]

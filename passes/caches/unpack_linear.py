@@ -13,8 +13,6 @@ from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.packing import names_apart, resized_start, split_name
 
-__all__ = ["unpack_states"]
-
 
 def unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:
     """Carry the states that flat tensors hold in tensors of their own."""

@@ -14,8 +14,6 @@ from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.caches.slots import beam_gather
 
-__all__ = ["WidenConvWindow"]
-
 #: Windows ``[batch, channels, columns]``.
 _COLUMNS = 2
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 
-__all__ = ["PromoteToF32"]
-
 
 @dataclass(frozen=True)
 class PromoteToF32(Pass[OpenVINOModel]):

@@ -12,8 +12,6 @@ from graphpass.errors import PreconditionError
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
-__all__ = ["SelectBranch"]
-
 
 @dataclass(frozen=True)
 class SelectBranch(Pass[OnnxModel]):

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     import openvino
 
-__all__ = ["ToOpenVINO", "keep_reduced_axes"]
 
 #: A node in messages of the frontend.
 _PLACE = r"ONNX node '<Node\((\w+)\): ([^>]*)>'"

@@ -8,8 +8,6 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.targets.gpu.rules import boolean_gathers
 
-__all__ = ["LowerBooleanGathers"]
-
 
 @dataclass(frozen=True)
 class LowerBooleanGathers(Pass[OpenVINOModel]):

@@ -11,8 +11,6 @@ from graphpass.ir.operators import LAYOUT, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import MASKED
 
-__all__ = ["LowerBooleanMasks"]
-
 
 @dataclass(frozen=True)
 class LowerBooleanMasks(Pass[OpenVINOModel]):

@@ -11,8 +11,6 @@ from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.targets.gpu.scaling import scales_activations
 
-__all__ = ["LowerVariadicSplit"]
-
 
 @dataclass(frozen=True)
 class LowerVariadicSplit(Pass[OpenVINOModel]):

@@ -14,8 +14,6 @@ from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.rewriter import Handle
 from graphpass.targets.npu.values import asked_axes, length_reads, past_of
 
-__all__ = ["ReadLengthFromKeys"]
-
 
 @dataclass(frozen=True)
 class ReadLengthFromKeys(Pass[OpenVINOModel]):

@@ -16,8 +16,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.targets.npu.names import named_kind
 
-__all__ = ["RenameVariables"]
-
 #: Optimum's words for roles.
 _ROLES = {"key": "key", "value": "value", "conv": "conv", "recurrent": "ssm"}
 

@@ -14,8 +14,6 @@ from graphpass.dialects.openvino.runtime_options import (
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 
-__all__ = ["SetRuntimeOptions"]
-
 #: Element types of compressed weights.
 _COMPRESSED = frozenset({"u8", "i8", "u4", "i4", "u2", "nf4", "f8e4m3", "f8e5m2", "f4e2m1"})
 

@@ -16,8 +16,6 @@ from graphpass.passes.experts.expert_layers import ExpertLayer, Weight
 from graphpass.passes.experts.separate_experts import EXPERT, separate_layer
 from graphpass.passes.experts.sorted_experts import SORTED, sorted_layer
 
-__all__ = ["BatchExperts"]
-
 Found = TypeVar("Found")
 
 

@@ -13,8 +13,6 @@ from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 from graphpass.passes.experts.expert_layers import is_zero
 
-__all__ = ["DensifyExperts"]
-
 #: Operators whose rows depend on the same rows of their operands, and operators on sizes.
 _BY_ROWS = LAYOUT | SPLITS | {
     "Add", "Clamp", "Concat", "Divide", "Elu", "Gather", "Gelu", "HSwish", "Maximum", "Minimum", "Multiply", "Relu",

@@ -12,21 +12,6 @@ from graphpass.ir.operators import COPIES, KEEPS_ORDER
 from graphpass.ir.pattern import Check, MissError
 from graphpass.ir.values import fixed_size
 
-__all__ = [
-    "SPREAD",
-    "ExpertLayer",
-    "Operator",
-    "Step",
-    "Weight",
-    "find_body",
-    "gathered_tokens",
-    "is_column",
-    "is_zero",
-    "plain_operator",
-    "same_form",
-    "with_native",
-]
-
 #: Operators that lay numbers out in their order, and repeat them along further axes.
 SPREAD = KEEPS_ORDER | COPIES
 

@@ -21,8 +21,6 @@ from graphpass.passes.experts.expert_layers import (
     with_native,
 )
 
-__all__ = ["EXPERT", "separate_layer"]
-
 _ONE_HOT = op.OneHot(
     look_through(var("chosen") & op.TopK(..., port=1), CASTS), var("count"), 1, 0, name="one_hot"
 ).where(lambda graph, value: with_native(axis=2)(graph, value) and with_native(axis=-1)(graph, value))

@@ -24,8 +24,6 @@ from graphpass.passes.experts.expert_layers import (
     with_native,
 )
 
-__all__ = ["SORTED", "sorted_layer"]
-
 _CHOSEN = var("chosen") & op.TopK(..., port=1)
 
 #: The choices of all tokens in ascending order, all of them.

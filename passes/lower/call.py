@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from graphpass.ir.rewriter import Handle, Writer
     from graphpass.ir.types import Dimension
 
-__all__ = ["Call"]
-
 
 @dataclass(frozen=True)
 class Call:

@@ -7,8 +7,6 @@ from graphpass.ir.rewriter import Handle
 from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.group_query_attention import only_summed_mask
 
-__all__ = ["lower_causal_conv"]
-
 _INPUT, _WEIGHT, _BIAS, _PAST = range(4)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from graphpass.ir.rewriter import Handle
 from graphpass.passes.lower.call import Call
 
-__all__ = ["expand_kv_heads", "has_unknown_heads"]
-
 _QUERY, _KEY, _VALUE, _PAST_KEY = 0, 1, 2, 4
 
 

@@ -11,8 +11,6 @@ from graphpass.ir.values import MASKED
 from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.rotary_embedding import angles, rotated
 
-__all__ = ["lower_group_query_attention", "only_summed_mask"]
-
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
 
 #: Inputs that are not lowered: scales of a quantized cache, and norms of query and key.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from graphpass.ir.rewriter import Handle
 from graphpass.passes.lower.call import Call
 
-__all__ = ["lower_linear_attention"]
-
 _QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)
 
 #: Rules that decay the state, and rules that subtract from a value what the state holds for its key.

@@ -21,8 +21,6 @@ from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, resha
 from graphpass.passes.lower.rotary_embedding import lower_rotary_embedding
 from graphpass.passes.lower.tensor_scatter import lower_tensor_scatter
 
-__all__ = ["LOWERINGS", "LowerOperators"]
-
 _MICROSOFT = frozenset({"com.microsoft"})
 
 _Name = Literal[

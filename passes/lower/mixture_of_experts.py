@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from graphpass.ir.rewriter import Handle
 from graphpass.passes.lower.call import Call
 
-__all__ = ["Experts", "Product", "lower_mixture_of_experts"]
-
 _INPUT, _ROUTER = 0, 1
 
 #: Weight and bias of the three products.

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from graphpass.passes.lower.call import Call
     from graphpass.passes.lower.mixture_of_experts import Product
 
-__all__ = ["lower_quantized_mixture_of_experts"]
 
 #: Weights, scales, bias and zero points of the three products.
 _PRODUCTS = ((2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13))

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from graphpass.dialects.onnx.graphsurgeon import Weights
     from graphpass.passes.lower.call import Call
 
-__all__ = ["reads_reshaped_weights", "reshape_weights"]
-
 
 def reads_reshaped_weights(call: Call) -> bool:
     """Return whether the operator reads an initializer through a Reshape to a known shape of the same size."""

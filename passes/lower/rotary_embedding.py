@@ -5,8 +5,6 @@ from __future__ import annotations
 from graphpass.ir.rewriter import Handle, Operand, Writer
 from graphpass.passes.lower.call import Call
 
-__all__ = ["angles", "lower_rotary_embedding", "rotated"]
-
 _INPUT, _POSITIONS, _COS, _SIN = range(4)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from graphpass.passes.lower.call import Call
 
-__all__ = ["lower_tensor_scatter"]
-
 _CACHE, _UPDATE, _START = range(3)
 
 

@@ -19,8 +19,6 @@ from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
 from graphpass.passes.masks.window_places import Places, count_places
 
-__all__ = ["ExposeWindow"]
-
 
 @dataclass(frozen=True)
 class ExposeWindow(Pass[OpenVINOModel]):

@@ -16,8 +16,6 @@ from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED
 
-__all__ = ["ExtendMaskToPast"]
-
 _MASK = "attention_mask"
 
 

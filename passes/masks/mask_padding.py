@@ -17,8 +17,6 @@ from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
 
-__all__ = ["MaskPadding"]
-
 _MASK = "attention_mask"
 
 #: Operators between a cache and its update: reordering by beams, and types.

@@ -16,8 +16,6 @@ from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
 
-__all__ = ["WindowFromPositions", "compares_positions"]
-
 
 @dataclass(frozen=True)
 class WindowFromPositions(Pass[OpenVINOModel]):

@@ -9,8 +9,6 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED_BELOW
 
-__all__ = ["write_mask"]
-
 
 def write_mask(
     rewriter: Rewriter, mask: WindowMask, name: str, compared: tuple[Handle, Handle] | None = None

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Value
     from graphpass.ir.rewriter import Handle, Rewriter
 
-__all__ = ["Places", "count_places"]
-
 
 @dataclass(frozen=True, slots=True)
 class Places:

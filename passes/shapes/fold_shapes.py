@@ -7,8 +7,6 @@ import numpy
 from graphpass.ir.constants import fold
 from graphpass.ir.model import Model
 
-__all__ = ["fold_shapes"]
-
 #: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
 _FOLDED = frozenset({"boolean", "i32", "i64"})
 

@@ -21,8 +21,6 @@ from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.fold_shapes import fold_shapes
 
-__all__ = ["MakeStatic"]
-
 #: Operators that make logits of hidden states.
 _VOCABULARY_PRODUCTS = frozenset({"MatMul", "MatMulNBits"})
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from graphpass.ir.graph import Graph, Node, Use, Value
 
-__all__ = ["Rewiring"]
-
 
 class Rewiring:
     """The edges of a graph as a pass wants them."""

@@ -14,8 +14,6 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import SLICES
 from graphpass.passes.shapes.rewiring import Rewiring
 
-__all__ = ["SimplifyShapes", "drop_broadcasts", "drop_identities"]
-
 #: Operators between a cache and the attention that reads it.
 _TOWARDS_ATTENTION = frozenset({"Broadcast", "Concat", "Convert", "Reshape", "Transpose", "Unsqueeze"})
 

@@ -23,8 +23,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, MOVES
 from graphpass.ir.values import fixed_size
 
-__all__ = ["attention_details"]
-
 #: Heads are copied within their layer: nothing is searched for beyond this many operators.
 _LIMIT = 24
 

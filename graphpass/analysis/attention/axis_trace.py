@@ -17,8 +17,6 @@ from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, LOOP_ENTRIES, LOO
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import is_activation, is_scalar
 
-__all__ = ["BHDL", "BHLD", "PART", "Label", "Labels", "PathStep", "Place", "Step", "before", "copies_merged", "trace"]
-
 Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
 Labels: TypeAlias = tuple[Label, ...]

@@ -11,8 +11,6 @@ from graphpass.ir.operators import CASTS
 from graphpass.ir.pattern import Match, MissError, op, var
 from graphpass.ir.values import is_activation, is_scalar, is_wider
 
-__all__ = ["Operand", "bare_operands", "scale_of"]
-
 #: Orders that swap the last two axes.
 _SWAPS = ((0, 1, 3, 2), (0, 2, 1))
 

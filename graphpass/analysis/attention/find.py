@@ -30,8 +30,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.values import MASKED_BELOW, is_value_preserving
 
-__all__ = ["Scores", "find_attention", "match", "read_scores"]
-
 
 def find_attention(model: Model) -> tuple[Attention, ...]:
     """Return all attention of ``model``, in execution order.

@@ -14,8 +14,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, LAYOUT, PICKS
 from graphpass.ir.values import is_scalar
 
-__all__ = ["Operand", "attention_operands", "scores_product", "weighted_value"]
-
 
 @dataclass(frozen=True, slots=True)
 class Operand:

@@ -18,8 +18,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import INNER_CACHES
 from graphpass.ir.values import fixed_size
 
-__all__ = ["Heads", "operator_heads", "operator_mask", "operator_scaling", "operator_sinks"]
-
 
 class Heads(NamedTuple):
     """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""

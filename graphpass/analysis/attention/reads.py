@@ -15,8 +15,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, SOURCES
 
-__all__ = ["Read", "attention_reads"]
-
 #: Meaning of the axes of a key or value input of an operator, by rank: heads beside their sizes in the last axis, and
 #: MultiHeadAttention's keys and values in one tensor.
 _OPERATOR_LABELS: dict[int, Labels] = {

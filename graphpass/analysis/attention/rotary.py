@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from graphpass.ir.graph import Graph, Node
 
-__all__ = ["moved_positions", "positions_of_angles"]
-
 
 def moved_positions(graph: Graph) -> Node | None:
     """Return the Add of a Range from 0 and the length of the past that feeds Sin or Cos."""

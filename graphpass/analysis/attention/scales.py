@@ -14,8 +14,6 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving
 
-__all__ = ["Scaling", "operand_factors", "scaling_of", "scores_scaling"]
-
 
 class Scaling(NamedTuple):
     """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""

@@ -15,18 +15,6 @@ from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPL
 from graphpass.ir.pattern import Match, MissError, op, var
 from graphpass.ir.values import is_activation, is_value_preserving
 
-__all__ = [
-    "COLUMN_DROPS",
-    "Column",
-    "broadcast_to_itself",
-    "dropped_column",
-    "is_attention",
-    "score_products",
-    "sink_of",
-    "subtracts_row_maximum",
-    "weighing_product",
-]
-
 #: Lie between the product of query and key and the Softmax. A Slice cuts scores of a cache of fixed capacity to the
 #: positions in use.
 _SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"Concat", "Select", "Slice", "Tanh"}

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.pattern import Miss
 
-__all__ = ["OPERATORS", "Attention", "Mask", "Scale"]
-
 #: Operators that compute attention as a whole: operator -> ports of query, key, value; none if they compute these
 #: themselves.
 OPERATORS: dict[str, tuple[int, ...]] = {

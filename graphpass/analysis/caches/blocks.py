@@ -14,8 +14,6 @@ from graphpass.ir.cache import AttentionBlock, Cache
 from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 
-__all__ = ["attention_blocks", "beyond_reach", "with_windows"]
-
 Readers = dict[str, tuple[int, ...]]
 """For each cache (by the name of its read), the attentions (by node index) that read it."""
 

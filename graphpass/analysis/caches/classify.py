@@ -25,8 +25,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.types import Dimension
 
-__all__ = ["RULES", "Case", "Classification", "Rule", "classify", "read_only"]
-
 _CROSS_ROLES: dict[CacheRole, CacheRole] = {"key": "cross_key", "value": "cross_value"}
 
 

@@ -13,8 +13,6 @@ from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.model import Model
 
-__all__ = ["apply_declarations"]
-
 
 def apply_declarations(
     model: Model, declarations: tuple[Declaration, ...], found: dict[Pair, Classification]

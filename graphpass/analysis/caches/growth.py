@@ -9,8 +9,6 @@ from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 
-__all__ = ["Growth", "growth_of", "state_batch_axis"]
-
 Growth = Literal["fixed", "kept", "grows", "unknown"]
 
 

@@ -16,8 +16,6 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import NO_DATA, PRODUCTS
 
-__all__ = ["analyze_caches", "regions"]
-
 
 def analyze_caches(model: Model) -> Inventory:
     """Return all caches of ``model``, and the attention that reads them.

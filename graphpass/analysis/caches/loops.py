@@ -10,8 +10,6 @@ from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, LOOP_EXITS, MOVES, PICKS
 
-__all__ = ["sliced_axes", "takes_part_in_turn", "updated_in_loop"]
-
 #: Lay out, cut or join what enters a loop or leaves it.
 _LAYOUT = LAYOUT | PICKS | LOOP_ENTRIES | LOOP_EXITS | {"Concat", "If"}
 

@@ -14,21 +14,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SPLITS
 from graphpass.ir.values import fixed_size
 
-__all__ = [
-    "Flat",
-    "FlatState",
-    "Parts",
-    "Range",
-    "beam_gather",
-    "find_flat",
-    "find_parts",
-    "flat_caches",
-    "follow",
-    "packed_caches",
-    "packed_layout",
-    "taken",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FlatState:

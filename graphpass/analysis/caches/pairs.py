@@ -27,18 +27,6 @@ from graphpass.ir.operators import (
 )
 from graphpass.ir.values import is_activation
 
-__all__ = [
-    "MOVES_POSITIONS",
-    "Pair",
-    "appended",
-    "find_pairs",
-    "history_of",
-    "is_stateful",
-    "look_through_moves",
-    "may_be_past",
-    "unpaired_ports",
-]
-
 #: Pass hidden states on between products with weights, in loops and out of them.
 _POSITIONWISE = POSITIONWISE | LOOP_ENTRIES | {"Final"}
 

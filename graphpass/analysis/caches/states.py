@@ -25,8 +25,6 @@ from graphpass.ir.operators import (
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import INTEGERS
 
-__all__ = ["adapter", "counter", "entered_state", "inside_operator", "shifted_in"]
-
 #: Leave a window a window: conversions, reordering by beams, cuts.
 _WAY = CASTS | SLICES | {"Gather"}
 

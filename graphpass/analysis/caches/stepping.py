@@ -15,8 +15,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SOURCES
 from graphpass.ir.values import fixed_size
 
-__all__ = ["Stepping", "absorbs_attention", "absorbs_padding", "find_stepping", "weighs_new_tokens"]
-
 #: Through attention a mask hides padding from other positions, and its size is no mask.
 _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 

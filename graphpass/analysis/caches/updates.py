@@ -14,8 +14,6 @@ from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
 
-__all__ = ["Update", "find_updates", "kept_positions", "names", "notes", "read_by", "update_text"]
-
 #: A cache is updated within its layer: nothing is searched for beyond this many operators.
 _LIMIT = 400
 

@@ -12,8 +12,6 @@ from graphpass.ir.constants import fold_cuts, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 
-__all__ = ["MaskBuffer", "find_mask_buffers"]
-
 
 @dataclass(frozen=True, slots=True)
 class MaskBuffer:

@@ -10,8 +10,6 @@ from graphpass.ir.constants import fold_cuts, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, SHAPE_READERS, SLICES, SPLITS
 
-__all__ = ["FIRST_ONLY", "PastOrder", "order_of_mask", "reached", "uses_length"]
-
 PastOrder = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
 a mask that counts what it does not hide needs. ``index``: entry i must be position i."""

@@ -33,8 +33,6 @@ from graphpass.ir.operators import (
     SPLITS,
 )
 
-__all__ = ["PastOrder", "past_order"]
-
 #: Work entry by entry on a cache before attention reads it, or after the new entries.
 _EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | SHAPE_READERS | {
     "Assign", "Concat", "Gather", "MatMul", "Power", "Result", "Sqrt"

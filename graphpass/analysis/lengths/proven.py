@@ -12,8 +12,6 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 
-__all__ = ["find_lengths"]
-
 _Group: TypeAlias = "Callable[[Cache], int | None]"
 
 #: Caches of one group are as long as each other; those of none have lengths of their own.

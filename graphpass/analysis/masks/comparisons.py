@@ -9,8 +9,6 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER
 from graphpass.ir.values import INTEGERS
 
-__all__ = ["Comparison", "bound_of_positions", "compared_positions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from graphpass.ir.graph import Graph, Node, Value
 
-__all__ = ["LARGEST_MASK", "band_of", "constant_bias", "constant_window", "seen_in"]
 
 #: Elements of the largest mask that is read: 4096 positions by 4096.
 LARGEST_MASK = 1 << 24

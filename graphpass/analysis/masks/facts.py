@@ -21,18 +21,6 @@ from graphpass.ir.values import MASKED_BELOW, REALS, fixed_size
 if TYPE_CHECKING:
     import numpy
 
-__all__ = [
-    "MASK_PARTS",
-    "WRITES",
-    "MaskFacts",
-    "added_bias",
-    "added_terms",
-    "alibi_operands",
-    "counts_up",
-    "is_exposed_alibi",
-    "mask_facts",
-    "unbounded",
-]
 
 #: In the order in which they are reported.
 MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")

@@ -13,8 +13,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import ANDS, ARITHMETIC, EXTREMA, NOTS, ORS, SHAPE_READERS, SOURCES
 from graphpass.ir.values import MASKED_BELOW, REALS
 
-__all__ = ["Condition", "WindowMask", "read_mask"]
-
 
 @dataclass(frozen=True)
 class Condition:

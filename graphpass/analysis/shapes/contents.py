@@ -14,8 +14,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import SLICES, SPLITS
 from graphpass.ir.types import Dimension
 
-__all__ = ["Contents"]
-
 #: Larger tensors are no shapes.
 _LARGEST = 16
 

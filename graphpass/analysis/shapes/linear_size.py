@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from graphpass.ir.axes import NO_END
 
-__all__ = ["Classes", "Dimension", "Size", "Vector", "divide", "multiply", "position", "remaining"]
-
 Dimension: TypeAlias = Any
 """A dimension of unknown size: any hashable object."""
 

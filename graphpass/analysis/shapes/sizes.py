@@ -22,8 +22,6 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 
-__all__ = ["Sizes", "infer_sizes"]
-
 #: Equalities that are found late may prove others; two rounds find all in the fixtures.
 _ROUNDS = 4
 

@@ -15,8 +15,6 @@ from graphpass.dialects.onnx.tensors import SMALL, external_files, is_external, 
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import copy_file
 
-__all__ = ["PROTO_LIMIT", "stage_onnx"]
-
 #: Protobuf's own limit on one message, in bytes.
 PROTO_LIMIT = 2**31 - 1
 

@@ -20,8 +20,6 @@ from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.operators import STATE_OPERATORS
 
-__all__ = ["build"]
-
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
 _AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from graphpass.dialects.onnx.tensors import Holder
 
-__all__ = ["Graph", "NodeOrigin", "Surgery", "TensorOrigin", "Weights", "inner_graphs", "reads", "sorted_nodes"]
-
 
 class Weights(LazyValues):  # type: ignore[misc]
     """Values of a constant that are not read before something asks for them.

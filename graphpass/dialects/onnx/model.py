@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from graphpass.dialects.onnx.rewriter import OnnxRewriter
     from graphpass.ir.graph import Graph
 
-__all__ = ["OnnxModel", "element_type", "parse_onnx", "port_of"]
 
 #: Operators that ONNX Runtime defines in ONNX's own domain, before or without ONNX.
 _ONNX_RUNTIME_OPERATORS = frozenset({"SimplifiedLayerNormalization", "LayerNormalization"})

@@ -8,8 +8,6 @@ from graphpass.dialects.onnx.tensors import element_code
 from graphpass.errors import UnsupportedError
 from graphpass.ir.rewriter import Handle, Rewriter
 
-__all__ = ["NEUTRAL_NAMES", "check_opset", "translated"]
-
 #: ONNX operators that the neutral vocabulary calls by another name.
 NEUTRAL_NAMES = {
     "And": "LogicalAnd",

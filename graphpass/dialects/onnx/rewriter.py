@@ -20,8 +20,6 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.ir.types import Dimension
 
-__all__ = ["OnnxRewriter"]
-
 #: Inputs that hold axes; all other operators have them in an attribute.
 _AXES_INPUTS = {"Slice": 3, "Unsqueeze": 1}
 

@@ -8,8 +8,6 @@ from typing import Any
 import onnx
 from onnx import helper
 
-__all__ = ["shape_proxies"]
-
 
 def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
     """Replace nodes that onnx has no rules for by nodes whose results have the same shapes, not values.

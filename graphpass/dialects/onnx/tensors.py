@@ -16,26 +16,6 @@ from graphpass.errors import ReadError
 from graphpass.ir.types import Dimension
 from graphpass.storage.weight_file import LET_READ, lies_with
 
-__all__ = [
-    "SMALL",
-    "ExternalData",
-    "Holder",
-    "check_tensor",
-    "element_code",
-    "element_type",
-    "embedded",
-    "external_data",
-    "external_files",
-    "graphs",
-    "is_external",
-    "is_held",
-    "nbytes",
-    "rebuilt",
-    "sample",
-    "shape_of",
-    "tensors",
-]
-
 Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 """A graph, body or function."""
 

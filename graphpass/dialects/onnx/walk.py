@@ -13,8 +13,6 @@ from graphpass.dialects.onnx.shapes import shape_proxies
 from graphpass.dialects.onnx.tensors import graphs, is_held
 from graphpass.errors import UnsupportedError
 
-__all__ = ["ONNX_DOMAINS", "bodies", "captured", "in_order", "inferred", "opset_of"]
-
 #: Names of the domain of ONNX's own operators.
 ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 

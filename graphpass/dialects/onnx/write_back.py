@@ -25,8 +25,6 @@ from graphpass.dialects.onnx.tensors import Holder
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.errors import UnsupportedError
 
-__all__ = ["WriteBack"]
-
 
 @dataclass(slots=True)
 class _Job:

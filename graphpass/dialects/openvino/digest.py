@@ -11,8 +11,6 @@ import openvino
 from graphpass.dialects.openvino.names import bodies
 from graphpass.storage.weight_file import MappedWeights
 
-__all__ = ["digest"]
-
 _SMALL = 1024
 _SAMPLE = 64
 

@@ -24,8 +24,6 @@ from graphpass.errors import WriteError
 from graphpass.storage.bin_file import BinFile
 from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
 
-__all__ = ["stage_openvino"]
-
 #: Constants of at most this many bytes stay in the stub: OpenVINO infers shapes from their values.
 _SMALL = 1024
 

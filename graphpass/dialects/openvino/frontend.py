@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["LOWERED", "lowering_hint"]
-
 #: Operators that the pass `lower-operators` writes in plain ones. Measured on 2026.4.1 against ONNX Runtime 1.31: read
 #: right, and left alone, are SimplifiedLayerNormalization, SkipLayerNormalization (but not with a bias and without a
 #: beta), SkipSimplifiedLayerNormalization, MatMulNBits, GatherBlockQuantized of constants, MultiHeadAttention, ONNX's

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import openvino
 
 
-__all__ = ["build"]
-
 #: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
 _AXIS_INPUTS = {
     "Gather": (2, "axis", True),

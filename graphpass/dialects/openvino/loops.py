@@ -13,8 +13,6 @@ from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.rewriter import Handle
 
-__all__ = ["LoopRewriter"]
-
 
 class LoopRewriter(OpenVINORewriter):
     """Edits the body of a Loop or TensorIterator; `graph` is that of the body."""

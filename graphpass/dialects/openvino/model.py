@@ -10,7 +10,7 @@ import openvino
 
 from graphpass.dialects.openvino import names as openvino_names
 from graphpass.dialects.openvino.digest import digest
-from graphpass.dialects.openvino.names import all_ops, stabilise_names
+from graphpass.dialects.openvino.names import all_ops
 from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.xml import check_ir, openvino_words
@@ -19,8 +19,6 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
-
-__all__ = ["TRIM_NOTE", "OpenVINOModel", "check_trim", "stabilise_names"]
 
 #: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
 TRIM_NOTE = "trim"

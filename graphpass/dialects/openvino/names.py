@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     import openvino
 
-__all__ = ["all_models", "all_ops", "bodies", "looks_made_up", "stabilise_names"]
 
 _MADE_UP_MODEL = re.compile(r"Model\d+")
 _WITH_BODIES = frozenset({"If", "Loop", "TensorIterator"})

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from graphpass.ir.types import Dimension
 
-__all__ = ["port_name", "shape_of"]
-
 
 def port_name(port: openvino.Output) -> str:
     """Return the name of a port: a tensor name, always the same one, else its node's name.

@@ -13,8 +13,6 @@ from openvino._offline_transformations import compress_model_transformation
 from graphpass.dialects.openvino.names import all_models
 from graphpass.errors import UnsupportedError
 
-__all__ = ["promote"]
-
 _HALF = frozenset({"f16", "bf16"})
 
 #: Operators whose value is not decided by their inputs, or that hold graphs.

@@ -17,8 +17,6 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.ir.types import Dimension
 
-__all__ = ["OpenVINORewriter"]
-
 #: Inputs that hold what the neutral form has as an attribute: operator -> (input, attribute, whether it is one number).
 _CONSTANT_INPUTS = {
     "CumSum": (1, "axis", True),

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.model import Model
 
-__all__ = ["ACTIVATIONS_SCALE", "KV_PRECISION", "runtime_options", "set_runtime_option"]
 
 ACTIVATIONS_SCALE, KV_PRECISION = "ACTIVATIONS_SCALE_FACTOR", "KV_CACHE_PRECISION"
 

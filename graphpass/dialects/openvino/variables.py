@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.ir.model import Model
 
-__all__ = ["add_names", "forget_names", "remember_names", "rename_variables", "split_id"]
 
 #: The note that keeps names: a JSON object, variable id -> [past, present].
 _NOTE = "variables"

@@ -10,8 +10,6 @@ from xml.parsers import expat  # its DTD and entity hooks are what keeps hostile
 from graphpass.errors import ReadError
 from graphpass.storage.weight_file import LET_READ, lies_with
 
-__all__ = ["check_ir", "check_xml", "openvino_words", "string_constants"]
-
 _OLDEST_VERSION = 10
 
 #: Bodies nest three elements deep each. OpenVINO 2026.4.1 reads 50 000, and overflows its stack at 200 000.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from graphpass.ir.types import Dialect
 
-__all__ = ["Change", "Difference", "Facets", "WeightChanges", "changes_between"]
-
 Facets = Mapping[str, str]
 """Describes one thing in words: ``{"kind": "MatMul", "reads 0": "hidden"}``."""
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["list_file"]
 
 _CHUNK = 2**20
 

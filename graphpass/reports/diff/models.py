@@ -16,8 +16,6 @@ from graphpass.reports.diff.operators import compare_operators, operators_of
 from graphpass.reports.diff.weights import compare_weights, weights_of
 from graphpass.reports.text import axes_in_words
 
-__all__ = ["diff_models"]
-
 
 def diff_models(before: Model, after: Model) -> Difference:
     """Return how ``after`` differs from ``before``.

@@ -16,8 +16,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.types import shape_text
 from graphpass.reports.diff.changes import Change, Facets, changes_between
 
-__all__ = ["compare_operators", "operators_of", "plain_attribute"]
-
 #: Constants of at most this many elements are shown by value, larger ones by digest.
 _TOLD = 16
 

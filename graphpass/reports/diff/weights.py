@@ -18,8 +18,6 @@ from graphpass.reports.diff.changes import Change, WeightChanges
 from graphpass.storage.digests import digests_of
 from graphpass.storage.weight_file import MappedWeights, Place, WeightFile
 
-__all__ = ["Weight", "compare_weights", "digest_of_weights", "weights_of"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["CacheBuffer", "move_entries"]
-
 
 class CacheBuffer:
     """Swaps two memories: the past lies in one, the runtime fills the other.

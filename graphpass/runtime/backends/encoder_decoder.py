@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.ir.types import Port
 
-__all__ = ["EncoderDecoderModels", "EncoderDecoderSession"]
-
 
 @dataclass(frozen=True)
 class EncoderDecoderModels:

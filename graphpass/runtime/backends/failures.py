@@ -7,8 +7,6 @@ from types import TracebackType
 
 from graphpass.errors import GraphpassError, UnsupportedError
 
-__all__ = ["compiling", "running"]
-
 
 def compiling(runtime: str) -> AbstractContextManager[None]:
     """Turn exceptions of compilation into `UnsupportedError` GP321."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.slots import Slots
 
-__all__ = ["FixedCapacitySession", "cache_memory", "part"]
-
 
 class FixedCapacitySession(DecodeSession):
     """Owns one memory a cache; slot i of each growing cache holds position i.

@@ -11,8 +11,6 @@ from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.cache_store import windowed
 from graphpass.runtime.sessions.inputs import Array, Step
 
-__all__ = ["OnnxRuntimeInPlaceSession", "capacity_in_place"]
-
 #: Operators that write into the memory of a cache if past and present are one.
 _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
 

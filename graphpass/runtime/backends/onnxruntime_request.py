@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["OnnxRuntimeRequest"]
 
 _FATAL_ONLY = 4  # errors are raised, so they need no log
 

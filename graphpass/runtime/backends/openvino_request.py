@@ -14,8 +14,6 @@ from graphpass.ir.model import Model
 from graphpass.runtime.backends.failures import compiling, running
 from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["OpenVINORequest"]
-
 #: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 

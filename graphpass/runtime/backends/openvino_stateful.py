@@ -9,8 +9,6 @@ from graphpass.runtime.sessions.inputs import Array, Step
 from graphpass.runtime.sessions.session import DecodeSession
 from graphpass.runtime.sessions.slots import Slots
 
-__all__ = ["OpenVINOStatefulSession"]
-
 
 class OpenVINOStatefulSession(DecodeSession):
     """Leaves the caches to OpenVINO."""

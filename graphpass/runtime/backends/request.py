@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["Backend", "Request", "open_request"]
 
 Backend = Literal["auto", "openvino", "onnxruntime"]
 

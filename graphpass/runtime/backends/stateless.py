@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.backends.request import Backend
     from graphpass.runtime.sessions.slots import Slots
 
-__all__ = ["StatelessSession"]
-
 
 class StatelessSession(DecodeSession):
     """Writes each present output into the memory of the next step's past input.

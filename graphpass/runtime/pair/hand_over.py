@@ -17,7 +17,6 @@ from graphpass.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Placement", "hand_over"]
 
 #: Element types that share bytes, so that a row may start inside one.
 _SUB_BYTE = frozenset({"f4e2m1", "i2", "i4", "nf4", "u1", "u2", "u3", "u4", "u6"})

@@ -16,8 +16,6 @@ from graphpass.runtime.backends.request import Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
 
-__all__ = ["PhasePairSession", "open_pair"]
-
 
 def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool = True) -> PhasePairSession:
     """Open a prefill and a decode model that `make-static` made of one model.

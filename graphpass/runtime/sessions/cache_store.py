@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["CacheStore", "check_editable", "does_not_grow", "has_capacity", "windowed"]
-
 
 class CacheStore(ABC):
     """Reads, writes and reorders caches, and counts the bytes that it copies."""

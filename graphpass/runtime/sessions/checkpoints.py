@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.slots import Held, Tokens
 
-__all__ = ["SPARSE", "Checkpoint", "Checkpoints", "Snapshot", "StepHistory"]
 
 #: Tokens between two states that are kept while nothing is drafted.
 SPARSE = 64

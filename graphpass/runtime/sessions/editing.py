@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array, InputPlan
 
-__all__ = ["EditableCaches", "SessionStats"]
-
 
 @dataclass(frozen=True, slots=True)
 class SessionStats:

@@ -14,8 +14,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.types import Port, shape_text
 
-__all__ = ["TOKENS", "Array", "InputPlan", "Step", "numpy_type", "require_written"]
-
 Array: TypeAlias = NDArray[Any]
 
 #: Names of the inputs that take token ids.

@@ -6,8 +6,6 @@ import re
 
 from graphpass.errors import UsageError
 
-__all__ = ["parse_reorder"]
-
 #: The provider keeps slots in 32 bits.
 _MOST = 2**31 - 1
 

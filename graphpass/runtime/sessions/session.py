@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Inventory
     from graphpass.ir.model import Model
 
-__all__ = ["DecodeSession"]
 
 #: Tokens that are fed again together with new ones; more of them go first, so that their state can be kept.
 _MOST_OWED = 8

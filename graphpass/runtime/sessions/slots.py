@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from graphpass.analysis.lengths.past_order import PastOrder
+    from graphpass.analysis.lengths.mask_order import PastOrder
     from graphpass.runtime.sessions.inputs import Array
 
-__all__ = ["CompactionPolicy", "Held", "Slots", "Tokens", "indices", "newest"]
 
 #: Initial size of the tables, in entries; they double when full.
 _ROOM = 64

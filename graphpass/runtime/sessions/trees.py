@@ -11,8 +11,6 @@ from graphpass.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["checked_parents", "depths", "is_chain", "tree_mask"]
-
 
 def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
     """Return ``parents`` as int64 [length].

@@ -14,8 +14,6 @@ from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension, shape_text
 
-__all__ = ["cache_type", "kv_axes", "view"]
-
 CONSUMER = "openvino.genai"
 
 Shape = tuple["Dimension", ...] | None

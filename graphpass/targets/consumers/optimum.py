@@ -16,8 +16,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 from graphpass.targets.consumers.pairing import paired_by_order
 
-__all__ = ["view"]
-
 CONSUMER = "optimum-intel"
 
 _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")

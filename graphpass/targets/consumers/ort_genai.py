@@ -14,8 +14,6 @@ from graphpass.engine.view import Sees, View, judged, listed, without
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.model import Model
 
-__all__ = ["template_of", "view"]
-
 CONSUMER = "onnxruntime-genai"
 
 #: By role: templates of past and present that need no configuration, or that its own builder writes into it.

@@ -14,8 +14,6 @@ from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.targets.consumers.pairing import paired_by_order
 
-__all__ = ["view"]
-
 CONSUMER = "ONNX Runtime OpenVINO EP"
 
 _UNDERSCORES = re.compile(r"present_(.+)_\d+")

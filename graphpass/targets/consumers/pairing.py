@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from graphpass.engine.view import Sees, is_mistaken, listed
 from graphpass.ir.cache import Inventory
 
-__all__ = ["Pairing", "paired_by_order"]
-
 
 @dataclass(slots=True)
 class Pairing:

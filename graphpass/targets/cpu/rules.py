@@ -16,8 +16,6 @@ from graphpass.ir.pattern import MissError
 from graphpass.targets.chain import Chain, data_uses, trace
 from graphpass.targets.rules import attention_findings, failing_branches, linear_finding, require_fused
 
-__all__ = ["predict"]
-
 _FUSION = "src/plugins/intel_cpu/src/transformations/cpu_opset/common/pass/stateful_sdpa_fusion.cpp"
 _NODE = "src/plugins/intel_cpu/src/node.cpp"
 _GRAPH = "src/plugins/intel_cpu/src/graph.cpp"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from graphpass.targets.cpu import rules, trial
 from graphpass.targets.stateful import StatefulTarget
 
-__all__ = ["CPU"]
-
 
 @dataclass(frozen=True)
 class CPU(StatefulTarget):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from graphpass.engine.findings import Observation
 from graphpass.ir.model import Model
 
-__all__ = ["observe"]
-
 
 def observe(model: Model) -> Observation:
     """Compile ``model`` and list its attention kernels by the operators that they fuse."""

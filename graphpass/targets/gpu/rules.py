@@ -20,8 +20,6 @@ from graphpass.targets.chain import APPENDED
 from graphpass.targets.gpu.scaling import scaled_products
 from graphpass.targets.rules import failing_branches, linear_finding
 
-__all__ = ["boolean_gathers", "predict"]
-
 _TRANSFORMATIONS = "src/plugins/intel_gpu/src/plugin/transformations"
 _FUSION = f"{_TRANSFORMATIONS}/kv_cache_fusion.cpp"
 _INDIRECT = f"{_TRANSFORMATIONS}/indirect_kv_cache.cpp"

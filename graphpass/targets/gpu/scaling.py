@@ -16,8 +16,6 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Pattern, op, var
 
-__all__ = ["scaled_products", "scales_activations"]
-
 _PARTIAL = "src/common/low_precision_transformations/src/multiply_partial.cpp"
 
 #: Operators that a factor follows.

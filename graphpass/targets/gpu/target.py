@@ -8,8 +8,6 @@ from typing import Literal
 from graphpass.targets.gpu import rules, trial
 from graphpass.targets.stateful import StatefulTarget
 
-__all__ = ["GPU"]
-
 
 @dataclass(frozen=True)
 class GPU(StatefulTarget):

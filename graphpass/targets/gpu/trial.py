@@ -14,8 +14,6 @@ from graphpass.errors import UsageError
 from graphpass.ir.model import Model
 from graphpass.targets.worker import run_worker
 
-__all__ = ["ENVIRONMENT", "observe"]
-
 #: The environment variable that names an environment with a GPU plugin.
 ENVIRONMENT = "GRAPHPASS_GPU_ENVIRONMENT"
 

@@ -12,8 +12,6 @@ from graphpass.engine.view import Sees
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
 
-__all__ = ["EDITING_INPUTS", "GO_BACK", "KNOWN_INPUTS", "START_AGAIN", "gather_by_beams", "is_hybrid", "named_kind"]
-
 _DENSE = re.compile(r"past_key_values\.\d+\.(key|value)present\.\d+\.(key|value)")
 _HYBRID = re.compile(r"cache_params\.past\.(key|value|conv|ssm)\.\d+cache_params\.present\.(key|value|conv|ssm)\.\d+")
 

@@ -30,8 +30,6 @@ from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
 from graphpass.targets.rules import static_findings
 
-__all__ = ["data_dependent", "predict"]
-
 _NPUW = "src/plugins/intel_npu/src/plugin/npuw"
 _COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
 _RESHAPE = f"{_NPUW}/npuw_transformations/reshape_to_static.cpp"

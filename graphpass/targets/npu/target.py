@@ -12,8 +12,6 @@ from graphpass.targets.npu import rules, trial, view
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, START_AGAIN
 from graphpass.targets.stateful import StatefulTarget
 
-__all__ = ["NPU"]
-
 
 @dataclass(frozen=True)
 class NPU(StatefulTarget):

@@ -7,8 +7,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.worker import Finished, run_worker
 
-__all__ = ["observe"]
-
 #: Largest difference, relative to the largest number: of logits, with caches in f16, and of outputs without caches.
 _TOLERANCE, _STATIC_TOLERANCE = 1e-2, 1e-3
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.targets.npu.names import gather_by_beams
 
-__all__ = ["asked_axes", "is_transposed", "length_reads", "misreads", "past_of"]
-
 #: The axes that NPUW swaps.
 _SWAPPED = {2, 3}
 

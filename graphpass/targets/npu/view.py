@@ -8,8 +8,6 @@ from graphpass.ir.model import Model
 from graphpass.targets.npu.names import gather_by_beams, is_hybrid, named_kind
 from graphpass.targets.npu.rules import predict
 
-__all__ = ["view"]
-
 _CONSUMER = "NPUW"
 
 _FAILS = {"refused": "will fail on", "wrong": "will compute wrong numbers with"}

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import Miss
 
-__all__ = ["not_widened"]
-
 #: Numbers of 4 bits that it widens at once; it knows no rest.
 _STEP = 64
 

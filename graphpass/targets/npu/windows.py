@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import Match, Pattern, op, var
 
-__all__ = ["are_known_places", "unpatched_window"]
-
 _LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
 

@@ -14,8 +14,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.rules import static_findings
 
-__all__ = ["predict"]
-
 _MODEL = "onnxruntime/core/graph/model.cc"
 _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 

@@ -13,8 +13,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 
-__all__ = ["ORT"]
-
 
 @dataclass(frozen=True)
 class ORT(Target):

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.ir.model import Model
 
-__all__ = ["observe"]
-
 
 def observe(model: Model) -> Observation:
     """Open ``model`` and run it."""

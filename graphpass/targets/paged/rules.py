@@ -21,8 +21,6 @@ from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
 from graphpass.targets.rules import attention_findings, require_fused
 
-__all__ = ["predict"]
-
 _TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"
 _PAGED = "src/common/transformations/src/transformations/paged_attention"
 _POSITIONS = f"{_PAGED}/position_ids_replacer.cpp"

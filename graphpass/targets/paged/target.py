@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from graphpass.targets.paged import rules, trial
 from graphpass.targets.stateful import StatefulTarget
 
-__all__ = ["Paged"]
-
 
 @dataclass(frozen=True)
 class Paged(StatefulTarget):

@@ -6,8 +6,6 @@ from graphpass.engine.findings import Observation
 from graphpass.ir.model import Model
 from graphpass.targets.worker import run_worker
 
-__all__ = ["observe"]
-
 #: Largest difference of logits, relative to the largest logit, in f32.
 _TOLERANCE = 1e-3
 

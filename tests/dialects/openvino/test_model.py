@@ -8,8 +8,8 @@ from support.files import each_of
 from support.models import export, fixtures
 
 from graphpass import PassManager, load, parse
-from graphpass.dialects.openvino.model import OpenVINOModel, stabilise_names
-from graphpass.dialects.openvino.names import all_ops, bodies
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.names import all_ops, bodies, stabilise_names
 from graphpass.dialects.openvino.ports import port_name
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.types import Port
