@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import ELEMENTWISE, NORMS, SLICES, SPLITS
+from graphpass.ir.operators import ELEMENTWISE, NORMS, SCATTERS, SLICES, SPLITS
 from graphpass.ir.types import Dimension
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ _Rule: TypeAlias = Callable[[Node, int], AxisEffect | None]
 
 
 def _keeping(kind: EffectKind) -> _Rule:
-    """Return the rule of operators that keep all axes."""
     return lambda _, rank: AxisEffect(kind, tuple(range(rank)))
 
 
@@ -97,7 +96,6 @@ def _along(kind: EffectKind) -> _Rule:
 
 
 def _without(kind: EffectKind, axes: Iterable[int], rank: int) -> AxisEffect | None:
-    """Return the effect of removing ``axes`` of the input, which leaves ``rank`` of them."""
     removed = tuple(sorted(axes))
     kept = tuple(axis for axis in range(rank + len(removed)) if axis not in removed)
     return AxisEffect(kind, kept, removed=removed) if len(kept) == rank else None
@@ -211,7 +209,7 @@ _RULES: dict[str, _Rule] = {
         ),
         _keeping("same"),
     ),
-    **dict.fromkeys(("ScatterElementsUpdate", "ScatterUpdate", "TensorScatter"), _along("write")),
+    **dict.fromkeys(SCATTERS | {"TensorScatter"}, _along("write")),
     "ScatterNDUpdate": _scatter_nd,
     **dict.fromkeys(SPLITS, _along("part")),
     "Concat": _along("join"),

@@ -103,7 +103,6 @@ def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
 
 
 def _compute(node: Node, inputs: list[Fold]) -> Fold | None:
-    """Compute elements of known ones."""
     size = prod(numpy.broadcast_shapes(*(one.values.shape for one in inputs)))
     if size > LIMIT or not all(one.known.all() for one in inputs):
         return None
@@ -128,7 +127,6 @@ def _known(values: _Array) -> Fold:
 
 
 def _typed(values: _Array, element_type: str) -> _Array:
-    """Return ``values`` as numbers of ``element_type``."""
     typed = values.astype(_DTYPES[element_type], copy=False)
     if element_type != "bf16" or typed.size > LIMIT:
         return typed
@@ -149,7 +147,6 @@ def _shape(node: Node, dtype: str) -> Fold | None:
 
 
 def _axes(node: Node, inputs: list[_Array]) -> tuple[int, ...]:
-    """Return the axes of a Squeeze or Unsqueeze."""
     given = node.attributes.get("axes")
     return tuple(given) if given is not None else tuple(_integers(inputs[1])) if len(inputs) > 1 else ()
 

@@ -302,7 +302,6 @@ class KVLayout:
         return {axis: entries[axis] for axis in self.order}
 
     def _by_axis(self, shape: Iterable[int], part: Part) -> dict[AxisName, tuple[int, ...]]:
-        """Return the part of ``shape`` of each axis."""
         sizes, order = tuple(shape), self.of(part)
         more = len(sizes) - len(order)
         if more < 0 or (more and self.packing == "content"):

@@ -35,8 +35,8 @@ GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
 #: Take some elements of the first input, by further inputs.
 PICKS = SLICES | SPLITS | GATHERS
 
-#: Write elements of another input into a copy of the first one.
-SCATTERS = frozenset({"ScatterElementsUpdate", "ScatterNDUpdate", "ScatterUpdate", "TensorScatter"})
+#: Write elements of the third input into a copy of the first one.
+SCATTERS = frozenset({"ScatterElementsUpdate", "ScatterNDUpdate", "ScatterUpdate"})
 
 #: Read no elements but the shape of their input.
 SHAPE_READERS = frozenset({"ShapeOf", "Size"})

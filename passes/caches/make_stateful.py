@@ -190,7 +190,6 @@ def _picked(graph: Graph, node: Node, rank: int) -> int | None:
 
 
 def _batch_size(carried: tuple[Cache, ...]) -> int:
-    """Return the batch size to which the caches are fixed; -1 if it is dynamic."""
     sizes = {
         cache.shape[cache.axes.batch] for cache in carried if cache.shape is not None and cache.axes.batch is not None
     }

@@ -114,7 +114,6 @@ class _Relayout:
         return self._rewriter.native(value)
 
     def _follow(self, node: Node) -> None:
-        """Let ``node`` read what moved."""
         if node.op == "ShapeOf":
             self._shape(node)
         elif node.op == "Transpose" and "order" in node.attributes:
@@ -131,7 +130,6 @@ class _Relayout:
                 self._rewriter.mark_permuted(made, moved.order)
 
     def _read_in_place(self, node: Node, port: int) -> None:
-        """Let input ``port`` have its old order."""
         value = node.source(port)
         assert value.rank is not None
         self._rewriter.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
@@ -159,7 +157,6 @@ class _Relayout:
         return self._replaced[value] if value in self._replaced else self._rewriter.native(value)
 
     def _order(self, node: Node) -> _Moved | None:
-        """Return how the first input was permuted; ``None`` if it was not."""
         return self._moved.get(node.inputs[0]) if node.inputs[0] is not None else None
 
     def _transpose(self, node: Node) -> None:
@@ -173,7 +170,6 @@ class _Relayout:
         self._rewriter.set_axes(node, order)
 
     def _shape(self, node: Node) -> None:
-        """Read dimensions at their new places."""
         moved = self._order(node)
         assert moved is not None
         given = self._rewriter.whole_shape(node)

@@ -128,7 +128,6 @@ def _axis_after(node: Node, axis: int | None) -> int | None:
 
 
 def _scale(graph: Graph, attention: Attention) -> float | None:
-    """Return the factor of the scores; ``None`` if it is no constant."""
     product = 1.0
     for scale in attention.scales:
         factor = fold_scalar(graph, scale.value)
@@ -156,7 +155,6 @@ def _is_plain(attention: Attention) -> bool:
 
 
 def _product(graph: Graph, softmax: Node) -> Node:
-    """Return the product of query and key of a decomposed attention."""
     scores = read_scores(graph, softmax)
     if isinstance(scores, Miss):
         raise UnsupportedError("GP391", f"attention {softmax.name} cannot read a cache of fixed capacity: {scores}")

@@ -65,7 +65,6 @@ def _first_is_key(model: Model, parts: Parts) -> bool | None:
 
 
 def _reached(graph: Graph, operand: Value | None, places: list[set[Value]], earliest: int) -> list[int]:
-    """Return the parts upstream of ``operand``."""
     pending, seen = [operand], set()
     while pending:
         value = pending.pop()

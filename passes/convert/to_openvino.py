@@ -101,7 +101,6 @@ def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of the main graph and of the bodies in it."""
     for graph in graphs(proto):
         if not isinstance(graph, onnx.FunctionProto):
             yield from graph.node

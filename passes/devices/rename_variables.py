@@ -73,7 +73,6 @@ class RenameVariables(Pass[OpenVINOModel]):
 
 
 def _names(caches: tuple[Cache, ...], packed: AbstractSet[Cache]) -> dict[str, str]:
-    """Return the new name of each cache; ``packed`` are those that hold several."""
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
     names = {}

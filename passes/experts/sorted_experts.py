@@ -164,7 +164,6 @@ class _Pieces:
 
 
 def _columns(split: Node, port: int) -> tuple[int, int]:
-    """Return the range of columns that an output of a Split has."""
     sizes = [size for value in split.outputs if (size := fixed_size(value, 1)) is not None]
     if split.attributes.get("axis") != 1 or len(sizes) < len(split.outputs):
         raise MissError(split, "it does not cut columns of fixed sizes")

@@ -258,7 +258,6 @@ class _Block:
         return write.slice(weights, 0, -1, 3)
 
     def _appended(self, past: int, new: Handle) -> Handle:
-        """Return keys or values of all positions."""
         held = self._call.read(past)
         return new if held is None else self._write.op("Concat", held, new, axis=2)
 

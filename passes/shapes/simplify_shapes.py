@@ -183,7 +183,6 @@ def _tells_more(source: Value, result: Value) -> bool:
 
 
 def _fed(edits: Rewiring) -> set[int]:
-    """Return the nodes that depend on an input or a variable."""
     found: set[int] = set()
     for node in edits.graph.nodes:
         depends = any(value is not None and value.node in found for value in node.inputs)

@@ -41,7 +41,7 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
     found: list[Attention] = []
     for node in graph.nodes:
         if node.op in OPERATORS:
-            query, key, value = (*(node.input(port) for port in OPERATORS[node.op]), None, None, None)[:3]
+            query, key, value = (*(node.input(port) for port in OPERATORS[node.op].operands), None, None, None)[:3]
             found.append(Attention(node, node.outputs[0], query, key, value))
         elif node.op == "Softmax" and is_attention(graph, node):
             matched = match(graph, node)

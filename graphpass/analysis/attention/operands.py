@@ -51,7 +51,6 @@ Read = tuple[Literal["key", "value"], Value | None, Labels]
 
 
 def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
-    """Return role, operand and meaning of the operand's axes."""
     key, value, transposed = attention.key, attention.value, attention.key_is_transposed
     if attention.miss is not None:
         # A soft cap, a sink or the like: no plain attention, but its products still read caches.

@@ -1,13 +1,11 @@
 """Read attributes and inputs of operators that compute attention as a whole.
 
-Sources: onnx.defs for Attention-23 to 25 (`left_window_size` leaves out the query's own position); ONNX Runtime's
-docs/ContribOperators.md for com.microsoft (`local_window_size` counts it, as its CPU kernel was seen to); OpenVINO's
-docs for ScaledDotProductAttention-13 and its input 5, the sink.
+Of windows, `left_window_size` of ONNX's Attention leaves out the query's own position (onnx.defs); `local_window_size`
+of com.microsoft counts it, as ONNX Runtime's CPU kernel was seen to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphpass.analysis.attention.scales import Scaling, operand_factors, scaling_of
@@ -28,35 +26,6 @@ class Heads(NamedTuple):
     value_head_dim: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Ports:
-    """Inputs of an operator.
-
-    Attributes:
-        masks: Tensors that are added to the scores, or conditions that select them.
-        lengths: Numbers of positions.
-        sink: One number a head that joins the Softmax.
-        is_causal: Attribute that hides keys after the query; ``True`` if they always are.
-    """
-
-    masks: tuple[int, ...] = ()
-    lengths: tuple[int, ...] = ()
-    sink: int | None = None
-    is_causal: str | bool = True
-
-
-_PORTS = {
-    "ScaledDotProductAttention": _Ports(masks=(3,), sink=5, is_causal="causal"),
-    "Attention": _Ports(masks=(3,), lengths=(6,), is_causal="is_causal"),
-    "GroupQueryAttention": _Ports(masks=(10,), lengths=(5,), sink=11),
-    "SparseAttention": _Ports(lengths=(8,)),
-    "MultiHeadAttention": _Ports(masks=(4, 5), is_causal="unidirectional"),
-    "DecoderMaskedMultiHeadAttention": _Ports(masks=(3, 4)),
-    "com.microsoft.Attention": _Ports(masks=(3, 5), is_causal="unidirectional"),
-    "DecoderMaskedSelfAttention": _Ports(masks=(3, 5)),
-    "QAttention": _Ports(masks=(5,), is_causal="unidirectional"),
-}
-
 #: Inputs with the past keys and values, of operators that have one for each.
 _PASTS = {op: (ports[0][0], ports[1][0]) for op, ports in INNER_CACHES.items() if len(ports) == 2}
 
@@ -71,7 +40,7 @@ def _number(node: Node, names: tuple[str, ...]) -> int | None:
 def operator_heads(node: Node) -> Heads:
     """Return heads and their sizes, as far as attributes and shapes give them."""
     heads, key_heads = _number(node, _HEADS), _number(node, _KEY_HEADS)
-    if not OPERATORS[node.op]:
+    if not OPERATORS[node.op].operands:
         return _of_weights(node, heads)
     query, key, value = (node.input(port) for port in range(3))
     heads = heads or _size(query, 1, rank=4)
@@ -118,13 +87,13 @@ def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
         given, is_given = fold_scalar(graph, value), True
     if not is_given and head_dim is not None:
         given = head_dim**-0.5
-    before = [factor for port in OPERATORS[node.op][:2] for factor in operand_factors(graph, node.input(port))]
+    before = [factor for port in OPERATORS[node.op].operands[:2] for factor in operand_factors(graph, node.input(port))]
     return scaling_of([*before, given], float(node.attributes.get("softcap") or 0) or None)
 
 
 def operator_mask(graph: Graph, node: Node) -> MaskFacts:
     """Return what hides or weighs positions."""
-    ports = _PORTS[node.op]
+    ports = OPERATORS[node.op]
     facts = MaskFacts()
     is_causal = node.attributes.get(ports.is_causal) if isinstance(ports.is_causal, str) else True
     if is_causal:
@@ -150,7 +119,7 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
 
 def operator_sinks(node: Node) -> bool:
     """Return whether the Softmax gives a share to no position."""
-    port = _PORTS[node.op].sink
+    port = OPERATORS[node.op].sink
     value = node.input(port) if port is not None else None
     if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:
         return False

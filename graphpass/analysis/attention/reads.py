@@ -64,7 +64,6 @@ Start = tuple[Attention, Role, Value, Labels]
 
 
 def _starts(model: Model) -> Iterator[Start]:
-    """Yield keys and values of attention, with the meaning of their axes."""
     graph = model.graph
     last: dict[tuple[int, Role], tuple[Operand, Value]] = {}
     for (index, port), operands in model.analysis(attention_operands).items():

@@ -154,7 +154,6 @@ def _split_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
 
 
 def _is_last(node: Node, axes: tuple[int | None, ...]) -> bool:
-    """Return whether ``axes`` is the last axis of what ``node`` makes."""
     return axes in {(-1,), ((node.outputs[0].rank or 0) - 1,)}
 
 

@@ -7,18 +7,38 @@ from dataclasses import dataclass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.pattern import Miss
 
-#: Operators that compute attention as a whole: operator -> ports of query, key, value; none if they compute these
-#: themselves.
-OPERATORS: dict[str, tuple[int, ...]] = {
-    "ScaledDotProductAttention": (0, 1, 2),
-    "Attention": (0, 1, 2),
-    "GroupQueryAttention": (0, 1, 2),
-    "SparseAttention": (0, 1, 2),
-    "MultiHeadAttention": (0, 1, 2),
-    "DecoderMaskedMultiHeadAttention": (0, 1, 2),
-    "com.microsoft.Attention": (),
-    "DecoderMaskedSelfAttention": (),
-    "QAttention": (),
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Inputs of an operator that computes attention as a whole.
+
+    Attributes:
+        operands: Query, key and value; none if the operator computes these itself.
+        masks: Tensors that are added to the scores, or conditions that select them.
+        lengths: Numbers of positions.
+        sink: One number a head that joins the Softmax.
+        is_causal: Attribute that hides keys after the query; ``True`` if they always are.
+    """
+
+    operands: tuple[int, ...] = (0, 1, 2)
+    masks: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
+    sink: int | None = None
+    is_causal: str | bool = True
+
+
+#: Operators that compute attention as a whole. Sources: onnx.defs for Attention-23 to 25; docs/ContribOperators.md of
+#: ONNX Runtime for com.microsoft; OpenVINO's docs for ScaledDotProductAttention-13 and its input 5, the sink.
+OPERATORS = {
+    "ScaledDotProductAttention": Ports(masks=(3,), sink=5, is_causal="causal"),
+    "Attention": Ports(masks=(3,), lengths=(6,), is_causal="is_causal"),
+    "GroupQueryAttention": Ports(masks=(10,), lengths=(5,), sink=11),
+    "SparseAttention": Ports(lengths=(8,)),
+    "MultiHeadAttention": Ports(masks=(4, 5), is_causal="unidirectional"),
+    "DecoderMaskedMultiHeadAttention": Ports(masks=(3, 4)),
+    "com.microsoft.Attention": Ports((), masks=(3, 5), is_causal="unidirectional"),
+    "DecoderMaskedSelfAttention": Ports((), masks=(3, 5)),
+    "QAttention": Ports((), masks=(5,), is_causal="unidirectional"),
 }
 
 

@@ -77,7 +77,6 @@ def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> t
 
 
 def _state_window(graph: Graph, pair: Pair) -> int | Literal["unknown"] | None:
-    """Return the number of positions that the cache of ``pair`` keeps, if it drops old ones."""
     for update in find_updates(graph, pair):
         kept = kept_positions(graph, update)
         if kept is not None:
@@ -88,7 +87,6 @@ def _state_window(graph: Graph, pair: Pair) -> int | Literal["unknown"] | None:
 def _with_caches(
     block: AttentionBlock, mine: Sequence[Cache], windows: dict[str, int | Literal["unknown"]]
 ) -> AttentionBlock:
-    """Complete ``block`` from the caches that it reads."""
     key = next((cache for cache in mine if cache.role in {"key", "cross_key"}), None)
     value = next((cache for cache in mine if cache.role in {"value", "cross_value"}), None)
     if key is None and value is None:

@@ -298,7 +298,6 @@ def _replaced(case: Case) -> Classification:
 
 
 def _use(graph: Graph, past: Value, flat: Flat | None) -> tuple[CacheRole, str]:
-    """Return the use of a state, and the evidence."""
     if flat is not None:
         return "unknown", f"{len(flat.states)} states in one tensor: {names(flat.takers)} takes them apart"
     window = shifted_in(graph, past)

@@ -87,7 +87,6 @@ def _takes_in_turn(graph: Graph, node: Node, stacked: Node) -> bool:
 
 
 def _leading_to(graph: Graph, value: Value) -> list[Node]:
-    """Return the nodes that make ``value`` by layout alone."""
     upstream = graph.backward([value], lambda node: node.inputs if node.op in _LAYOUT else ())
     return [node for node in upstream if node.op in _LAYOUT]
 

@@ -213,7 +213,6 @@ def appended(graph: Graph, pair: Pair) -> Node | None:
 
 
 def _words(name: str) -> set[str]:
-    """Return the runs of letters and of digits in ``name``."""
     return set(re.findall(r"[A-Za-z]+|\d+", name))
 
 
@@ -307,7 +306,6 @@ def unpaired_ports(
 
 
 def _sizes(value: Value) -> tuple[object, ...]:
-    """Return type and fixed sizes of a linear cache."""
     return (value.element_type, *(value.shape or ())[1:])
 
 
@@ -317,5 +315,4 @@ def _entries(graph: Graph, value: Value) -> set[tuple[object, ...]]:
 
 
 def _exit(graph: Graph, value: Value) -> tuple[object, ...]:
-    """Return the sizes of a linear present and its producer."""
     return _sizes(value), graph.producer(value).op

@@ -58,7 +58,6 @@ def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
 
 
 def _cut(path: Path, axes: Labels) -> Node | None:
-    """Return the nearest Slice or Split along one of ``axes``."""
     return next((step.node for step in path if step.kind in {"slice", "part"} and set(step.labels) & set(axes)), None)
 
 
@@ -134,7 +133,6 @@ def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | No
 
 
 def _start(graph: Graph, node: Node) -> int | None:
-    """Return the start of a slice along one axis; ``None`` if it is computed, or there are several axes."""
     found = fold_cuts(graph, node)
     return found[0].start if len(found) == 1 else None
 

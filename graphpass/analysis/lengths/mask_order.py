@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from graphpass.analysis.masks.comparisons import bound_of_positions, compared_positions
-from graphpass.analysis.masks.facts import WRITES, alibi_operands, mask_facts
+from graphpass.analysis.masks.facts import alibi_operands, mask_facts
 from graphpass.ir.constants import fold_cuts, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, SHAPE_READERS, SLICES, SPLITS
+from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, SCATTERS, SHAPE_READERS, SLICES, SPLITS
 
 PastOrder = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
@@ -31,7 +31,7 @@ def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int])
     for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):
         if node.op in COMPARISONS:
             orders.add(_order_of_comparison(graph, node))
-        if node.op in WRITES and not _writes_all(graph, node, lengths, stops):
+        if node.op in SCATTERS and not _writes_all(graph, node, lengths, stops):
             orders.add("index")
         alibi = alibi_operands(graph, node)
         if alibi is not None:
@@ -92,8 +92,8 @@ def _numbers(node: Node) -> tuple[Value | None, ...]:
     # Each comparison is judged by itself.
     if node.op in {"ConstantOfShape", "CumSum", "Range"} | SHAPE_READERS | COMPARISONS.keys():
         return ()
-    if node.op in WRITES:
-        return tuple(node.inputs[port] for port in WRITES[node.op])
+    if node.op in SCATTERS:
+        return node.inputs[0], node.inputs[2]
     return node.inputs[:1] if node.op in FIRST_ONLY | SLICES else node.inputs
 
 

@@ -71,7 +71,6 @@ def bound_of_positions(graph: Graph, comparison: Comparison) -> int:
 
 
 def _shift(graph: Graph, positions: Value) -> int:
-    """Return the constants that were added to ``positions``."""
     shift = 0
     while True:
         node = graph.producer(graph.look_through(positions, KEEPS_ORDER))

@@ -14,7 +14,17 @@ from graphpass.analysis.masks.constants import LARGEST_MASK, band_of, seen_in
 from graphpass.ir.cache import MaskPart
 from graphpass.ir.constants import fold_elements, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import ARITHMETIC, COMPARISONS, EXTREMA, KEEPS_ORDER, LAYOUT, LOGICAL, MOVES, PICKS
+from graphpass.ir.operators import (
+    ARITHMETIC,
+    COMPARISONS,
+    EXTREMA,
+    KEEPS_ORDER,
+    LAYOUT,
+    LOGICAL,
+    MOVES,
+    PICKS,
+    SCATTERS,
+)
 from graphpass.ir.pattern import Match, op, var
 from graphpass.ir.values import MASKED_BELOW, REALS, fixed_size
 
@@ -36,9 +46,6 @@ _JOINS = (
     | LOGICAL
     | {"Concat", "Equal", "IsInf", "IsNaN", "Negative", "NotEqual", "Select"}
 )
-
-#: Write one tensor into another: the ports of both.
-WRITES = {"ScatterNDUpdate": (0, 2), "ScatterElementsUpdate": (0, 2), "ScatterUpdate": (0, 2)}
 
 
 @dataclass(slots=True)
@@ -105,8 +112,8 @@ def _sources(node: Node) -> tuple[Value | None, ...] | None:
     """Return the inputs that ``node`` makes a mask from; ``None`` if it does something else."""
     if node.op in _LAYOUT:
         return node.inputs[:1]
-    if node.op in WRITES:
-        return tuple(node.inputs[port] for port in WRITES[node.op])
+    if node.op in SCATTERS:
+        return node.inputs[0], node.inputs[2]
     if node.op in {"ConstantOfShape", "ShapeOf"}:
         return ()
     return node.inputs[1:] if node.op == "If" else node.inputs if node.op in _JOINS else None

@@ -108,7 +108,6 @@ def _array(sizes: Any) -> Content:
 
 
 def _numbers(content: Content) -> numpy.ndarray | None:
-    """Return ``content`` as plain integers, if it is."""
     numbers = [None if size is None else size.as_int for size in content.flat]
     return None if None in numbers else numpy.array(numbers, numpy.int64).reshape(content.shape)
 

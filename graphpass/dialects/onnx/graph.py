@@ -296,7 +296,6 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
 
 
 def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Return the tensor of a Constant node; ``None`` of any other node, and of sparse tensors."""
     if native.op_type != "Constant" or native.domain not in ONNX_DOMAINS or len(native.attribute) != 1:
         return None
     attribute = native.attribute[0]

@@ -64,7 +64,6 @@ class WriteBack:
         return self._changed
 
     def _set(self, proto: Any, **fields: Any) -> None:
-        """Set fields that differ."""
         for name, value in fields.items():
             if getattr(proto, name) != value:
                 setattr(proto, name, value)
@@ -307,7 +306,6 @@ def _constants(*groups: Iterable[gs.Tensor]) -> dict[int, gs.Constant]:
 
 
 def _typed(constant: gs.Constant) -> numpy.ndarray:
-    """Return the values in the type in which they are to be written."""
     wanted = constant._export_dtype
     values: numpy.ndarray = constant.values
     if wanted is None or wanted == values.dtype:

@@ -81,7 +81,6 @@ def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str
 
 
 def _ports_of_bodies(op: openvino.Node, kind: str) -> list[Any]:
-    """Return the connections of an If, Loop or TensorIterator with its bodies."""
     if kind == "If":
         described = [op.get_input_descriptions(0), op.get_input_descriptions(1)]
         described += [op.get_output_descriptions(0), op.get_output_descriptions(1)]

@@ -149,7 +149,6 @@ def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, Place]]:
 
 
 def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
-    """Return the XML of a model, and the bytes of its Constants."""
     weights = xml.with_suffix(".bin")
     try:
         openvino.serialize(stub, str(xml), str(weights))
@@ -162,7 +161,6 @@ def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
 
 
 def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small: dict[bytes, Place]) -> _Weight:
-    """Return the Constant that a layer replaces, or is."""
     if match["stub"] is not None:
         return weights[int(match["stub"])]
     offset = int(match["offset"])

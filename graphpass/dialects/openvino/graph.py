@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -52,8 +52,7 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
         inline: Whether the operators in bodies stand beside the others, as `graphpass.ir.bodies` describes;
             else an operator with bodies is one node.
     """
-    values: _Values = {}
-    nodes: list[Node] = []
+    builder = _Builder()
     stack = [_Frame(iter(ov_model.get_ordered_ops()))]
     while stack:
         frame = stack[-1]
@@ -61,20 +60,16 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
         if op is None:
             stack.pop()
             frame.leave()
-        elif (op.get_name(), 0) in values or (frame.is_body and op.get_type_name() == "Result"):
+        elif (op.get_name(), 0) in builder.values or (frame.is_body and op.get_type_name() == "Result"):
             # Inputs and results of a body are known under their names outside.
             continue
         elif inline and op.get_type_name() == "If":
-            stack += _branches(op, values, nodes)
+            stack += builder.add_branches(op)
         elif inline and op.get_type_name() in {"Loop", "TensorIterator"}:
-            stack += _loop(op, values, nodes)
+            stack += builder.add_loop(op)
         else:
-            _add(op, values, nodes)
-    return Graph(tuple(nodes), _read_constant)
-
-
-#: Values by the name of the operator that makes them, and the port.
-_Values = dict[tuple[str, int], Value]
+            builder.add(op)
+    return Graph(tuple(builder.nodes), _read_constant)
 
 
 @dataclass
@@ -86,99 +81,125 @@ class _Frame:
     leave: Callable[[], None] = lambda: None
 
 
-def _place(source: openvino.Output) -> tuple[str, int]:
-    return source.get_node().get_name(), source.get_index()
+class _Builder:
+    """Nodes that were added, and their values by the name of the native operator and the port."""
 
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.values: dict[tuple[str, int], Value] = {}
 
-def _branches(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
-    bodies = (op.get_function(0), op.get_function(1))
-    frames = [_Frame(iter(()), leave=functools.partial(_join, op, bodies, values, nodes))]
-    for number, body in enumerate(bodies):
-        for entry in op.get_input_descriptions(number):
-            parameter = body.get_parameters()[entry.body_parameter_index]
-            values[parameter.get_name(), 0] = values[_place(op.input_value(entry.input_index))]
-        frames.append(_Frame(iter(body.get_ordered_ops()), is_body=True))
-    return frames
+    def value(self, source: openvino.Output) -> Value:
+        return self.values[source.get_node().get_name(), source.get_index()]
 
+    def add(self, op: openvino.Node) -> None:
+        index, own, kind = len(self.nodes), op.get_name(), op.get_type_name()
+        inputs = tuple([self.values[one.get_node().get_name(), one.get_index()] for one in op.input_values()])
+        outputs = tuple([_value(index, output) for output in op.outputs()])
+        for value in outputs:
+            self.values[own, value.port] = value
+        name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
+        self.nodes.append(Node(index, name, kind, inputs, outputs, self._attributes(op, kind, inputs), op))
 
-def _join(branching: Any, bodies: tuple[openvino.Model, ...], values: _Values, nodes: list[Node]) -> None:
-    """Add a node for each output of an If, which reads the results of its bodies."""
-    given: dict[int, list[Value]] = {}
-    for number, body in enumerate(bodies):
-        for entry in branching.get_output_descriptions(number):
-            source = body.get_results()[entry.body_value_index].input_value(0)
-            given.setdefault(entry.output_index, []).append(values[_place(source)])
-    for output in branching.outputs():
-        inputs = (values[_place(branching.input_value(0))], *given[output.get_index()])
-        _add_port(branching, "If", inputs, output, values, nodes, {})
+    def _add_port(
+        self, op: openvino.Node, kind: str, inputs: tuple[Value, ...], output: openvino.Output, given: dict[str, Any]
+    ) -> Value:
+        """Add a node for one port of ``op``, an operator with bodies: its own output, or a Parameter's of its body."""
+        index = len(self.nodes)
+        value = replace(_value(index, output), port=0)
+        self.values[output.get_node().get_name(), output.get_index()] = value
+        self.nodes.append(Node(index, op.get_friendly_name(), kind, inputs, (value,), given, op))
+        return value
 
+    def add_branches(self, op: Any) -> list[_Frame]:
+        """Let the branches of an If read its inputs; return frames for their operators."""
+        bodies = (op.get_function(0), op.get_function(1))
+        frames = [_Frame(iter(()), leave=functools.partial(self._join, op, bodies))]
+        for number, body in enumerate(bodies):
+            for entry in op.get_input_descriptions(number):
+                parameter = body.get_parameters()[entry.body_parameter_index]
+                self.values[parameter.get_name(), 0] = self.value(op.input_value(entry.input_index))
+            frames.append(_Frame(iter(body.get_ordered_ops()), is_body=True))
+        return frames
 
-def _loop(op: Any, values: _Values, nodes: list[Node]) -> list[_Frame]:
-    """Add a node for each input of the body of a Loop or TensorIterator; return frames for its operators."""
-    body, loop = op.get_function(), {"loop": op.get_type_name()}
-    parameters = body.get_parameters()
-    starts: dict[int, Value] = {}
-    for entry in op.get_input_descriptions():
-        parameter = parameters[entry.body_parameter_index]
-        source = values[_place(op.input_value(entry.input_index))]
-        kind = entry.get_type_info().name
-        if kind == "MergedInputDescription":
-            carried = _add_port(op, "Carried", (source,), parameter.output(0), values, nodes, loop)
-            starts[entry.body_value_index] = carried
-        elif kind == "SliceInputDescription":
-            axis = positive_axis(entry.axis, source.rank)
-            attributes = loop | {"axis": axis, "keeps_axis": True}
-            _add_port(op, "Sliced", (source,), parameter.output(0), values, nodes, attributes)
-        else:
-            values[parameter.get_name(), 0] = source
-    for parameter in parameters:
-        if (parameter.get_name(), 0) not in values:
-            _add_port(op, "Iteration", (), parameter.output(0), values, nodes, loop)
-    ending = functools.partial(_end_loop, op, starts, values, nodes)
-    return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
+    def _join(self, branching: Any, bodies: tuple[openvino.Model, ...]) -> None:
+        """Add a node for each output of an If, which reads the results of its bodies."""
+        given: dict[int, list[Value]] = {}
+        for number, body in enumerate(bodies):
+            for entry in branching.get_output_descriptions(number):
+                source = body.get_results()[entry.body_value_index].input_value(0)
+                given.setdefault(entry.output_index, []).append(self.value(source))
+        for output in branching.outputs():
+            inputs = (self.value(branching.input_value(0)), *given[output.get_index()])
+            self._add_port(branching, "If", inputs, output, {})
 
+    def add_loop(self, op: Any) -> list[_Frame]:
+        """Add a node for each input of the body of a Loop or TensorIterator; return frames for its operators."""
+        body, loop = op.get_function(), {"loop": op.get_type_name()}
+        parameters = body.get_parameters()
+        starts: dict[int, Value] = {}
+        for entry in op.get_input_descriptions():
+            parameter = parameters[entry.body_parameter_index]
+            source = self.value(op.input_value(entry.input_index))
+            kind = entry.get_type_info().name
+            if kind == "MergedInputDescription":
+                carried = self._add_port(op, "Carried", (source,), parameter.output(0), loop)
+                starts[entry.body_value_index] = carried
+            elif kind == "SliceInputDescription":
+                given = loop | {"axis": positive_axis(entry.axis, source.rank), "keeps_axis": True}
+                self._add_port(op, "Sliced", (source,), parameter.output(0), given)
+            else:
+                self.values[parameter.get_name(), 0] = source
+        for parameter in parameters:
+            if (parameter.get_name(), 0) not in self.values:
+                self._add_port(op, "Iteration", (), parameter.output(0), loop)
+        ending = functools.partial(self._end_loop, op, starts)
+        return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
 
-def _end_loop(op: Any, starts: dict[int, Value], values: _Values, nodes: list[Node]) -> None:
-    """Add a node for each output of a Loop or TensorIterator: the last iteration's result, or those of all."""
-    results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
-    for entry in op.get_output_descriptions():
-        result = values[_place(results[entry.body_value_index].input_value(0))]
-        output = op.output(entry.output_index)
-        if entry.get_type_info().name == "ConcatOutputDescription":
-            attributes = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
-            _add_port(op, "Stacked", (result,), output, values, nodes, attributes)
-        else:
-            start = starts.get(entry.body_value_index)
-            inputs = (result,) if start is None else (result, start)
-            _add_port(op, "Final", inputs, output, values, nodes, loop)
+    def _end_loop(self, op: Any, starts: dict[int, Value]) -> None:
+        """Add a node for each output of a Loop or TensorIterator: the last iteration's result, or those of all."""
+        results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
+        for entry in op.get_output_descriptions():
+            result = self.value(results[entry.body_value_index].input_value(0))
+            output = op.output(entry.output_index)
+            if entry.get_type_info().name == "ConcatOutputDescription":
+                given = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
+                self._add_port(op, "Stacked", (result,), output, given)
+            else:
+                start = starts.get(entry.body_value_index)
+                self._add_port(op, "Final", (result,) if start is None else (result, start), output, loop)
 
+    def _attributes(self, op: openvino.Node, kind: str, inputs: tuple[Value, ...]) -> dict[str, Any]:
+        if kind == "Parameter":
+            return {"names": tuple(sorted(op.output(0).get_names()))}
+        if kind in {"ReadValue", "Assign"}:
+            return {"variable": op.get_attributes()["variable_id"]}
+        found: dict[str, Any] = {}
+        if kind in _PLAIN_ATTRIBUTES:
+            native = op.get_attributes()
+            found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+            if "axis" in found:
+                found["axis"] = positive_axis(int(found["axis"]), inputs[0].rank)
+        if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
+            found["steps"] = tuple(steps)
+        return found | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else found
 
-def _add_port(
-    op: openvino.Node,
-    kind: str,
-    inputs: tuple[Value, ...],
-    output: openvino.Output,
-    values: _Values,
-    nodes: list[Node],
-    attributes: dict[str, Any],
-) -> Value:
-    """Add a node for one port of ``op``, an operator with bodies: its own output, or a Parameter's of its body."""
-    index = len(nodes)
-    made = _value(index, output)
-    value = Value(index, 0, made.name, made.shape, made.element_type)
-    values[_place(output)] = value
-    nodes.append(Node(index, op.get_friendly_name(), kind, inputs, (value,), attributes, op))
-    return value
+    def _axes(self, op: openvino.Node, kind: str, inputs: tuple[Value, ...]) -> dict[str, Any]:
+        port, name, single = _AXIS_INPUTS[kind]
+        held = self._constant_input(port, inputs)
+        found = {"steps_port": 3} if kind == "Slice" else {}
+        if held is None:
+            return found
+        rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
+        axes = tuple(positive_axis(axis, rank) for axis in held)
+        if kind == "Transpose" and not axes and rank is not None:
+            axes = tuple(reversed(range(rank)))
+        if single and len(axes) != 1:
+            return found
+        return found | {name: axes[0] if single else axes}
 
-
-def _add(op: openvino.Node, values: _Values, nodes: list[Node]) -> None:
-    index, own, kind = len(nodes), op.get_name(), op.get_type_name()
-    inputs = tuple([values[source.get_node().get_name(), source.get_index()] for source in op.input_values()])
-    outputs = tuple([_value(index, output) for output in op.outputs()])
-    for value in outputs:
-        values[own, value.port] = value
-    name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
-    nodes.append(Node(index, name, kind, inputs, outputs, _attributes(op, kind, inputs, nodes), op))
+    def _constant_input(self, port: int, inputs: tuple[Value, ...]) -> list[int] | None:
+        node = self.nodes[inputs[port].node] if port < len(inputs) else None
+        return node.native.data.reshape(-1).tolist() if node is not None and node.op == "Constant" else None
 
 
 def _value(node: int, output: openvino.Output) -> Value:
@@ -186,45 +207,6 @@ def _value(node: int, output: openvino.Output) -> Value:
     name = min(names) if names else output.get_node().get_friendly_name()
     shape = shape_of(output.get_partial_shape())
     return Value(node, output.get_index(), name, shape, output.get_element_type().to_string())
-
-
-def _attributes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: list[Node]) -> dict[str, Any]:
-    if kind == "Parameter":
-        return {"names": tuple(sorted(op.output(0).get_names()))}
-    if kind in {"ReadValue", "Assign"}:
-        return {"variable": op.get_attributes()["variable_id"]}
-    found: dict[str, Any] = {}
-    if kind in _PLAIN_ATTRIBUTES:
-        native = op.get_attributes()
-        found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
-        if "axis" in found:
-            found["axis"] = positive_axis(int(found["axis"]), inputs[0].rank)
-    if kind == "StridedSlice" and (steps := _constant_input(3, inputs, nodes)) is not None:
-        found["steps"] = tuple(steps)
-    if kind in _AXIS_INPUTS:
-        found |= _axes(op, kind, inputs, nodes)
-    return found
-
-
-def _axes(op: openvino.Node, kind: str, inputs: tuple[Value, ...], nodes: list[Node]) -> dict[str, Any]:
-    port, name, single = _AXIS_INPUTS[kind]
-    held = _constant_input(port, inputs, nodes)
-    found = {"steps_port": 3} if kind == "Slice" else {}
-    if held is None:
-        return found
-    rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
-    axes = tuple(positive_axis(axis, rank) for axis in held)
-    if kind == "Transpose" and not axes and rank is not None:
-        axes = tuple(reversed(range(rank)))
-    if single and len(axes) != 1:
-        return found
-    return found | {name: axes[0] if single else axes}
-
-
-def _constant_input(port: int, inputs: tuple[Value, ...], nodes: list[Node]) -> list[int] | None:
-    """Return the integers that input ``port`` holds, if it is a constant."""
-    node = nodes[inputs[port].node] if port < len(inputs) else None
-    return node.native.data.reshape(-1).tolist() if node is not None and node.op == "Constant" else None
 
 
 def _read_constant(node: Node) -> numpy.ndarray | None:
