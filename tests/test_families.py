@@ -39,7 +39,7 @@ NOT_PAGED = {
     "gemma2": (
         RuntimeError,
         "no operator has a soft cap, and the runtime refuses a model whose attention is decomposed",
-    ),
+    )
 }
 
 

@@ -23,10 +23,7 @@ EXAMPLES = int(os.environ.get("GRAPHPASS_FUZZ_EXAMPLES", "150"))
 #: Exit codes that tell of a bad model, of none, and of one that differs.
 UNDERSTOOD = {0, 1, 2, 3, 4}
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")]
 
 
 @pytest.fixture(scope="module")

@@ -43,10 +43,10 @@ class PrintChanged(Instrumentation):
         self._tell = tell
         self._before: Counter[str] = Counter()
 
-    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: D102, ARG002
+    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: ARG002
         self._before = _operators(model)
 
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102
+    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
         if isinstance(result, Skipped) or not result.changed:
             return
         after = _operators(model)
@@ -68,7 +68,7 @@ class DumpDir(Instrumentation):
         self._folder = folder
         self._number = 0
 
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102, ARG002
+    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: ARG002
         from graphpass.io import save
 
         self._number += 1
@@ -90,13 +90,13 @@ class Progress(Instrumentation):
         self._delay = delay
         self._activity: Activity | None = None
 
-    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: D102, ARG002
+    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: ARG002
         self._activity = Activity(step.name, self._stream, self._delay).__enter__()
 
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102, ARG002
+    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: ARG002
         self._end()
 
-    def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:  # noqa: D102, ARG002
+    def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:  # noqa: ARG002
         self._end()
 
     def _end(self) -> None:

@@ -10,16 +10,7 @@ from graphpass.ir.types import Dimension
 
 CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
 CacheRole = Literal[
-    "key",
-    "value",
-    "conv",
-    "recurrent",
-    "cross_key",
-    "cross_value",
-    "encoder_hidden",
-    "adapter",
-    "counter",
-    "unknown",
+    "key", "value", "conv", "recurrent", "cross_key", "cross_value", "encoder_hidden", "adapter", "counter", "unknown"
 ]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
 

@@ -53,7 +53,6 @@ class StatefulTarget(Target):
 
     @property
     def gives_up_fusion(self) -> bool:
-        """See `Target.gives_up_fusion`."""
         return self.cache == "reorder"
 
     @property
@@ -71,13 +70,11 @@ class StatefulTarget(Target):
         return self._pipeline(model, None)
 
     def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """See `Target.encoder_pipeline`."""
         if not self.seq2seq:
             return super().encoder_pipeline(model)
         return parse(",".join([*_to_openvino(model), "promote-to-f32", "fuse-attention", "simplify-shapes"]))
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
-        """See `Target.decoder_pipeline`."""
         return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
 
     def _pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:

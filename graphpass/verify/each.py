@@ -33,13 +33,13 @@ class VerifyEach(Instrumentation):
         self._reference: Model | None = None
         self._digest = ""
 
-    def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:  # noqa: D102, ARG002
+    def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:  # noqa: ARG002
         self._reference = model.clone()
 
-    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: D102, ARG002
+    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: ARG002
         self._digest = model.digest()
 
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: D102
+    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
         model.validate()
         changed = model.digest() != self._digest
         word = "skipped" if isinstance(result, Skipped) else "changed" if result.changed else "unchanged"

@@ -53,7 +53,6 @@ class RowByRow:
 
     @property
     def logits(self) -> Array:
-        """See `DecodeSession.logits`."""
         return self._last[self._session.logits_output]
 
     def reset(self) -> None:

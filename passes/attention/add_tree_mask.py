@@ -62,7 +62,6 @@ class AddTreeMask(Pass[Model]):
     requires = (HAS_CACHES,)
 
     def run(self, model: Model) -> Done:
-        """See `Pass.run`."""
         inventory = analyze_caches(model)
         _check_inputs(model)
         _check_caches(inventory)

@@ -50,7 +50,6 @@ class ComputeCrossCaches(Pass[OpenVINOModel]):
     source: str = ""
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         inputs = model.graph.parameters
         caches = [cache for cache in analyze_caches(model).of_kind("cross") if cache.read in inputs]
         if not caches:

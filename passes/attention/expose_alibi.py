@@ -52,7 +52,6 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         graph = model.graph
         pairs = [(node, _bias(graph, node.input(3))) for node in graph.of_op("ScaledDotProductAttention")]
         found = [(node, bias) for node, bias in pairs if bias is not None]

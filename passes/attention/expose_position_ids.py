@@ -69,7 +69,6 @@ class ExposePositionIds(Pass[OpenVINOModel]):
     always: bool = False
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         graph = model.graph
         known = graph.parameters.get(_POSITIONS)
         if known is not None and graph.uses(known):

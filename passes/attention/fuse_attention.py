@@ -58,7 +58,6 @@ class FuseAttention(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         blocks = [block for block in model.analysis(find_attention) if not block.is_fused]
         pairs = [(block, block.miss or _obstacle(block)) for block in blocks]
         notes = [f"attention at {block.node.name} stays as it is: {miss}" for block, miss in pairs if miss]

@@ -36,7 +36,6 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         graph, rewriter = model.graph, model.rewriter()
         reads = [(node, port) for node in graph.of_op("ScaledDotProductAttention") for port in (_KEY, _VALUE)]
         values = dict.fromkeys(node.source(port) for node, port in reads)

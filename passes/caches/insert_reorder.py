@@ -86,7 +86,6 @@ class InsertReorder(Pass[Model]):
             raise ValueError(f"trim={self.trim} is of form gpu, not of {self.form}")
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         self._check(model)
         caches = growing_caches(model)
         if not caches:

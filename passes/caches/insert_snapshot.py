@@ -67,7 +67,6 @@ class InsertSnapshot(Pass[OpenVINOModel]):
             raise ValueError(f"slots is at least 1, not {self.slots}")
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         inventory, graph = analyze_caches(model), model.graph
         caches = inventory.of_kind("linear")
         if not caches:

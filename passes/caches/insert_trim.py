@@ -49,7 +49,6 @@ class InsertTrim(Pass[Model]):
     trim: Trim = "slice"
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         caches = growing_caches(model)
         if not caches:
             return Skipped(f"no KV cache to cut: the model is of kind {analyze_caches(model).kind}")

@@ -58,7 +58,6 @@ class MakeStateful(Pass[OpenVINOModel]):
     beam_index: bool = True
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         inventory = analyze_caches(model)
         _check(inventory)
         if self.beam_index and "beam_idx" in model.graph.parameters:
@@ -83,11 +82,7 @@ class MakeStateful(Pass[OpenVINOModel]):
         model.declare(replace(said, name=ids.get(said.name, said.name)) for said in model.declarations)
         rewriter.finish()
         return Done(
-            {
-                "variables": len(carried),
-                "kv": len(inventory.of_kind("kv")),
-                "linear": len(inventory.of_kind("linear")),
-            }
+            {"variables": len(carried), "kv": len(inventory.of_kind("kv")), "linear": len(inventory.of_kind("linear"))}
         )
 
 

@@ -38,7 +38,6 @@ class MakeStateless(Pass[OpenVINOModel]):
     ensures = (STATELESS,)
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         caches = analyze_caches(model).caches
         for cache in caches:
             if cache.kind not in {"kv", "linear", "other"} or cache.role == "adapter":

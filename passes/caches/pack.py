@@ -53,7 +53,6 @@ class Pack(Pass[Model]):
     only: Literal["all", "kv", "linear"] = "all"
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         inventory = analyze_caches(model)
         pairs = keys_with_values(inventory) if self.only != "linear" else []
         layers = layers_of_states(inventory) if self.only != "kv" else []

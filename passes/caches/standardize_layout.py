@@ -47,7 +47,6 @@ class StandardizeLayout(Pass[Model]):
     to: str = "BHSD"
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         wanted = KVLayout.parse(self.to)
         caches = analyze_caches(model).of_kind("kv")
         if not caches:
@@ -74,11 +73,7 @@ class StandardizeLayout(Pass[Model]):
             for one in model.declarations
         )
         rewriter.finish()
-        statistics = {
-            "caches moved": len(orders),
-            "Transpose before": before,
-            "Transpose after": _transposes(model),
-        }
+        statistics = {"caches moved": len(orders), "Transpose before": before, "Transpose after": _transposes(model)}
         return Done(statistics, notes)
 
 

@@ -67,7 +67,6 @@ class StaticCache(Pass[OnnxModel]):
     capacity: int = 2048
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        """See `Pass.run`."""
         check_positions("a capacity", self.capacity)
         caches = [cache for cache in analyze_caches(model).of_kind("kv") if not _is_fixed(cache)]
         if not caches:

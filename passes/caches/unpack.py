@@ -51,7 +51,6 @@ class Unpack(Pass[Model]):
     only: Literal["all", "kv", "linear"] = "all"
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         inventory = analyze_caches(model)
         packed = packed_caches(inventory) if self.only != "linear" else ()
         flat = flat_caches(model, inventory) if self.only != "kv" else {}

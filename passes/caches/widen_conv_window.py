@@ -48,7 +48,6 @@ class WidenConvWindow(Pass[OpenVINOModel]):
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         graph, rewriter = model.graph, model.rewriter()
         caches = analyze_caches(model).of_kind("linear")
         found = [_window(graph, graph.reads[cache.read], graph.writes[cache.write]) for cache in caches]

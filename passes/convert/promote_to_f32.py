@@ -35,7 +35,6 @@ class PromoteToF32(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         from graphpass.dialects.openvino.precision import promote
 
         if counts := promote(model.ov_model):

@@ -41,7 +41,6 @@ class SelectBranch(Pass[OnnxModel]):
     value: bool = True
 
     def run(self, model: OnnxModel) -> Done:
-        """See `Pass.run`."""
         rewriter = model.rewriter()
         graph, count = rewriter.surgery.graph, 0
         for node in rewriter.graph.of_op("If"):

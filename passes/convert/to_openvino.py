@@ -56,7 +56,6 @@ class ToOpenVINO(Pass[OnnxModel]):
     ensures = (OPENVINO,)
 
     def run(self, model: OnnxModel) -> Done:
-        """See `Pass.run`."""
         import openvino
 
         with model.on_disk() as file:

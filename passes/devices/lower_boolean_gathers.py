@@ -29,7 +29,6 @@ class LowerBooleanGathers(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         rewriter = model.rewriter()
         found = boolean_gathers(rewriter.graph)
         for node in found:

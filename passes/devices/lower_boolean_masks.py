@@ -40,7 +40,6 @@ class LowerBooleanMasks(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         rewriter = model.rewriter()
         counts = _lower_boolean(rewriter) | _bound_numbers(rewriter)
         rewriter.finish()

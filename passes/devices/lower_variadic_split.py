@@ -34,7 +34,6 @@ class LowerVariadicSplit(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         if not scales_activations(model):
             return Done()
         rewriter = model.rewriter()

@@ -42,7 +42,6 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         graph, caches = model.graph, analyze_caches(model).of_kind("kv")
         reads = {node.name: node for node in graph.of_op("ReadValue")}
         keys = {cache.layer: cache for cache in caches if cache.role == "key"}

@@ -51,7 +51,6 @@ class RenameVariables(Pass[OpenVINOModel]):
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         inventory = analyze_caches(model)
         if inventory.of_kind("cross"):
             return Skipped("it reads an encoder, and no runtime that goes by names feeds one")

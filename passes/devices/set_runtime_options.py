@@ -50,7 +50,6 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
     activations_scale_factor: float = 8.0
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         if runtime_options(model):
             return Skipped("the model has runtime options")
         set_runtime_option(model, ACTIVATIONS_SCALE, str(self.activations_scale_factor))

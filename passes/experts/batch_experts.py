@@ -45,7 +45,6 @@ class BatchExperts(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         rewriter = model.rewriter()
         layers = experts = 0
         notes = []

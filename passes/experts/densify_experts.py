@@ -43,7 +43,6 @@ class DensifyExperts(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         rewriter = model.rewriter()
         graph = rewriter.graph
         experts = [found for node in graph.of_op("NonZero") if (found := _routed(graph, node)) is not None]

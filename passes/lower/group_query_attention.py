@@ -158,8 +158,7 @@ class _Block:
         """Return the positions of the new tokens, which are the last columns of ``mask``."""
         write = self._write
         return self._once(
-            ("positions", mask),
-            lambda: write.slice(self._running(mask), write.op("Negative", self._length()), None, 1),
+            ("positions", mask), lambda: write.slice(self._running(mask), write.op("Negative", self._length()), None, 1)
         )
 
     def _running(self, mask: Value) -> Handle:

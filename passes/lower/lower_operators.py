@@ -137,7 +137,6 @@ class LowerOperators(Pass[OnnxModel]):
     only: tuple[_Name, ...] = get_args(_Name)
 
     def run(self, model: OnnxModel) -> Done:
-        """See `Pass.run`."""
         wanted = {LOWERINGS[name].operator: LOWERINGS[name] for name in self.only}
         rewriter = model.rewriter()
         known = {id(rewriter.node(node)): node for node in rewriter.graph.of_op(*wanted)}

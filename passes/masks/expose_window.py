@@ -59,7 +59,6 @@ class ExposeWindow(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         compared = _compare_buffers(model)
         masks = (read_mask(model.graph, value) for _, value in _masks(model))
         counted = count_places(model, [mask for mask in masks if mask is not None])

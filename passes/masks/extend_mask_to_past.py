@@ -45,7 +45,6 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         graph = model.graph
         if not any(True for _ in weighs_new_tokens(graph)):
             return Done()

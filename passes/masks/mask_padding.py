@@ -57,7 +57,6 @@ class MaskPadding(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
-        """See `Pass.run`."""
         graph = model.graph
         caches = analyze_caches(model).of_kind("linear")
         if not caches:

@@ -49,7 +49,6 @@ class WindowFromPositions(Pass[OpenVINOModel]):
     dialect: ClassVar[Dialect | None] = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         masks = _windows(model)
         if not masks:
             return Done()

@@ -72,7 +72,6 @@ class MakeStatic(Pass[Model]):
     past: int = 1024
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         for name, value in (("length", self.length), ("past", self.past)):
             check_positions(name, value)
         if all(isinstance(size, int) for port in model.inputs for size in port.shape or (None,)):

@@ -56,7 +56,6 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     identities: bool = True
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         sizes, edits, rewriter = find_lengths(model), Rewiring(model.graph), model.rewriter()
         counts = {"reads shared": _share(model.graph, sizes, edits)}
         if self.identities:

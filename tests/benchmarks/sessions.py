@@ -155,12 +155,7 @@ def measure_edits() -> None:
             spent["states"].append(_seconds(lambda: states.trim(9)))
 
         found = medians(
-            {
-                "plain": lambda: plain.step(token),
-                "EP's form": lambda: provider.step(token),
-                "edit": edit,
-                "drop": drop,
-            },
+            {"plain": lambda: plain.step(token), "EP's form": lambda: provider.step(token), "edit": edit, "drop": drop},
             ROUNDS,
         )
         found |= {name: statistics.median(seconds[2:]) for name, seconds in spent.items()}

@@ -195,8 +195,8 @@ WAYS: dict[str, dict[str, Way]] = {
 #: Programs of other tools: task -> way -> module and arguments; what they make is stateless.
 PROGRAMS = {
     "ONNX -> IR stateful": {
-        "ovc": ["openvino.tools.ovc", "{source}", "--output_model={target}/model.xml", "--compress_to_fp16=False"],
-    },
+        "ovc": ["openvino.tools.ovc", "{source}", "--output_model={target}/model.xml", "--compress_to_fp16=False"]
+    }
 }
 
 

@@ -30,8 +30,7 @@ QUICK = {("llama", "onnx"), ("lfm2", "onnx-genai"), ("mamba", "onnx-raw"), ("gem
 
 @pytest.mark.parametrize("cache", ["past", "reorder"])
 @pytest.mark.parametrize(
-    ("name", "variant"),
-    [pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in EXPORTS],
+    ("name", "variant"), [pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in EXPORTS]
 )
 def test_the_same_tokens(name, variant, cache):
     model = load(export(name, variant))

@@ -24,9 +24,7 @@ def plain(inventory: graphpass.Inventory) -> set[graphpass.Cache]:
     """The caches without symbols and evidence."""
     return {
         dataclasses.replace(
-            cache,
-            shape=tuple(size if isinstance(size, int) else None for size in cache.shape or ()),
-            evidence=(),
+            cache, shape=tuple(size if isinstance(size, int) else None for size in cache.shape or ()), evidence=()
         )
         for cache in inventory.caches
     }

@@ -82,8 +82,7 @@ def test_padding_on_the_left_changes_nothing(name: str, variant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"),
-    [("llama", "onnx"), ("llama", "onnx-nocache"), ("llama", "ov-stateful"), ("mamba", "onnx-raw")],
+    ("name", "variant"), [("llama", "onnx"), ("llama", "onnx-nocache"), ("llama", "ov-stateful"), ("mamba", "onnx-raw")]
 )
 def test_the_same_tokens_in_one_pass_or_in_several(name: str, variant: str) -> None:
     session = open_session(exported(f"{name}/{variant}"))

@@ -44,9 +44,7 @@ def _declared(model: Model, pair: Pair, entry: Classification, said: Declaration
         against = _against_the_rank(cache, said) or _against_the_dataflow(model, pair, said)
     if against is not None:
         raise UsageError(
-            "GP219",
-            f"cache {cache.name} is said to be {_text(said)}, but {against}",
-            "see `graphpass why MODEL CACHE`",
+            "GP219", f"cache {cache.name} is said to be {_text(said)}, but {against}", "see `graphpass why MODEL CACHE`"
         )
     agrees = f"declared to be {_text(said)}; {_support(model, pair, said)}"
     axes = said.axes

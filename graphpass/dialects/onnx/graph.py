@@ -255,10 +255,7 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
         attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
         builder.add(name, "Sliced", (source,), [info.name], native, attributes)
     starts = tuple(node.outputs[0] for node in carried)
-    return [
-        _Frame(outer, leave=functools.partial(_end_loop, builder, native, inside, starts)),
-        _frame(body, inside),
-    ]
+    return [_Frame(outer, leave=functools.partial(_end_loop, builder, native, inside, starts)), _frame(body, inside)]
 
 
 def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...]) -> None:

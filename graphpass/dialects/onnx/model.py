@@ -147,7 +147,6 @@ class OnnxModel(Model):
         return None if note is None else note.value
 
     def write_note(self, key: str, text: str) -> None:
-        """See `Model.write_note`."""
         note = self._note(key) or self.proto.metadata_props.add(key=f"graphpass.{key}")
         note.value = text
 
@@ -155,13 +154,11 @@ class OnnxModel(Model):
         return next((entry for entry in self.proto.metadata_props if entry.key == f"graphpass.{key}"), None)
 
     def build_graph(self, *, inline: bool = False) -> Graph:
-        """See `Model.build_graph`."""
         from graphpass.dialects.onnx.graph import build
 
         return build(self.proto, self.path, inline=inline)
 
     def rewriter(self) -> OnnxRewriter:
-        """See `Model.rewriter`."""
         from graphpass.dialects.onnx.rewriter import OnnxRewriter
 
         return OnnxRewriter(self.proto, self.path, self.graph, self.mark_edited)

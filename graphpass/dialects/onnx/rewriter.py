@@ -61,14 +61,12 @@ class OnnxRewriter(Rewriter):
         return self._nodes[id(node.native)]
 
     def native(self, value: Value) -> Handle:
-        """See `Rewriter.native`."""
         if value in self._replaced:
             return self._replaced[value]
         maker = self._nodes.get(id(self.graph.producer(value).native))
         return maker.outputs[value.port] if maker is not None else self.surgery.main[value.name]
 
     def type_of(self, handle: Handle) -> str:
-        """See `Rewriter.type_of`."""
         code = handle.dtype if isinstance(handle.dtype, int | None) else _code(handle.dtype)
         return "dynamic" if code is None else element_type(code)
 
@@ -137,7 +135,6 @@ class OnnxRewriter(Rewriter):
         self._home = outer
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
-        """See `Rewriter.input`."""
         self._release_name(name)
         made = gs.Variable(name, element_code(element_type), list(shape))
         self.surgery.graph.inputs.append(made)
@@ -151,12 +148,10 @@ class OnnxRewriter(Rewriter):
             inner.name = self._unused(f"{name}/inner")
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
-        """See `Rewriter.size`."""
         shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
         return self.make("Slice", [*shape, [axis], [axis + 1]], name, 1, {"axes": [0]})[0]
 
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
-        """See `Rewriter.clone`."""
         old = self.node(node)
         sources = [
             self.handle(inputs[port], f"{name}/input_{port}") if port in inputs else source
@@ -168,7 +163,6 @@ class OnnxRewriter(Rewriter):
         return made
 
     def replace(self, old: Value, new: Handle) -> None:
-        """See `Rewriter.replace`."""
         tensor = self.native(old)
         ports = [place for place, output in enumerate(self.surgery.graph.outputs) if output is tensor]
         self._move_uses(tensor, new)
@@ -194,7 +188,6 @@ class OnnxRewriter(Rewriter):
             outputs[place] = new
 
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """See `Rewriter.redirect_uses`."""
         if not isinstance(old, Value):
             return self._move_uses(old, new)
         if only is None:
@@ -214,7 +207,6 @@ class OnnxRewriter(Rewriter):
         return len(users)
 
     def redirect(self, node: Node, port: int, source: Operand) -> None:
-        """See `Rewriter.redirect`."""
         handle = self.handle(source, f"{node.name}/input_{port}")
         if node.op == "Result":
             outputs = self.surgery.graph.outputs
@@ -238,7 +230,6 @@ class OnnxRewriter(Rewriter):
         self._released.append(captured)
 
     def set_input(self, node: Node, port: int, source: Operand) -> None:
-        """See `Rewriter.set_input`."""
         native = self.node(node)
         while len(native.inputs) <= port:
             native.inputs.append(gs.Variable.empty())
@@ -254,7 +245,6 @@ class OnnxRewriter(Rewriter):
         return made
 
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
-        """See `Rewriter.add_present`."""
         outputs = self.surgery.graph.outputs
         place = next(place for place, tensor in enumerate(outputs) if tensor.name == like.name)
         self._release_name(name)
@@ -263,7 +253,6 @@ class OnnxRewriter(Rewriter):
         self._rename(made, source, [place])
 
     def drop(self, nodes: Iterable[Node]) -> None:
-        """See `Rewriter.drop`."""
         names = {node.name for node in nodes}
         graph = self.surgery.graph
         self._released += [tensor for tensor in graph.outputs if tensor.name in names]
@@ -271,7 +260,6 @@ class OnnxRewriter(Rewriter):
         graph.outputs = [tensor for tensor in graph.outputs if tensor.name not in names]
 
     def drop_input(self, name: str) -> bool:
-        """See `Rewriter.drop_input`."""
         inputs = self.surgery.graph.inputs
         place = next((place for place, tensor in enumerate(inputs) if tensor.name == name), None)
         if place is None or inputs[place].outputs:
@@ -280,14 +268,12 @@ class OnnxRewriter(Rewriter):
         return True
 
     def whole_shape(self, node: Node) -> tuple[int, ...]:
-        """See `Rewriter.whole_shape`."""
         native = self.node(node)
         places = range(node.source().rank or 0)[native.attrs.get("start", 0) : native.attrs.get("end")]
         native.attrs.clear()
         return tuple(places)
 
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
-        """See `Rewriter.set_axes`."""
         self._set_axes(self.node(node), node.op, axes)
 
     def _set_axes(self, native: gs.Node, op: str, axes: Sequence[int]) -> None:
@@ -300,17 +286,14 @@ class OnnxRewriter(Rewriter):
         native.attrs[name] = axes[0] if name == "axis" else list(axes)
 
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
-        """See `Rewriter.set_shape`."""
         native = self.node(reshape)
         native.attrs.pop("allowzero", None)
         self.redirect(reshape, 1, self.constant(list(shape), "i64", f"{reshape.name}/shape"))
 
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
-        """See `Rewriter.transpose_port`."""
         _permute(self._port(node), order)
 
     def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
-        """See `Rewriter.resize_port`."""
         tensor = self._port(node)
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
@@ -333,7 +316,6 @@ class OnnxRewriter(Rewriter):
             _permute(tensor, order)
 
     def finish(self) -> bool:
-        """See `Rewriter.finish`."""
         self._drop_dead()
         changed = WriteBack(self.surgery).run()
         if changed:

@@ -13,14 +13,7 @@ import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from graphpass.dialects.onnx.graphsurgeon import (
-    NodeOrigin,
-    Surgery,
-    Weights,
-    inner_graphs,
-    reads,
-    sorted_nodes,
-)
+from graphpass.dialects.onnx.graphsurgeon import NodeOrigin, Surgery, Weights, inner_graphs, reads, sorted_nodes
 from graphpass.dialects.onnx.tensors import Holder
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.errors import UnsupportedError

@@ -155,7 +155,6 @@ class OpenVINOModel(Model):
         return self.ov_model.get_rt_info(path).astype(str) if self.ov_model.has_rt_info(path) else None
 
     def write_note(self, key: str, text: str) -> None:
-        """See `Model.write_note`."""
         self.ov_model.set_rt_info(text, ["graphpass", key])
 
     def drop_note(self, key: str) -> None:
@@ -168,13 +167,11 @@ class OpenVINOModel(Model):
             self.write_note(other, notes[other])
 
     def build_graph(self, *, inline: bool = False) -> Graph:
-        """See `Model.build_graph`."""
         from graphpass.dialects.openvino.graph import build
 
         return build(self.ov_model, inline=inline)
 
     def rewriter(self) -> OpenVINORewriter:
-        """See `Model.rewriter`."""
         from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 
         return OpenVINORewriter(self.ov_model, self.graph, self.mark_edited)

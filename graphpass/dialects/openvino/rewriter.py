@@ -79,7 +79,6 @@ class OpenVINORewriter(Rewriter):
         self._factories: dict[int, NodeFactory] = {}
 
     def native(self, value: Value) -> Handle:
-        """See `Rewriter.native`."""
         if value in self._replaced:
             return self._replaced[value]
         return self.graph.producer(value).native.output(value.port)
@@ -89,7 +88,6 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def type_of(self, handle: Handle) -> str:
-        """See `Rewriter.type_of`."""
         name: str = handle.get_element_type().to_string()
         return name
 
@@ -118,7 +116,6 @@ class OpenVINORewriter(Rewriter):
         return outputs
 
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
-        """See `Rewriter.constant`."""
         if element_type == "i64" or isinstance(values, numpy.ndarray):
             array = values if isinstance(values, numpy.ndarray) else numpy.array(_listed(values), numpy.int64)
             kind = getattr(openvino.Type, element_type) if element_type not in {"", "i64"} else None
@@ -155,12 +152,10 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
-        """See `Rewriter.size`."""
         shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
         return self.make("Gather", [*shape, [axis]], name, 1, {"axis": 0})[0]
 
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
-        """See `Rewriter.clone`."""
         sources = dict(enumerate(node.native.input_values()))
         sources |= {port: self.handle(one, f"{name}/input_{port}") for port, one in inputs.items()}
         attributes = node.native.get_attributes()
@@ -173,7 +168,6 @@ class OpenVINORewriter(Rewriter):
         return made.output(0)
 
     def replace(self, old: Value, new: Handle) -> None:
-        """See `Rewriter.replace`."""
         output = self.native(old)
         new.get_node().set_friendly_name(self.graph.producer(old).name)
         output.replace(new)
@@ -199,7 +193,6 @@ class OpenVINORewriter(Rewriter):
         return count
 
     def redirect(self, node: Node, port: int, source: Operand) -> None:
-        """See `Rewriter.redirect`."""
         entry, handle = node.native.input(port), self.handle(source, f"{node.name}/input_{port}")
         if node.op == "Result":
             # Results are named after what they read.
@@ -220,7 +213,6 @@ class OpenVINORewriter(Rewriter):
         self.replace(node.outputs[0], self.clone(node, inputs, node.name))
 
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
-        """See `Rewriter.add_past`."""
         self._changed = True
         element_type = like.native.get_output_element_type(0)
         if like.op == "Parameter":
@@ -279,7 +271,6 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def drop(self, nodes: Iterable[Node]) -> None:
-        """See `Rewriter.drop`."""
         for node in nodes:
             self._changed = True
             if node.op == "Parameter":
@@ -297,7 +288,6 @@ class OpenVINORewriter(Rewriter):
             output.set_names(set())
 
     def drop_input(self, name: str) -> bool:
-        """See `Rewriter.drop_input`."""
         named = (port for port in self._native.inputs if port_name(port) == name or name in port.get_names())
         if (port := next(named, None)) is None:
             return False
@@ -314,7 +304,6 @@ class OpenVINORewriter(Rewriter):
         return tuple(range(node.source().rank or 0))
 
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
-        """See `Rewriter.set_axes`."""
         self._changed = True
         if node.op in _CONSTANT_INPUTS:
             port = _CONSTANT_INPUTS[node.op][0]
@@ -323,13 +312,11 @@ class OpenVINORewriter(Rewriter):
             node.native.set_attribute("axis", _signed(node, axes[0], len(node.native.get_input_partial_shape(0))))
 
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
-        """See `Rewriter.set_shape`."""
         self._changed = True
         reshape.native.set_attribute("special_zero", True)
         reshape.native.input(1).replace_source_output(self.constant(list(shape), "i64", f"{reshape.name}/shape"))
 
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
-        """See `Rewriter.transpose_port`."""
         self._changed = True
         if node.op == "Parameter":
             node.native.set_partial_shape(_transposed(node.native.get_output_partial_shape(0), order))

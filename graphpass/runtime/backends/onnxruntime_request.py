@@ -54,7 +54,6 @@ class OnnxRuntimeRequest:
         self._run_options.log_severity_level = _FATAL_ONLY
 
     def infer(self, feeds: Mapping[str, Array], rooms: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """See `graphpass.runtime.backends.request.Request`."""
         rooms = rooms or {}
         binding = self._session.io_binding()
         # The binding knows addresses only, so the arrays live until it has run.

@@ -37,5 +37,4 @@ class GPU(StatefulTarget):
 
     @property
     def insert_reorder(self) -> str:
-        """See `StatefulTarget.insert_reorder`."""
         return "insert-reorder" if self.trim == "slice" else f"insert-reorder{{trim={self.trim}}}"

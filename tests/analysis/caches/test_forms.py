@@ -54,10 +54,7 @@ FIXED = {
 }
 
 SCALES = {
-    role: [
-        (f"past_{role}", role, 0, KV, f"present_{role}"),
-        (f"scale_{role}", "unknown", 0, KV, f"next_scale_{role}"),
-    ]
+    role: [(f"past_{role}", role, 0, KV, f"present_{role}"), (f"scale_{role}", "unknown", 0, KV, f"next_scale_{role}")]
     for role in ("key", "value")
 }
 

@@ -39,8 +39,7 @@ def test_each_form_is_a_model_that_runs(form):
     sizes = {"B": 2, "N": 2, "P": 3, "E": 4}
     feeds = {
         port.name: numpy.zeros(
-            [sizes.get(size, size) for size in port.shape],
-            numpy.int64 if "int64" in port.type else numpy.float32,
+            [sizes.get(size, size) for size in port.shape], numpy.int64 if "int64" in port.type else numpy.float32
         )
         for port in session.get_inputs()
     }

@@ -34,15 +34,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 
-TEXT = {
-    "llama": 2,
-    "gpt2": 2,
-    "qwen3": 2,
-    "gemma3_text": 4,
-    "qwen3_moe": 2,
-    "deepseek_v3": 2,
-    "llama_12l": 12,
-}
+TEXT = {"llama": 2, "gpt2": 2, "qwen3": 2, "gemma3_text": 4, "qwen3_moe": 2, "deepseek_v3": 2, "llama_12l": 12}
 OTHERS = {
     ("llama", "onnx-nocache", "model"): 2,
     ("llama", "onnx-fp16", "model"): 2,
@@ -169,10 +161,7 @@ def test_any_of_many_forms(form, sizes, seed):
     check(form, sizes, seed)
 
 
-@pytest.mark.parametrize(
-    ("shape", "how"),
-    crossed(MASK_SHAPES, ["add", "keep", "hide", "subtract"]),
-)
+@pytest.mark.parametrize(("shape", "how"), crossed(MASK_SHAPES, ["add", "keep", "hide", "subtract"]))
 def test_masks(shape, how):
     check(Form(masks=(Mask(shape, how),)), Sizes())
 

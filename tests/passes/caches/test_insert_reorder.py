@@ -102,10 +102,7 @@ def prompts(name: str, batch: int) -> numpy.ndarray:
     return numpy.array([prompt, prompt[::-1]][:batch])
 
 
-@pytest.mark.parametrize(
-    ("name", "batch"),
-    crossed(DENSE + HYBRID, [1, 2]),
-)
+@pytest.mark.parametrize(("name", "batch"), crossed(DENSE + HYBRID, [1, 2]))
 def test_empty_indices_change_nothing(name, batch):
     expected = reference(name)
     found = greedy(request(name, with_reorder=True), [expected["prompt_ids"]] * batch, 12)

@@ -53,8 +53,7 @@ QUICK += [("llama", "onnx-fp16"), ("lfm2", "onnx-genai"), ("qwen3", "onnx-genai"
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"),
-    [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS],
+    ("name", "variant"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS]
 )
 def test_tokens_are_those_of_the_growing_caches(name: str, variant: str) -> None:
     model = onnx_model(name, variant)
@@ -147,8 +146,7 @@ def _run_bound(session: Any, buffers: dict[str, np.ndarray], ids: np.ndarray, to
 
 
 @pytest.mark.parametrize(
-    ("name", "fused"),
-    [("llama", 2), ("opt", 2), pytest.param("gemma3_text", 4, marks=pytest.mark.slow), ("bloom", 0)],
+    ("name", "fused"), [("llama", 2), ("opt", 2), pytest.param("gemma3_text", 4, marks=pytest.mark.slow), ("bloom", 0)]
 )
 def test_operators_that_read_a_buffer_where_the_opset_has_them(name: str, fused: int) -> None:
     model = OnnxModel(version_converter.convert_version(onnx_model(name).proto, 24))

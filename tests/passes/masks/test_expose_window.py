@@ -241,10 +241,7 @@ def check(model: OpenVINOModel) -> object:
     after, result = exposed(model)
     element_type = model.ov_model.inputs[0].get_element_type().to_dtype()
     random = numpy.random.default_rng(0)
-    given = {
-        "x": random.standard_normal([2, 2, 7, 4]).astype(element_type),
-        "padding": numpy.ones([2, 7], bool),
-    }
+    given = {"x": random.standard_normal([2, 2, 7, 4]).astype(element_type), "padding": numpy.ones([2, 7], bool)}
     given["padding"][0, 4] = False
     expected, found = infer(model.ov_model, given), infer(after.ov_model, given)
     numpy.testing.assert_allclose(found["attended"], expected["attended"], atol=1e-6)
@@ -260,8 +257,7 @@ def offset(model: OpenVINOModel) -> int:
 
 
 @pytest.mark.parametrize(
-    ("condition", "form"),
-    crossed(list(INSIDE), ["select", "or", "sliced", "clamped", "sum", "stored in f16"]),
+    ("condition", "form"), crossed(list(INSIDE), ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
 )
 def test_windows(condition, form):
     model = windowed(INSIDE[condition], form)

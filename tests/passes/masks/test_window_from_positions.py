@@ -18,10 +18,7 @@ from graphpass.passes.masks.window_from_positions import WindowFromPositions
 #: How each model gets there: its export, and what runs before the pass.
 WINDOWED = {
     "gemma3_text": ("ov-stateful", ""),
-    "gemma3_text from ONNX": (
-        "onnx",
-        "to-openvino,fuse-attention,expose-position-ids,expose-window,make-stateful",
-    ),
+    "gemma3_text from ONNX": ("onnx", "to-openvino,fuse-attention,expose-position-ids,expose-window,make-stateful"),
     "gemma3_text unexposed": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
     "mistral_sw8": ("onnx", "to-openvino,fuse-attention,simplify-shapes,make-stateful"),
     "gpt_oss": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),

@@ -148,10 +148,7 @@ IDENTITIES = {
         lambda x, y: ops.slice(x, integers(0), dimension(y, 1), integers(1), integers(1)),
         False,
     ),
-    "reversed": (
-        lambda x, y: ops.slice(x, integers(-1), integers(-(2**63)), integers(-1), integers(1)),
-        False,
-    ),
+    "reversed": (lambda x, y: ops.slice(x, integers(-1), integers(-(2**63)), integers(-1), integers(1)), False),
     "broadcast to its shape": (lambda x, y: ops.broadcast(x, ops.shape_of(x)), True),
     "broadcast to another's shape": (lambda x, y: ops.broadcast(x, ops.shape_of(y)), False),
     "reshape to its shape": (lambda x, y: ops.reshape(x, ops.shape_of(x), False), True),

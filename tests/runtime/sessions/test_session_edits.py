@@ -38,8 +38,7 @@ def editable(edit: int) -> pytest.MarkDecorator:
     others = [case for case in MODELS if case not in KINDS]
     quick = {*KINDS, *others[edit::4]}
     return pytest.mark.parametrize(
-        ("name", "variant"),
-        [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS],
+        ("name", "variant"), [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS]
     )
 
 

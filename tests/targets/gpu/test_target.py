@@ -45,11 +45,7 @@ def fused_of_optimum(name):
 def test_both_forms_compile(file):
     """The beam form, and the reorder form as 2026.4.1 fuses it, with as many caches in kernels as optimum's export."""
     source, expected = graphpass.load(fixtures() / file), fused_of_optimum(Path(file).parts[0])
-    for text, count in (
-        ("gpu", expected),
-        ("gpu{cache=reorder,trim=begin-one}", expected),
-        ("gpu{cache=reorder}", 0),
-    ):
+    for text, count in (("gpu", expected), ("gpu{cache=reorder,trim=begin-one}", expected), ("gpu{cache=reorder}", 0)):
         made = graphpass.PassManager(parse_target(text).pipeline(source)).run(source).model
         assert (text, fused(made)) == (text, count)
 
