@@ -12,6 +12,7 @@ from support.attention_graphs import infer, integers
 from support.decode import compiled, executed, fused_attention, greedy
 from support.models import export, reference
 from support.piped import piped
+from support.thinned import crossed
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
@@ -75,10 +76,10 @@ def test_all_layers_cut_their_mask_at_one_place():
     assert (len(ends_of_masks(model)), len(ends_of_masks(after))) == (12, 1)
 
 
-@pytest.mark.parametrize("name", MODELS[:5])
-@pytest.mark.parametrize(("length", "past", "rows"), [(4, 3, 2), (1, 9, 2), (5, 0, 2), (4, 3, 1)])
-def test_the_numbers_stay(name, length, past, rows):
-    """With ``rows`` 1 all sequences of the batch share one row of positions."""
+@pytest.mark.parametrize(("name", "step"), crossed(MODELS[:5], [(4, 3, 2), (1, 9, 2), (5, 0, 2), (4, 3, 1)]))
+def test_the_numbers_stay(name, step):
+    """With one row all sequences of the batch share positions."""
+    length, past, rows = step
     model = before(name)
     after, _ = simplified(model)
     random = numpy.random.default_rng(0)
@@ -99,8 +100,7 @@ def test_the_numbers_stay(name, length, past, rows):
         numpy.testing.assert_array_equal(found[key], value, err_msg=key)
 
 
-@pytest.mark.parametrize("identities", [True, False])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("identities", "name"), crossed([True, False], MODELS))
 def test_decodes_the_reference_tokens_behind_padding(name, identities):
     model = PassManager([SimplifyShapes(identities=identities), MakeStateful()]).run(before(name)).model
     expected = reference(name)
