@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from graphpass.errors import UsageError
 from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
 from graphpass.storage.locking import lock
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
 
 #: New constants start at multiples of this, so that they can be used where they are mapped.
 _ALIGNMENT = 64

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from graphpass.ir.model import Model
 from graphpass.verify.comparison import Divergence
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from graphpass.ir.model import Model
 
 #: Distances between logits of one model on two runtimes that compute in a type, coarsest type first: about ten times
 #: those measured on the fixtures (f32 1e-5 to 1e-4, f16 1e-2 to 2e-2).

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from graphpass.errors import UnsupportedError
-from graphpass.ir.types import shape_text
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port, shape_text
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels, EncoderDecoderSession
 from graphpass.runtime.sessions.inputs import Array
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.prompts import Vocabulary
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Port
-
 
 #: Lengths of the encoder's rows, and of the decoder's prompt. Shorter rows are padded at the end.
 _SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.softmax import sink_of, subtracts_row_maximum
@@ -58,7 +57,7 @@ class AddTreeMask(Pass[Model]):
             cannot be added to, or that asks how far apart positions lie in the cache.
     """
 
-    name: ClassVar[str] = "add-tree-mask"
+    name = "add-tree-mask"
     requires = (HAS_CACHES,)
 
     def run(self, model: Model) -> Done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -14,7 +14,6 @@ from graphpass.errors import PreconditionError
 from graphpass.io import load
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import REALS
 from graphpass.passes.convert.select_branch import SelectBranch
 from graphpass.passes.convert.to_openvino import ToOpenVINO
@@ -44,8 +43,8 @@ class ComputeCrossCaches(Pass[OpenVINOModel]):
         ReadError: The source cannot be read.
     """
 
-    name: ClassVar[str] = "compute-cross-caches"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "compute-cross-caches"
+    dialect = "openvino"
 
     source: str = ""
 

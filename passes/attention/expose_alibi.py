@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy
 
@@ -24,7 +23,6 @@ from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import RESHAPES
 from graphpass.ir.rewriter import Handle, Operand, Writer
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, MASKED_BELOW, fixed_size, is_value_preserving
 
 
@@ -48,8 +46,8 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         Select(lowest?, -65504, Reshape(Reshape(Multiply(slopes, positions)))) -> ScaledDotProductAttention
     """
 
-    name: ClassVar[str] = "expose-alibi"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "expose-alibi"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         graph = model.graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -15,7 +14,6 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.ir.types import Dialect
 
 _POSITIONS = "position_ids"
 
@@ -63,8 +61,8 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         position_ids (Parameter) -> rotary embedding
     """
 
-    name: ClassVar[str] = "expose-position-ids"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "expose-position-ids"
+    dialect = "openvino"
 
     always: bool = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy
 
@@ -17,7 +16,6 @@ from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED, REALS, fixed_size, is_wider
 
 
@@ -54,8 +52,8 @@ class FuseAttention(Pass[OpenVINOModel]):
     value straight from the cache's Concat or its grouped-head expansion, without Transpose or scale in between.
     """
 
-    name: ClassVar[str] = "fuse-attention"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "fuse-attention"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         blocks = [block for block in model.analysis(find_attention) if not block.is_fused]

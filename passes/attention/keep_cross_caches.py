@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import SOURCES
-from graphpass.ir.types import Dialect
 
 _KEY, _VALUE = 1, 2
 
@@ -31,8 +29,8 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
         PreconditionError: GP302, the model is not stateful: it would run without a reset between two sequences.
     """
 
-    name: ClassVar[str] = "keep-cross-caches"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "keep-cross-caches"
+    dialect = "openvino"
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy
 
@@ -15,7 +14,6 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Handle
-from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
 from graphpass.passes.masks.window_places import Places, count_places
 
@@ -55,8 +53,8 @@ class ExposeWindow(Pass[OpenVINOModel]):
         Range(Gather(ShapeOf(cache)), past + length) -> Unsqueeze -> Unsqueeze -> Unsqueeze
     """
 
-    name: ClassVar[str] = "expose-window"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "expose-window"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         compared = _compare_buffers(model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.stepping import weighs_new_tokens
@@ -13,7 +12,6 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.rewriter import Handle, Writer
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import MASKED
 
 _MASK = "attention_mask"
@@ -41,8 +39,8 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         -> ScaledDotProductAttention
     """
 
-    name: ClassVar[str] = "extend-mask-to-past"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "extend-mask-to-past"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
         graph = model.graph

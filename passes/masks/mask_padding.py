@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.loops import LoopRewriter
@@ -14,7 +13,6 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.ir.types import Dialect
 from graphpass.ir.values import fixed_size
 
 _MASK = "attention_mask"
@@ -53,8 +51,8 @@ class MaskPadding(Pass[OpenVINOModel]):
         Loop { state -> update -> Select(attention_mask of the token, ., state) -> state }
     """
 
-    name: ClassVar[str] = "mask-padding"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "mask-padding"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
         graph = model.graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.masks.window import WindowMask, read_mask
@@ -13,7 +12,6 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.ir.types import Dialect
 from graphpass.passes.masks.window_mask import write_mask
 
 
@@ -45,8 +43,8 @@ class WindowFromPositions(Pass[OpenVINOModel]):
             ``ScaledDotProductAttention``, or that the cache itself keeps.
     """
 
-    name: ClassVar[str] = "window-from-positions"
-    dialect: ClassVar[Dialect | None] = "openvino"
+    name = "window-from-positions"
+    dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         masks = _windows(model)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
-from graphpass.ir.types import shape_text
+from graphpass.ir.cache import Cache
+from graphpass.ir.model import Model
+from graphpass.ir.types import Port, shape_text
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from graphpass.ir.cache import Cache
-    from graphpass.ir.model import Model
-    from graphpass.ir.types import Port
 
 
 @dataclass(frozen=True)

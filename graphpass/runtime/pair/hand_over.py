@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphpass.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 #: Element types that share bytes, so that a row may start inside one.
 _SUB_BYTE = frozenset({"f4e2m1", "i2", "i4", "nf4", "u1", "u2", "u3", "u4", "u6"})

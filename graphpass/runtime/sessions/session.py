@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from graphpass.analysis.caches.stepping import find_stepping
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
 from graphpass.runtime.sessions.checkpoints import Checkpoint
 from graphpass.runtime.sessions.editing import EditableCaches
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
-
 
 #: Tokens that are fed again together with new ones; more of them go first, so that their state can be kept.
 _MOST_OWED = 8
