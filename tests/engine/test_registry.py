@@ -62,7 +62,7 @@ def test_listing_names_imports_nothing(tmp_path):
         "import sys; from graphpass.engine import registry; names = registry.pass_names() + registry.target_names();"
         "assert 'sample-scale' in names and 'sample' in names and 'make-stateful' in names, names;"
         "lazy = ('graphpass.passes.', 'graphpass_sample', 'graphpass.targets');"
-        "loaded = [name for name in sys.modules if name.startswith(lazy)];"
+        "loaded = [name for name in sys.modules if name.startswith(lazy) and not name.endswith('.catalogue')];"
         "assert not loaded, loaded"
     )
     path = [str(folder) for folder in sample_paths(tmp_path)]
