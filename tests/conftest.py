@@ -2,10 +2,12 @@
 
 import gc
 import os
+import zlib
+from collections import defaultdict
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.models import fixtures
+from support.models import fixture_of, fixtures
 
 # How fast a machine is, and how busy, is no property of what is tested; and CI tells of a change, not of luck.
 settings.register_profile(
@@ -16,6 +18,22 @@ settings.load_profile("untimed")
 
 def pytest_configure(config):
     fixtures()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Let the quick run take every second of four or more fixtures that a test goes through; the slow run has all.
+
+    The first one alternates from test to test, so that each fixture meets half of the tests.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if fixture_of(item.nodeid) is not None and item.get_closest_marker("slow") is None:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, those in cases.items():
+        if len(those) >= 4:
+            for item in those[zlib.crc32(name.encode()) % 2 :: 2]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(optionalhook=True)

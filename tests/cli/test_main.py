@@ -16,15 +16,15 @@ from graphpass.errors import GraphpassError
 HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "openvino", "networkx")
 
 
-@pytest.mark.parametrize("arguments", [[], *[[name] for name in COMMANDS]], ids=lambda arguments: " ".join(arguments))
-def test_help_imports_nothing_heavy(arguments):
+def test_help_imports_nothing_heavy():
     program = (
         "import sys\nfrom graphpass.cli.main import main\n"
-        f"assert main({[*arguments, '--help']!r}) == 0\n"
-        f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\nassert not heavy, heavy"
+        f"for arguments in {[[], *[[name] for name in COMMANDS]]!r}:\n"
+        "    assert main([*arguments, '--help']) == 0\n"
+        f"    heavy = [name for name in {HEAVY!r} if name in sys.modules]\n    assert not heavy, (arguments, heavy)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: graphpass")
+    assert done.stdout.count("Usage: graphpass") == len(COMMANDS) + 1
     assert done.stderr == ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ def fixtures() -> Path:
     spec.loader.exec_module(archive)
     unpacked: Path = archive.unpack()
     return unpacked
+
+
+def fixture_of(nodeid: str) -> str | None:
+    """Return the first fixture that the parameters of a test name."""
+    words = re.split(r"\W+", nodeid.partition("::")[2].partition("[")[2])
+    return next((word for word in words if word and (fixtures() / word).is_dir()), None)
 
 
 def export(model: str, variant: str) -> Path:
