@@ -1,4 +1,4 @@
-"""graphpass: rewrites exported LLM graphs into the form that a runtime runs fastest, and proves that nothing changed.
+"""Rewrite exported LLM graphs into a runtime's fastest form, and prove them unchanged.
 
 >>> import graphpass
 >>> model = graphpass.load("llama/onnx")                              # doctest: +SKIP

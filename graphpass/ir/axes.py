@@ -1,7 +1,7 @@
-"""Effects of operators on the axes of their inputs: one table for sizes, labels and layouts; and ranges of slices.
+"""Describe the effects of operators on axes, in one table for sizes, labels and layouts.
 
-Sources: the operator specifications of ONNX and of OpenVINO's opset13. Sizes that depend on the values of inputs are
-left to the users of the table.
+Sources: the operator specifications of ONNX and of OpenVINO's opset13. The table holds no sizes that depend on the
+values of inputs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AxisEffect:
 
 
 def axis_effect(node: Node, rank: int) -> AxisEffect | None:
-    """Return the effect of ``node`` on axes, for an output of ``rank``; ``None`` if it is unknown.
+    """Return the effect of ``node`` on the axes of its first input, if known.
 
     Reshape has none: its axes follow from sizes, see `axis_groups`.
     """
@@ -78,13 +78,10 @@ def _keeping(kind: EffectKind) -> _Rule:
 
 
 def _everywhere(kind: EffectKind) -> _Rule:
-    """Return the rule of operators that may change the size of each axis."""
     return lambda _, rank: AxisEffect(kind, tuple(range(rank)), tuple(range(rank)))
 
 
 def _along(kind: EffectKind) -> _Rule:
-    """Return the rule of operators that work along ``axis`` or ``axes``, which they keep."""
-
     def rule(node: Node, rank: int) -> AxisEffect | None:
         axes = node.attributes.get("axes", ())
         if "axis" in node.attributes:
@@ -172,7 +169,7 @@ def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
 
 
 def _scatter_nd(node: Node, rank: int) -> AxisEffect | None:
-    """Return the axes that the indices name and that the updates do not fill."""
+    """Change the axes that the indices name and the updates do not fill."""
     data, indices = node.inputs[0], node.inputs[1]
     depth = indices.shape[-1] if indices is not None and indices.shape else None
     if data is None or indices is None or indices.shape is None or not isinstance(depth, int):
@@ -243,7 +240,7 @@ AxisGroup: TypeAlias = tuple[list[int], list[int]]
 
 
 def axis_groups(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> list[AxisGroup] | None:
-    """Group the axes before and after a Reshape that hold the same elements; ``None`` if that is not known.
+    """Group the axes that hold the same elements before and after a Reshape.
 
     ``[2, 3, 8]`` and ``[6, 8]`` are ``[2, 3] | [8]`` and ``[6] | [8]``. Axes pair up from the left up to the first
     difference, then from the right; if a size is unknown, the rest of both sides is one group.
@@ -269,7 +266,7 @@ def _equal_run(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> int:
 def _last_product(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> AxisGroup | None:
-    """Return the last axes that hold equally many elements, one axis on one of the sides."""
+    """Pair the last axes of both sides that hold equally many elements."""
     for one, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
         size, product = one[ones[-1]], 1
         for count in range(1, len(others) + 1):
@@ -310,13 +307,13 @@ NO_END = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Range of places that a slice keeps along one axis; ``None`` for a bound that is computed.
+    """Range of places that a slice keeps along one axis.
 
     Attributes:
         axis: The axis.
-        start: The first place; counted from the end if negative.
-        stop: The place after the last one; at least `NO_END` if there is no other bound.
-        step: Distance of neighbours.
+        start: The first place, counted from the end if negative; ``None`` if computed.
+        stop: The place after the last one, at least `NO_END` without a bound; ``None`` if computed.
+        step: Distance of neighbours; ``None`` if computed.
         keeps_axis: Whether the axis stays; one that goes had one place.
     """
 
@@ -328,17 +325,17 @@ class Cut:
 
     @property
     def starts_at_first(self) -> bool:
-        """Whether the first place is kept."""
+        """Return whether the first place is kept."""
         return self.start == 0 and self.step == 1
 
     @property
     def reaches_end(self) -> bool:
-        """Whether nothing bounds the places from above."""
+        """Return whether nothing bounds the places from above."""
         return self.stop is not None and self.stop >= NO_END
 
 
 def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut, ...]:
-    """Return the range that a Slice or StridedSlice keeps along each axis; none if that is not known.
+    """Return the ranges that a Slice or StridedSlice keeps; none if unknown.
 
     Args:
         node: Any operator.
@@ -371,7 +368,6 @@ def _at(numbers: tuple[int, ...] | None, place: int) -> int | None:
 
 
 def _strided(node: Node, count: int, *bounds: tuple[int, ...] | None) -> tuple[Cut, ...]:
-    """Return the cuts of an OpenVINO StridedSlice, whose masks lift bounds."""
     given = node.attributes
     if any(given["new_axis_mask"]) or any(given["ellipsis_mask"]):
         return ()

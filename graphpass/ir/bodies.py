@@ -1,7 +1,7 @@
-"""Show a model whose work is done in bodies of If, Loop, Scan and TensorIterator as one flat graph.
+"""Show the bodies of If, Loop, Scan and TensorIterator in one flat graph.
 
-The operators of a body stand in the view once, beside those around it. The operator with the bodies is replaced, under
-its name, by nodes for its ports, so that the view has no cycles:
+The operators of a body stand in the view once. Nodes for its ports replace the operator with the bodies, under its name
+and without cycles:
 
 ``If``
     One for each output; reads the condition and the results of the branches.
@@ -12,11 +12,10 @@ its name, by nodes for its ports, so that the view has no cycles:
 ``Iteration``
     The number of the iteration.
 ``Final``
-    An output that holds the last iteration's result; reads the result of an iteration and the ``Carried`` that it is in
-    the next one, if there is one: with no iteration at all, that comes out.
+    An output that holds the last iteration's result; reads that and, if carried on, its ``Carried``: the output of a
+    loop without iterations.
 ``Stacked``
-    An output that holds the results of all iterations, one after the other along ``axis``, which is new unless
-    ``keeps_axis``.
+    An output that concatenates the results of all iterations along ``axis``, which is new unless ``keeps_axis``.
 
 The attribute ``loop`` of all but If is the kind of loop.
 """
@@ -35,14 +34,9 @@ _WITH_BODIES = ("If", "Loop", "Scan", "TensorIterator")
 def inlined(model: Model) -> Model:
     """Return ``model`` with the nodes of all bodies beside the others, as analyses see it.
 
-    A decoder that an exporter merged with the one that fills the caches has all its nodes in branches; a recurrent
-    state is updated in a loop over the tokens.
-
-    Args:
-        model: ONNX or OpenVINO. The view is kept until the model is edited.
-
-    Returns:
-        ``model`` itself if it has no bodies; else a view to analyze, not to edit or to save.
+    A decoder merged with the one that fills the caches has all its nodes in branches; loops over tokens update
+    recurrent states. The view is kept until the model is edited; it is not to be edited or saved. A model without
+    bodies is its own view.
     """
     return model.analysis(_inlined)
 
@@ -52,8 +46,6 @@ def _inlined(model: Model) -> Model:
 
 
 class _Inlined(Model):
-    """A view of another model in which no node has bodies."""
-
     def __init__(self, model: Model) -> None:
         super().__init__(model.path)
         self.dialect = model.dialect

@@ -28,13 +28,13 @@ _SIZES: dict[str, float] = {
 
 
 def element_bytes(element_type: str) -> float:
-    """Return the bytes of one element: 0.5 of a type of four bits, 0 of an unknown type."""
+    """Return the bytes of one element; 0 if the type is unknown."""
     return _SIZES.get(element_type, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Places of logical axes in a cache's tensor; ``None`` if the cache has no such axis."""
+    """Place the logical axes of a cache; ``None`` for an axis that it lacks."""
 
     batch: int | None = None
     heads: int | None = None
@@ -80,7 +80,7 @@ class Cache:
 
     @property
     def bytes_per_token(self) -> int | None:
-        """Bytes of one position of one batch entry; ``None`` if it does not grow or a size is unknown."""
+        """Return the bytes of one position; ``None`` without growth or known sizes."""
         return self._bytes() if self.axes.sequence is not None else None
 
     @property
@@ -178,11 +178,7 @@ class Inventory:
         return "linear" if "linear" in kinds else "none"
 
     def cache(self, name: str) -> Cache:
-        """Return the cache called ``name``.
-
-        Raises:
-            KeyError: There is none.
-        """
+        """Return the cache called ``name``; raise `KeyError` if there is none."""
         for cache in self.caches:
             if cache.name == name:
                 return cache

@@ -1,9 +1,8 @@
-"""Know constants: `Graph.constant` reads a literal, `fold` computes, `fold_scalar` gives the one number of a value.
+"""Fold constants; `Graph.constant` reads literals only.
 
 `fold` follows constants and known dimensions through layout and arithmetic, in each value's own type. Work is bounded:
 each value of a graph is folded once, and no tensor of more than 4096 elements is read or computed. A Broadcast is a
-view. Elements of shapes that are not known are moved and dropped, but never computed with. `fold_cuts` reads the ranges
-that slices keep.
+view. Elements of shapes that are not known are moved and dropped, but never computed with.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ if TYPE_CHECKING:
 def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
     """Compute ``value`` from constants and known dimensions alone.
 
-    Args:
-        graph: The graph; it remembers folded values.
-        value: Any value.
-
     Returns:
         The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else, or
-        on a file that is not there.
+        on a missing file.
     """
     from graphpass.ir.folding import folded
 
@@ -49,12 +44,12 @@ def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
 
 
 def copies_elements(node: Node) -> bool:
-    """Return whether ``node`` copies or lays out its elements, perhaps to a shape that is not known."""
+    """Return whether ``node`` copies or lays out elements, perhaps to unknown shapes."""
     return is_value_preserving(node) or node.op in COPIES | RESHAPES
 
 
 def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
-    """Return the range that a Slice or StridedSlice keeps along each axis; none if that is not known."""
+    """Return the ranges that a Slice or StridedSlice keeps; none if unknown."""
     return cuts(node, lambda value: fold(graph, value))
 
 

@@ -1,4 +1,4 @@
-"""Declarations of carried tensors by a user, for what the dataflow does not show; the model keeps them as a note.
+"""Declare carried tensors that the dataflow does not show; models keep such notes.
 
 >>> parse_declaration("memory=kv,sequence=1")
 Declaration(name='memory', kind='kv', role='unknown', axes=Axes(batch=None, heads=None, sequence=1, head_dim=None))
@@ -89,7 +89,7 @@ def _place(axis: str, text: object) -> int:
 
 
 def note_of(declarations: Iterable[Declaration]) -> str:
-    """Return the text that a model keeps: a JSON object, name -> kind, role and axes."""
+    """Return a model's note: a JSON object of kinds, roles and axes by name."""
     noted = {
         one.name: {"kind": one.kind, "role": one.role}
         | {axis: place for axis, place in asdict(one.axes).items() if place is not None}

@@ -36,11 +36,11 @@ _Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A tensor with some known elements.
+    """Hold a tensor whose elements are known in part.
 
     Attributes:
         values: Its elements; any number stands for an unknown one.
-        known: Which of them are known; of the same shape.
+        known: Marks of the known ones; of the same shape.
     """
 
     values: _Array
@@ -68,7 +68,7 @@ def folded(graph: Graph, value: Value) -> Fold | None:
 
 
 def _sources(graph: Graph, node: Node) -> list[Value] | None:
-    """Return the inputs to fold first, constants last: another input often settles that none need be read."""
+    """Order the inputs to fold: constants last, since another input often settles the fold."""
     if node.op in {"Constant", "ShapeOf"}:
         return []
     known = node.op in MOVES or node.op in _FUNCTIONS or node.op == "ConstantOfShape"
@@ -111,7 +111,7 @@ def _compute(node: Node, inputs: list[Fold]) -> Fold | None:
 
 
 def _move(node: Node, value: Value, inputs: list[Fold]) -> Fold | None:
-    """Place elements by further inputs, which must be known; likewise the marks of known ones."""
+    """Place elements and their marks by further inputs, which must be known."""
     count = len(inputs) if node.op == "Concat" else 1
     values, masks = [one.values for one in inputs], [one.known for one in inputs]
     is_small = node.op == "Broadcast" or sum(one.size for one in values) <= LIMIT
@@ -137,7 +137,6 @@ def _typed(values: _Array, element_type: str) -> _Array:
 
 
 def _shape(node: Node, dtype: str) -> Fold | None:
-    """Return the dimensions that a ShapeOf reads; ONNX's Shape reads those from ``start`` to ``end``."""
     shape = node.source().shape
     if shape is None:
         return None
@@ -229,7 +228,7 @@ def _range(*bounds: _Array) -> _Array | None:
 
 
 def _agree(first: _Array, second: _Array) -> bool:
-    """Return whether the dialects agree on quotient and remainder of whole numbers: not if the signs differ."""
+    """Return whether the dialects divide alike: signs must not differ."""
     return bool((first >= 0).all() and (second > 0).all())
 
 

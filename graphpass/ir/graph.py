@@ -131,9 +131,7 @@ class Graph:
     ) -> Iterator[Node]:
         """Yield the producers of ``values`` and nodes upstream of them, each once.
 
-        Args:
-            values: Values to start from.
-            through: Returns the inputs of a node to follow further.
+        ``through`` returns the inputs of a node to follow further.
         """
         pending, seen = list(values), set()
         while pending:
@@ -148,9 +146,7 @@ class Graph:
     def forward(self, values: Iterable[Value], through: Callable[[Use], Iterable[Value]]) -> Iterator[Use]:
         """Yield the uses of ``values`` and uses downstream of them, each once.
 
-        Args:
-            values: Values to start from.
-            through: Returns the outputs of a user to follow further.
+        ``through`` returns the outputs of a user to follow further.
         """
         pending, seen = list(values), set()
         while pending:
@@ -195,7 +191,7 @@ class Graph:
         return (node for node in self.nodes if node.op in ops)
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """Return the elements of ``value`` if it is a readable constant of at most ``limit`` elements; else ``None``.
+        """Return the elements of a readable constant of at most ``limit`` elements.
 
         Raises:
             FileNotFoundError: It lies in a file that is not there.
@@ -211,7 +207,7 @@ class Graph:
 
     @cached_property
     def edges(self) -> networkx.DiGraph:
-        """Node indices as a `networkx.DiGraph`, with an edge from each node to each of its users."""
+        """Return the edges from each node to its users, by index."""
         import networkx
 
         graph = networkx.DiGraph()

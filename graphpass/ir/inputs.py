@@ -1,4 +1,4 @@
-"""Inputs that language models have by convention, and the number of positions that fit into them."""
+"""Name the inputs of language models by convention; bound the positions in them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ def token_input(graph: Graph) -> Value | None:
 
 
 def check_positions(what: str, count: int) -> None:
-    """Check a number of positions that a caller asks for.
-
-    Args:
-        what: Holder of the positions, for the message.
-        count: Number of positions.
+    """Check that ``count`` positions fit; messages name their holder ``what``.
 
     Raises:
         UsageError: GP266, there cannot be so many.

@@ -1,4 +1,4 @@
-"""`KVLayout`: the order of a cache's elements in memory, in one vocabulary for keys, values and linear states.
+"""Describe the order of a cache's elements in memory, in one vocabulary.
 
 A cache has logical axes: ``layer``, ``block`` (a page of positions), ``batch``, ``heads``, ``sequence`` and ``content``
 (elements of one head at one position). Their logical order is always this one, as in vLLM (RFC vllm#42082). A layout is
@@ -40,8 +40,8 @@ _LETTERS: dict[str, AxisName] = {
     "D": "content",
 }
 
-#: What vLLM calls layouts of its pool of blocks (vllm/v1/kv_cache_layout.py): B is the block there, N a position in it,
-#: C the content, in which it packs key and value.
+#: Layouts of vLLM's pool of blocks (vllm/v1/kv_cache_layout.py): B is the block there, N a position in it, C the
+#: content, in which it packs key and value.
 _VLLM = {
     "LBHNC": "LPHSD+packed",
     "LBNHC": "LPSHD+packed",
@@ -104,11 +104,7 @@ class KVLayout:
     value_transposed: bool = False
 
     def __post_init__(self) -> None:
-        """Check that the parts fit.
-
-        Raises:
-            UsageError: GP213, they do not.
-        """
+        """Check that the parts fit; raise GP213 if not."""
         for problem, holds in {
             "an axis stands there twice": len(set(self.order)) < len(self.order),
             "it has no content": "content" not in self.order,
@@ -121,11 +117,7 @@ class KVLayout:
 
     @classmethod
     def parse(cls, text: str) -> KVLayout:
-        """Read the text of a layout, or one of vLLM's names.
-
-        Raises:
-            UsageError: GP213, it is no layout.
-        """
+        """Read the text of a layout, or one of vLLM's names; raise GP213 on others."""
         letters, *marks = _ALIASES.get(text, text).split("+")
         wrong = [letter for letter in letters if letter not in _LETTERS]
         wrong += [mark for number, mark in enumerate(marks) if mark not in {_PACKED, _TRANSPOSED} - set(marks[:number])]
@@ -173,9 +165,8 @@ class KVLayout:
         """Return the sizes that give a shape: the inverse of `shape`.
 
         Args:
-            shape: Of the key, or of the tensor that holds both. The content takes the axes that are more than those of
-                the order.
-            value_shape: Of the value; as the key's by default.
+            shape: Shape of the key, or of the tensor that holds both; content takes surplus axes.
+            value_shape: Shape of the value; as the key's by default.
             key: Size of the key along a packed content axis.
 
         Raises:
@@ -201,7 +192,7 @@ class KVLayout:
         return KVSizes(content, None if value == content else value, **rest)
 
     def shape_from(self, other: KVLayout, shape: Iterable[int], *, key: int = 0) -> tuple[int, ...]:
-        """Return the shape in this layout of a tensor of ``shape`` in ``other``: of keys, or of both if packed.
+        """Convert the shape of keys, or of a packed tensor, from layout ``other``.
 
         Raises:
             UnsupportedError: As `sizes` and `shape`.
@@ -244,10 +235,10 @@ class KVLayout:
         head: int = 0,
         slot: int = 0,
     ) -> int:
-        """Return the start of the content of one head at one position, in bytes from the start of its tensor.
+        """Return the first byte of one head's content at one position.
 
         Args:
-            sizes: Of the cache.
+            sizes: Sizes of the cache.
             element_type: OpenVINO's short name.
             part: Key or value.
             layer: Number of the layer.
@@ -270,7 +261,7 @@ class KVLayout:
         return elements * _whole_bytes(element_type)
 
     def bytes_per_token(self, sizes: KVSizes, element_type: str) -> int:
-        """Return the bytes of one position of one sequence: key and value, all heads and layers, in any order.
+        """Return the bytes of one position: key and value, all heads and layers.
 
         Raises:
             UnsupportedError: GP383, the type has no whole bytes.
@@ -279,7 +270,6 @@ class KVLayout:
         return sizes.layer * sizes.heads * elements * _whole_bytes(element_type)
 
     def _extents(self, sizes: KVSizes, part: Part) -> Mapping[AxisName, tuple[int, ...]]:
-        """Return the entries along each axis; several for a content that keeps its own dimensions."""
         keys, values = sizes.content_of("key"), sizes.content_of("value")
         content = sizes.content_of(part)
         if self.packing == "axis" and keys != values:
@@ -314,7 +304,7 @@ class KVLayout:
 
 
 def layout_of(cache: Cache) -> KVLayout:
-    """Return the layout of the tensor of ``cache``, by the axes that the dataflow shows; sizes do not count.
+    """Return the layout of ``cache`` by the axes that the dataflow shows.
 
     A linear state has no sequence; its content is all but the batch.
 

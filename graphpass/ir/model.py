@@ -50,7 +50,7 @@ class Model(ABC):
 
     @abstractmethod
     def clone(self) -> Self:
-        """Return a copy whose graph can be edited without touching this one. Weights may be shared."""
+        """Copy the model for edits; weights may be shared."""
 
     @abstractmethod
     def digest(self) -> str:
@@ -61,11 +61,7 @@ class Model(ABC):
 
     @abstractmethod
     def validate(self) -> None:
-        """Check that the native graph is well formed.
-
-        Raises:
-            UnsupportedError: GP310, with the checker's words.
-        """
+        """Check that the native graph is well formed; raise the checker's words as GP310."""
 
     @abstractmethod
     def read_note(self, key: str) -> str | None:
@@ -77,11 +73,7 @@ class Model(ABC):
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
-        """A user's declarations of its caches.
-
-        Raises:
-            ReadError: GP109, the note that keeps it is damaged.
-        """
+        """Return a user's declarations of its caches; raise GP109 on a damaged note."""
         return declarations_from(self.read_note("caches"))
 
     def declare(self, declarations: Iterable[Declaration]) -> None:
@@ -131,7 +123,7 @@ class Model(ABC):
 
     @property
     def edited(self) -> bool:
-        """Whether the model changed since it was read."""
+        """Return whether the model changed since it was read."""
         return self.edits > 0
 
     def mark_edited(self) -> None:

@@ -137,8 +137,8 @@ def _recurrent(axes: Axes, *ports: tuple[int, int]) -> tuple[InnerState, ...]:
     return tuple(InnerState(past, present, "other", "recurrent", axes, words) for past, present in ports)
 
 
-#: Operators that compute attention over caches of their own; operators of com.microsoft that share their name with an
-#: ONNX operator carry their domain.
+#: Operators that compute attention over caches of their own; those of com.microsoft that share a name with ONNX carry
+#: their domain.
 _ATTENTION: dict[str, tuple[InnerState, ...]] = {
     "GroupQueryAttention": _keys_and_values(3, 4),
     "SparseAttention": _keys_and_values(3, 4),
@@ -172,7 +172,7 @@ INNER_CACHES: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def inner_state(node: Node, past: Value | None = None, present: Value | None = None) -> InnerState | None:
-    """Return the state of ``node`` that it reads as ``past`` and outputs as ``present``; either may be left open."""
+    """Return the state that ``node`` carries from ``past`` to ``present``; either may be open."""
     for state in STATE_OPERATORS.get(node.op, ()):
         reads = state.past < len(node.inputs) and node.inputs[state.past] == past
         gives = state.present < len(node.outputs) and node.outputs[state.present] == present

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
-    """Return the operators from ``start`` to ``end``, included; none if no data of ``start`` reaches ``end``."""
+    """Return the operators from ``start`` to ``end``, both included; none without a path."""
     import networkx
 
     ways = model.analysis(_ways)

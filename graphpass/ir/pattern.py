@@ -37,11 +37,11 @@ Reason: TypeAlias = "Callable[[Node], str]"
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Why a pattern does not match.
+    """Report the first node that breaks a pattern.
 
     Attributes:
-        node: The first node that breaks it.
-        reason: The fault of that node, as a sentence without its end.
+        node: The node.
+        reason: Its fault, as a sentence without its end.
     """
 
     node: Node
@@ -86,8 +86,6 @@ class _Bound:
 
 
 class _Trace:
-    """The deepest miss so far: what the best partial match lacks."""
-
     def __init__(self) -> None:
         self.depth = -1
         self.miss: Miss | None = None
@@ -103,10 +101,7 @@ class Pattern(ABC):
     def match(self, graph: Graph, at: Node | Value, given: Match | None = None) -> Match | Miss:
         """Match backward from ``at``, a value or the first output of a node.
 
-        Args:
-            graph: The graph.
-            at: Value or node to begin at.
-            given: Another match, whose variables and nodes stay bound.
+        Variables and nodes of the match ``given`` stay bound.
         """
         from graphpass.ir.graph import Node
 
@@ -117,11 +112,7 @@ class Pattern(ABC):
         return trace.miss or Miss(node, f"{node.op} does not fit")
 
     def require(self, graph: Graph, at: Node | Value, given: Match | None = None) -> Match:
-        """Return the match at ``at``; see `match`.
-
-        Raises:
-            MissError: There is none.
-        """
+        """Return the match at ``at``, as `match`; raise `MissError` without one."""
         found = self.match(graph, at, given)
         if isinstance(found, Miss):
             raise MissError(found.node, found.reason)
@@ -149,7 +140,7 @@ class Pattern(ABC):
 
 
 def var(name: str = "") -> Pattern:
-    """Return a pattern for any value; a name binds it, and its other occurrences to the same value."""
+    """Match any value; one name binds all its occurrences to one value."""
     return _Variable(name)
 
 
@@ -245,9 +236,9 @@ class _Operator(Pattern):
     Attributes:
         kinds: Its possible names.
         inputs: One pattern an input; ``None`` for an omitted one.
-        name: By which `Match.nodes` gives it.
+        name: Its key in `Match.nodes`.
         attributes: Values that attributes must have.
-        port: Which of its outputs the value is; ``None`` for any.
+        port: The output that the value is; ``None`` for any.
         open_ended: Whether further inputs may follow.
         miss: Words for a node that is not this operator; ``None`` for general ones.
     """
@@ -299,8 +290,6 @@ class _Operator(Pattern):
 
 
 class _Operators:
-    """Makes patterns of operators by their neutral names: ``op.MatMul(query, key)``."""
-
     def __getattr__(self, kind: str) -> Callable[..., Pattern]:
         return lambda *inputs, **given: self(kind, *inputs, **given)
 
@@ -318,9 +307,9 @@ class _Operators:
         Args:
             kinds: The operator, or several separated by ``|``.
             inputs: Patterns or numbers; ``None`` for an omitted input; a last ``...`` allows further inputs.
-            name: By which `Match.nodes` gives the node.
-            port: Which output the value is.
-            miss: Words for a node that is not this operator, in place of the general ones.
+            name: See `_Operator`, as for the others.
+            port: The output that the value is.
+            miss: Words for a node that is not this operator.
             attributes: Values that attributes must have.
         """
         open_ended = bool(inputs) and inputs[-1] is ...

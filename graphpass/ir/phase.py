@@ -1,4 +1,4 @@
-"""`Phase`: the use of a model of static shapes, noted in its metadata, since its graph no longer shows it."""
+"""Note the use of a model of static shapes, which its graph hides."""
 
 from __future__ import annotations
 
@@ -44,20 +44,12 @@ class Phase:
 
     @classmethod
     def find(cls, model: Model) -> Phase | None:
-        """Return the phase of ``model``; ``None`` if there is no note.
-
-        Raises:
-            UnsupportedError: GP394, the note is damaged.
-        """
+        """Return the phase of ``model``, if noted; raise GP394 on a damaged note."""
         return None if model.read_note(_KEY) is None else cls.of(model)
 
     @classmethod
     def of(cls, model: Model) -> Phase:
-        """Return the phase of ``model``.
-
-        Raises:
-            UnsupportedError: GP394, there is no note, or it does not fit the model.
-        """
+        """Return the phase of ``model``; raise GP394 without a fitting note."""
         text = model.read_note(_KEY)
         hint = "make both models of a pair with graphpass split, or with the pass make-static"
         if text is None:

@@ -71,8 +71,8 @@ class Rewriter(ABC):
 
         Args:
             kind: Its neutral name, or the native one of an operator that has none.
-            inputs: What it reads; axes and sizes that the neutral form has as attributes are none of them.
-            name: Of the node, and of its first output in ONNX.
+            inputs: Its operands, without axes and sizes that are attributes in the neutral form.
+            name: Name of the node, and of its first output in ONNX.
             count: Number of outputs.
             given: Attributes: ``axis`` (Concat, Gather, Softmax, ScatterElementsUpdate ...), ``axes`` (Squeeze,
                 Unsqueeze, Slice, reductions), ``order`` (Transpose), ``to`` (Convert), ``keep`` (reductions), ``mode``
@@ -101,22 +101,18 @@ class Rewriter(ABC):
 
     @abstractmethod
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
-        """Make a copy of ``node``, which has one output, with other inputs and, as `set_axes` has it, other axes."""
+        """Clone ``node``, of one output, with other inputs and axes (see `set_axes`)."""
 
     @abstractmethod
     def replace(self, old: Value, new: Handle) -> None:
-        """Let all users of ``old`` read ``new``, which takes over its names, those of model outputs included.
+        """Let ``new`` take over the users and names of ``old``, model outputs included.
 
         From then on ``old`` as an operand means ``new``, so that later rewrites build on earlier ones.
         """
 
     @abstractmethod
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """Let users of ``old`` read ``new``, but for outputs of the model and users that do not meet ``only``.
-
-        Returns:
-            Number of users that were redirected.
-        """
+        """Redirect users of ``old`` that meet ``only``, model outputs excepted; return their number."""
 
     @abstractmethod
     def redirect(self, node: Node, port: int, source: Operand) -> None:
@@ -128,19 +124,18 @@ class Rewriter(ABC):
 
     @abstractmethod
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
-        """Add a tensor that is carried.
+        """Add a carried tensor.
 
         Args:
-            like: The Parameter or ReadValue whose type and dimensions it has.
-            name: What the input is called, or the variable.
-            sizes: The dimensions: ``None`` as ``like`` has it in this place, -1 for one that goes. They may be more or
-                fewer than those of ``like``.
-            initial: What a variable starts with.
+            like: The Parameter or ReadValue that gives its type and dimensions.
+            name: Name of the input or variable.
+            sizes: The dimensions: ``None`` keeps that of ``like`` in this place, -1 drops it. Their number may differ.
+            initial: Initial value of a variable.
         """
 
     @abstractmethod
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
-        """Add the output, or the write of the variable, that belongs to `add_past`; arguments as there."""
+        """Add the output or Assign that belongs to `add_past`, with its arguments."""
 
     @abstractmethod
     def drop(self, nodes: Iterable[Node]) -> None:
@@ -156,7 +151,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
-        """Let ``node`` work along other axes: of a Transpose the order, of a Concat or Gather the only one."""
+        """Set the axes of ``node``: a Transpose's order, or the axis of a Concat or Gather."""
 
     @abstractmethod
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
@@ -164,11 +159,11 @@ class Rewriter(ABC):
 
     @abstractmethod
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
-        """Declare the tensor of a Parameter, ReadValue, Result or Assign with its axes in this order."""
+        """Permute the declared axes of a Parameter, ReadValue, Result or Assign."""
 
     @abstractmethod
     def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
-        """Declare the tensor of a Parameter, ReadValue, Result or Assign with these sizes; ``None`` as it has."""
+        """Declare sizes of a Parameter, ReadValue, Result or Assign; ``None`` keeps one."""
 
     @abstractmethod
     def forget_shapes(self) -> None:
@@ -180,7 +175,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def finish(self) -> bool:
-        """Remove what lost its last user, sort, infer shapes, and mark the model as edited; return whether it was."""
+        """Remove dead nodes, sort, infer shapes; return whether the model was edited."""
 
 
 class Writer:
@@ -197,8 +192,8 @@ class Writer:
 
         Args:
             kind: The operator.
-            inputs: What it reads.
-            label: What to call it; its kind by default.
+            inputs: Its operands.
+            label: Last part of its name; its kind by default.
             name: Its whole name, instead of a label.
             given: Its attributes.
         """
@@ -237,15 +232,9 @@ class Writer:
     def slice(
         self, operand: Operand, start: Operand, stop: Operand, axis: int, *, label: str = "Slice", name: str = ""
     ) -> Handle:
-        """Make ``operand[start:stop]`` along ``axis``.
+        """Make ``operand[start:stop]`` along ``axis``; see `op` for names.
 
-        Args:
-            operand: What to cut.
-            start: A number, or a tensor i64 ``[1]``.
-            stop: Likewise; ``None`` to keep all that follows.
-            axis: Along which axis.
-            label: See `op`.
-            name: See `op`.
+        Bounds are numbers or tensors i64 ``[1]``; without ``stop`` all that follows is kept.
         """
         first, last = ([one] if isinstance(one, int) else one for one in (start, NO_STOP if stop is None else stop))
         return self.op("Slice", operand, first, last, axes=[axis], label=label, name=name)

@@ -28,19 +28,19 @@ def is_wider(element_type: str, other: str) -> bool:
 
 
 def is_scalar(value: Value) -> bool:
-    """Return whether all dimensions of ``value`` are 1, so that it scales a tensor as a whole."""
+    """Return whether all dimensions of ``value`` are 1."""
     return value.shape is not None and all(dimension == 1 for dimension in value.shape)
 
 
 def fixed_size(value: Value | None, axis: int) -> int | None:
-    """Return the size of ``value`` along ``axis``; ``None`` if it is not fixed, or there is no such axis."""
+    """Return the size along ``axis`` if it is fixed."""
     shape = value.shape if value is not None else None
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     return size if isinstance(size, int) else None
 
 
 def is_activation(graph: Graph, value: Value | None) -> bool:
-    """Return whether ``value`` is no weight: a constant, as it stands, dequantized, laid out or sliced by a loop."""
+    """Return whether ``value`` is no weight, dequantized, laid out or sliced ones included."""
 
     def sources(node: Node) -> tuple[Value | None, ...]:
         if node.op in {"Multiply", "Subtract"}:
@@ -57,7 +57,7 @@ _WEIGHT_FORMS = MOVES | {"DequantizeLinear", "Sliced"}
 
 
 def is_value_preserving(node: Node) -> bool:
-    """Return whether ``node`` passes its elements on; a Convert from or to integers or booleans does not."""
+    """Return whether ``node`` passes its elements on, unrounded by integers or booleans."""
     if node.op not in CASTS or node.inputs[0] is None:
         return False
     types = {node.inputs[0].element_type, node.outputs[0].element_type}
