@@ -35,6 +35,11 @@ class PrintChanged(Instrumentation):
     """Prints how many operators of each type a pass added and removed."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
+        """Create an observer.
+
+        Args:
+            tell: Takes one line for each pass that changed the model.
+        """
         self._tell = tell
         self._before: Counter[str] = Counter()
 
@@ -55,6 +60,11 @@ class DumpDir(Instrumentation):
     """Writes the model after each pass as ``NN-pass-name.xml`` or ``.onnx``."""
 
     def __init__(self, folder: Path) -> None:
+        """Create an observer.
+
+        Args:
+            folder: Folder for the models; made if it does not exist.
+        """
         self._folder = folder
         self._number = 0
 
@@ -70,6 +80,12 @@ class Progress(Instrumentation):
     """Prints one line for each pass that takes over a second."""
 
     def __init__(self, stream: TextIO, delay: float = 1.0) -> None:
+        """Create an observer.
+
+        Args:
+            stream: Takes the lines.
+            delay: Seconds that a pass may take silently.
+        """
         self._stream = stream
         self._delay = delay
         self._activity: Activity | None = None

@@ -62,6 +62,12 @@ class PassManager:
     """Runs passes in order on a copy of a model."""
 
     def __init__(self, passes: Iterable[Pass[Model]], instrumentation: Iterable[Instrumentation] = ()) -> None:
+        """Create a manager.
+
+        Args:
+            passes: The passes, in order.
+            instrumentation: Observers, called in this order before, and in reverse order after each event.
+        """
         self.passes = tuple(passes)
         self.instrumentation = tuple(instrumentation)
 
