@@ -25,7 +25,7 @@ _SWITCH = "use_cache_branch"
 
 @dataclass(frozen=True)
 class ComputeCrossCaches(Pass[OpenVINOModel]):
-    """Compute the keys and values of cross attention inside a decoder.
+    """Compute keys and values of cross attention inside a decoder, from encoder states.
 
     Exporters split a decoder in two: one for the first step, which computes these caches and returns them, and one for
     all others, which takes them as inputs. The nodes that compute them in the first are copied into the second. Its

@@ -147,6 +147,7 @@ def _unshifted(graph: Graph, term: Value) -> Value:
 
 
 def _part_of_rows(graph: Graph, term: Value) -> tuple[Value, Node | None]:
+    """Strip a Slice along the last axis; return it, too."""
     node = graph.producer(term)
     if node.op != "Slice" or len(node.inputs) != 5 or node.attributes.get("axes") != ((node.source().rank or 0) - 1,):
         return term, None
@@ -194,8 +195,8 @@ def _obstacle(graph: Graph, attention: Node, bias: _Bias, sizes: Sizes | None, *
 def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
     """Return whether ``term`` is ``[batch, heads, 1, keys]``.
 
-    Open sizes fit if the query has as many heads as there are slopes: no product of another shape has ``batch * heads *
-    keys`` elements.
+    If the export left sizes open, all but the third are right if the query has as many heads as there are slopes:
+    a product with fewer elements than ``batch * heads * keys`` would not fit, and one with more is no such product.
     """
     shape = term.shape if term.shape is None or len(term.shape) != 3 else (1, *term.shape)
     if shape is None or len(shape) != 4:

@@ -104,6 +104,7 @@ def _counted_rows(model: Model) -> list[Value]:
 
 
 def _rows(graph: Graph, counted: Value) -> list[Value]:
+    """Return ``counted``, laid out as ``[1, length]`` or ``[1, 1, length]``."""
     return [use.node.outputs[0] for use in graph.uses(counted) if _makes_row(use.node)]
 
 
@@ -176,6 +177,8 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingUse:
+    """A use by an embedding, after Unsqueezes, with ``leading`` axes before the batch."""
+
     use: Use
     laid_out: tuple[Node, ...]
     leading: int
@@ -206,6 +209,7 @@ class _Sources:
 
 
 def _makes_row(node: Node) -> bool:
+    """Return whether ``node`` makes ``[1, length]`` of a vector, or ``[1, 1, length]``."""
     shape = node.outputs[0].shape if node.outputs else None
     return node.op in {"Unsqueeze", "Reshape"} and shape is not None and tuple(shape[:-1]) in {(1,), (1, 1)}
 

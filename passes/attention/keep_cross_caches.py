@@ -30,17 +30,6 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
 
     Raises:
         PreconditionError: GP302, the model is not stateful: it would run without a reset between two sequences.
-
-    A variable's initializer runs at the first step after a reset, and its result stands until the next one.
-
-    Before:
-        encoder_hidden_states (Parameter) -> MatMul -> Reshape -> Transpose -> ScaledDotProductAttention
-    After:
-        encoder_hidden_states (Parameter) -> MatMul -> Reshape -> Transpose -> ReadValue -> ScaledDotProductAttention;
-        ReadValue -> Assign
-
-    Raises:
-        PreconditionError: GP302, the model is not stateful: it would run without a reset between two sequences.
     """
 
     name: ClassVar[str] = "keep-cross-caches"

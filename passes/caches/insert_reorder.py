@@ -28,7 +28,7 @@ from graphpass.passes.caches.slots import (
 
 @dataclass(frozen=True)
 class InsertReorder(Pass[Model]):
-    """Move positions of KV caches and drop the last ones, before a step.
+    """Move and drop positions of KV caches inside the graph, before a step.
 
     Slot ``dst_idx[i]`` takes the old value of slot ``src_idx[i]``; then the cache is cut to the length that the
     attention mask leaves for the past. Without ``attention_mask`` and ``input_ids``, from which that follows, the model

@@ -200,7 +200,7 @@ class _Relayout:
         return next(self._moved[value] for value in node.inputs if value is not None and value in self._moved)
 
     def _along(self, node: Node, axes: tuple[int, ...]) -> _Moved | None:
-        """Move the axis of a Concat, cut or choice."""
+        """Move the axis of all inputs of a Concat, or a cut's or choice's first."""
         moved = self._any_order(node) if node.op == "Concat" else self._order(node)
         if moved is not None:
             if node.op == "Concat":

@@ -93,7 +93,7 @@ class _Whole:
 
     Attributes:
         ranges: Its parts.
-        drops: Whether parts lack the axis of ``ranges``.
+        drops: Whether parts lack the axis along which they are taken.
     """
 
     ranges: tuple[Range, ...]

@@ -78,6 +78,7 @@ class _Window:
 
 
 def _window(graph: Graph, read: Node, write: Node) -> _Window | None:
+    """Return the window that ``read`` and ``write`` keep, if it is one column short."""
     gather = beam_gather(graph, read.outputs[0])
     past = (gather or read).outputs[0]
     joined = _only_user(graph, past, "Concat")

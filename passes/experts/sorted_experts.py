@@ -146,6 +146,7 @@ class _Pieces:
         return cut.source()
 
     def _counted(self, end: Value) -> list[int]:
+        """Return the experts whose rows ``end`` counts."""
         graph = self._graph
         experts: list[int] = []
         pending = [end]

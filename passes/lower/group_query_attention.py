@@ -117,6 +117,7 @@ class _Block:
             tensor.shape = [*tensor.shape[:2], length, self._head_dim]
 
     def _operands(self) -> list[Handle]:
+        """Return query, key and value as ``[batch, heads, length, head_dim]``."""
         write, size = self._write, self._head_dim
         heads = [self._heads, self._kv_heads, self._kv_heads]
         parts = [self._call.read(port) for port in (0, _KEY, _VALUE)]
@@ -142,6 +143,7 @@ class _Block:
         return [rotated(write, part, cos, sin, sizes, interleaved=interleaved) for part in (query, key)]
 
     def _positions(self) -> Handle:
+        """Return the positions of the new tokens, ``[batch, length]``."""
         given = self._call.read(_POSITIONS)
         if given is not None:
             return given
@@ -169,6 +171,7 @@ class _Block:
         return self._once(("running", mask), make)
 
     def _length(self) -> Handle:
+        """Return the number of new tokens, i64 [1]."""
         return self._once("length", lambda: self._write.size(self._call.read(0), 1))
 
     def _columns(self) -> Handle:

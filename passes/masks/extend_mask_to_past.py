@@ -87,6 +87,7 @@ def _obstacle(graph: Graph, node: Node) -> str | None:
 
 
 def _visible(write: Writer, mask: Value, past: Handle, total: Handle) -> Handle:
+    """Make the condition that a query sees a key, boolean ``[batch, 1, length, total]``."""
     start, end = (write.op("Squeeze", size, 0) for size in (past, total))
     keys = write.op("Unsqueeze", write.op("Range", 0, end, 1), axes=[0, 1, 2], label="keys")
     queries = write.op("Unsqueeze", write.op("Range", start, end, 1), axes=[0, 1, 3], label="queries")

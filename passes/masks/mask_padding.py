@@ -98,6 +98,7 @@ class _Tokens:
 
     @cached_property
     def are_real(self) -> Handle:
+        """Make the condition that a token is no padding, boolean ``[batch, length]``."""
         write = self._write
         start = write.op("Negative", write.size(self._ids, 1, "length"))
         return write.op("Convert", write.slice(self._mask, start, None, axis=1), to="boolean", label="new")

@@ -23,7 +23,7 @@ class WindowFromPositions(Pass[OpenVINOModel]):
 
     A cache may hold positions that no longer count: rejected drafts, masked out with ``attention_mask`` instead of
     being dropped, or the branches of a draft tree side by side. Exported masks compare places in the cache, so that
-    such positions use up a part of the window. Behind this pass a key of the past stands where the running sum of
+    such positions use up a part of the window. After this pass a key of the past stands where the running sum of
     ``attention_mask`` puts it, and a new token where ``position_ids`` does. Everything else in the mask stays, the
     causal condition between places, too.
 

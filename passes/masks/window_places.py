@@ -70,9 +70,9 @@ class Places:
 
 
 def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
-    """Let ``masks`` compare places that NPUW knows; return the number of replaced values.
+    """Let ``masks`` compare the places that NPUW knows; return the number of replaced values.
 
-    Masks that may not change in all their conditions are left out.
+    ``masks`` are those that may be changed, in all their conditions.
     """
     graph = model.graph
     compared = dict.fromkeys(

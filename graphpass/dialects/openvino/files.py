@@ -40,6 +40,8 @@ _NO_NUMBERS = frozenset({"string", "dynamic"})
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
+    """A Constant, with its type and shape as XML; ``place`` only in a file."""
+
     described: str
     data: NDArray[numpy.uint8]
     place: Place | None

@@ -120,7 +120,7 @@ class OpenVINOModel(Model):
     def digest(self, *, shapes: bool = True) -> str:
         """Hash the structure; see `Model.digest`.
 
-        Reading a model infers shapes anew, and may find more or fewer: ``shapes`` says whether they count.
+        Inferred shapes count if ``shapes``; reading a model infers them anew, and may find more or fewer.
         """
         self.stabilise_names()
         return digest(self.ov_model, MappedWeights(file for file in self.weight_files if file.unchanged), shapes=shapes)
