@@ -56,6 +56,6 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
 
 
 def _comes_from_the_encoder(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` depends on an encoder's hidden states and on sizes alone."""
+    """Return whether ``value`` depends on an encoder's hidden states, otherwise on sizes alone."""
     upstream = graph.backward([value], lambda node: () if node.op == "ShapeOf" else node.inputs)
     return [node.name for node in upstream if node.op in SOURCES] == ["encoder_hidden_states"]

@@ -107,7 +107,7 @@ def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
 
 
 def conversions(graph: Graph, value: Value) -> list[Node]:
-    """Return the Converts of ``value``, if its elements have no other users and one type.
+    """Return the Converts of ``value`` if they alone read its elements, to one type.
 
     Plugins know a converted cache by a Convert directly after the ReadValue, before beams or slots are reordered.
     """

@@ -259,7 +259,7 @@ class _Unpacking:
             self._replace(value, handle)
 
     def _shape(self, node: Node, apart: _Apart) -> None:
-        """Read dimensions from the first part, except for the one along ``axis``."""
+        """Read dimensions from the first part, except for the one along which it is apart."""
         given = self._rewriter.whole_shape(node)
         self._rewriter.redirect(node, 0, apart.handles[0])
         places = [axis - (apart.whole.drops and axis > apart.axis) for axis in given]

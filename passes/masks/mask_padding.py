@@ -104,7 +104,7 @@ class _Tokens:
         return write.op("Convert", write.slice(self._mask, start, None, axis=1), to="boolean", label="new")
 
     def next_to_window(self, width: int) -> Handle:
-        """Index the columns after moving ``width`` of them past padding, i64 ``[batch, width + length]``."""
+        """Make the index of each place's column, i64 ``[batch, width + length]``; the window has ``width``."""
         if width not in self._orders:
             write = self._write
             length = write.op("Gather", write.op("ShapeOf", self.are_real), 1, axis=0, label="columns")

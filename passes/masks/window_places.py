@@ -72,7 +72,7 @@ class Places:
 def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
     """Let ``masks`` compare the places that NPUW knows; return the number of replaced values.
 
-    ``masks`` are those that may be changed, in all their conditions.
+    ``masks`` are those that may be changed, in all their conditions; only those that compare the same places are.
     """
     graph = model.graph
     compared = dict.fromkeys(
