@@ -16,25 +16,21 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Folders and files whose prose is checked.
 CLEAN = (
     "cli",
+    "graphpass/__init__.py",
     "graphpass/artifacts",
-    "graphpass/engine/conditions.py",
-    "graphpass/engine/findings.py",
-    "graphpass/engine/instrumentation.py",
-    "graphpass/engine/options.py",
-    "graphpass/engine/passes.py",
-    "graphpass/engine/pipeline.py",
-    "graphpass/engine/syntax.py",
-    "graphpass/engine/target.py",
-    "graphpass/engine/view.py",
+    "graphpass/dialects",
+    "graphpass/engine",
     "graphpass/error_catalog.py",
     "graphpass/errors.py",
     "graphpass/io.py",
+    "graphpass/ir",
     "graphpass/progress.py",
     "graphpass/reports",
     "graphpass/runtime",
     "graphpass/storage",
     "graphpass/targets",
     "graphpass/verify",
+    "passes",
 )
 
 #: Words that open a clause about a thing instead of naming it.

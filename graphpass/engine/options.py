@@ -70,13 +70,7 @@ class Option:
 
 @functools.cache
 def options_of(pass_class: type) -> tuple[Option, ...]:
-    """Return the options of a pass or target, in the order of its fields.
-
-    Args:
-        pass_class: A frozen dataclass.
-
-    Returns:
-        One option for each field that its constructor takes.
+    """Return one option for each constructor field of a pass or target, in order.
 
     Raises:
         UsageError: GP222, a field has no default or a type that cannot be written in a pipeline.

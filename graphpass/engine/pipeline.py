@@ -80,9 +80,6 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
 
     TOML has no null: write ``"none"`` for an option that takes a number or a bool or nothing.
 
-    Args:
-        text: The document.
-
     Raises:
         UsageError: GP214 not TOML, or not of this form; otherwise as `parse`.
     """

@@ -1,4 +1,4 @@
-"""Find passes and targets by name, from entry points and `register`, and import none before it is asked for.
+"""Find passes and targets by name; import none before it is asked for.
 
 Groups of entry points:
 
@@ -36,7 +36,7 @@ _CATALOGUES = "graphpass.catalogues"
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[Class]):
-    """An owner of a name: an entry point, a catalogue, or a class that was registered by hand."""
+    """Hold an owner of a name: entry point, catalogue, or registered class."""
 
     name: str
     module: str
@@ -158,7 +158,6 @@ def _entry(point: metadata.EntryPoint, module: str, name: str, load: Callable[[]
 
 
 def _defined(module: str, name: str) -> object:
-    """Return the class of ``module`` that has the pass's name, or the module."""
     found = importlib.import_module(module)
     return next((one for one in vars(found).values() if getattr(one, "name", None) == name), found)
 
@@ -175,11 +174,7 @@ def distributions() -> dict[str, str]:
 
 
 def pass_names() -> tuple[str, ...]:
-    """Return the names of all passes, sorted; import none of them.
-
-    Raises:
-        UsageError: GP220, a name has several owners.
-    """
+    """Return the sorted names of all passes, unimported; raise GP220 on several owners."""
     return _PASSES.names()
 
 
@@ -224,11 +219,7 @@ def register(pass_class: PassClass) -> PassClass:
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the names of all targets, sorted; import none of them.
-
-    Raises:
-        UsageError: GP220, a name has several owners.
-    """
+    """Return the sorted names of all targets, unimported; raise GP220 on several owners."""
     return _TARGETS.names()
 
 
@@ -242,7 +233,7 @@ def target_class(name: str) -> type[Target]:
 
 
 def get_target(name: str) -> Target:
-    """Return the target called ``name`` with its defaults; `graphpass.engine.pipeline.parse_target` reads options.
+    """Return the target ``name`` with default options.
 
     Raises:
         UsageError: As `target_class`.
@@ -251,7 +242,7 @@ def get_target(name: str) -> Target:
 
 
 def usable_targets() -> Iterator[Target]:
-    """Yield all targets with their defaults, by name, without those of plug-ins that are not well formed."""
+    """Yield well-formed targets with their defaults, by name."""
     for name in sorted({entry.name for entry in _TARGETS.entries()}):
         with contextlib.suppress(UsageError):
             yield get_target(name)

@@ -151,7 +151,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
-        """Set the axes of ``node``: a Transpose's order, or the axis of a Concat or Gather."""
+        """Set the axes of ``node``: a Transpose's order, a Concat's or Gather's axis."""
 
     @abstractmethod
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:

@@ -29,16 +29,16 @@ _MASK_PORTS = {"ScaledDotProductAttention": 3, "Attention": 3}
 
 @dataclass(frozen=True)
 class AddTreeMask(Pass[Model]):
-    """Let one step hold a tree of draft tokens, of which each branch sees its own ancestors alone.
+    """Add a mask of draft trees, so that branches see their own ancestors alone.
 
     The input ``tree_mask`` f32 ``[1 or batch, m, m]`` is added to the scores of the last ``m`` queries over the last
     ``m`` keys, in every attention over a cache that grows: 0 where a token is to see another, a large negative number
-    where not. A tree's tokens stand in an order in which parents come before children, and see themselves;
-    ``position_ids`` gives each its depth, so the model needs that input. ``m`` is at most the number of new tokens;
-    ``[1, 0, 0]`` changes nothing. What the mask was goes on to hold.
+    elsewhere. Parents come before children, and tokens see themselves; ``position_ids`` gives each its depth, so the
+    model needs that input. ``m`` is at most the number of new tokens; ``[1, 0, 0]`` changes nothing. The old mask goes
+    on to hold.
 
-    What the CPU plugin fuses it goes on fusing. Linear caches cannot hold a tree: each token's state follows that of
-    the token before it.
+    The CPU plugin fuses as before. Linear caches cannot hold a tree: each token's state follows that of the token
+    before it.
 
     Shapes:
         tree_mask f32 ``[1 or batch, m, m]``; masks of attention ``[batch, heads, length, sequence]``
@@ -51,10 +51,10 @@ class AddTreeMask(Pass[Model]):
         Add(scores, ..) -> Softmax
 
     Raises:
-        PreconditionError: GP302 the model has no caches; GP360 it has an input tree_mask already; GP361 it has no
-            input position_ids.
+        PreconditionError: GP302 the model has no caches; GP360 it has an input tree_mask already; GP361 it has no input
+            position_ids.
         UnsupportedError: GP340 an opset before 13; GP362 a cache that cannot hold a tree; GP363 attention that a mask
-            cannot be added to, or that asks how far apart positions lie in the cache.
+            cannot be added to, or that measures distances in the cache.
     """
 
     name = "add-tree-mask"
@@ -79,11 +79,11 @@ class AddTreeMask(Pass[Model]):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the tree is added.
+    """An attention to add the tree to.
 
     Attributes:
-        attention: The attention that shall see it.
-        scores: What goes into its Softmax, ``[batch, heads, length, sequence]``; ``None`` where it takes a mask.
+        attention: The attention.
+        scores: Input of its Softmax, ``[batch, heads, length, sequence]``; ``None`` if it takes a mask.
     """
 
     attention: Attention
@@ -144,7 +144,7 @@ def _place(graph: Graph, block: AttentionBlock, attention: Attention | None) -> 
 
 
 def _position_obstacle(graph: Graph, block: AttentionBlock, attention: Attention | None) -> str | None:
-    """What asks where positions lie in the cache, where branches lie one behind the other."""
+    """Report a user of places in the cache, in which branches follow one another."""
     if block.mask is None:
         return "it is not known what its mask is made of"
     if block.window is not None or block.window_in is not None:
@@ -168,7 +168,7 @@ def _operator_obstacle(attention: Attention) -> str | None:
 
 
 def _scores(graph: Graph, attention: Attention) -> Value:
-    """What goes into a Softmax, before heads are merged into the batch, and without a sink."""
+    """Return the input of a Softmax, before heads merge into the batch, without sink."""
     node = attention.node
     value = node.inputs[0]
     assert value is not None
@@ -192,16 +192,7 @@ def _passes_on(graph: Graph, node: Node) -> bool:
 
 
 class _Tree:
-    """One input that is added to many masks; what several attentions share is written once."""
-
     def __init__(self, rewriter: Rewriter, tokens: Value, past: Cache) -> None:
-        """Add the input.
-
-        Args:
-            rewriter: Edits the model.
-            tokens: An input ``[batch, length, ..]``.
-            past: A growing cache.
-        """
         self._rewriter, self._write = rewriter, rewriter.under(_NAME)
         write, graph = self._write, rewriter.graph
         tree = rewriter.input(_NAME, "f32", [f"{_NAME}_batch", f"{_NAME}_length", f"{_NAME}_length"])
@@ -220,7 +211,6 @@ class _Tree:
         self._joined: dict[tuple[int, int], Handle] = {}
 
     def add_to(self, place: _Place) -> None:
-        """Add the tree to the mask of an attention, or to its scores."""
         rewriter, node = self._rewriter, place.attention.node
         if place.scores is not None:
             rewriter.redirect_uses(place.scores, self._sum(place.scores))
@@ -237,7 +227,6 @@ class _Tree:
         return self._padded[kind]
 
     def _sum(self, mask: Value) -> Handle:
-        """Return the sum of a mask, additive or boolean, and the tree."""
         key, name = (mask.node, mask.port), f"{mask.name}/{_NAME}"
         if key not in self._joined:
             if mask.element_type == "boolean":

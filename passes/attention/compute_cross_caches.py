@@ -24,7 +24,7 @@ _SWITCH = "use_cache_branch"
 
 @dataclass(frozen=True)
 class ComputeCrossCaches(Pass[OpenVINOModel]):
-    """Let a decoder compute the keys and values of its cross attention itself, from the encoder's states.
+    """Compute keys and values of cross attention inside a decoder, from encoder states.
 
     Exporters split a decoder in two: one for the first step, which computes these caches and returns them, and one for
     all others, which takes them as inputs. The nodes that compute them in the first are copied into the second. Its
@@ -90,7 +90,7 @@ def _in_openvino(path: Path) -> OpenVINOModel:
 
 
 def _computed(source: OpenVINOModel, cache: Cache) -> Value:
-    """Return the first value of ``cache`` in ``source``: exporters call it present instead of past_key_values."""
+    """Return the first value of ``cache``: exporters call it present instead of past_key_values."""
     wanted = cache.read.replace("past_key_values", "present")
     found = source.graph.writes.get(wanted)
     if found is None:
@@ -100,6 +100,5 @@ def _computed(source: OpenVINOModel, cache: Cache) -> Value:
 
 
 def _is_states(parameter: Node) -> bool:
-    """Return whether an input holds hidden states ``[batch, length, size]``."""
     value = parameter.outputs[0]
     return value.rank == 3 and value.element_type in REALS

@@ -28,7 +28,7 @@ from graphpass.ir.values import MASKED, MASKED_BELOW, fixed_size, is_value_prese
 
 @dataclass(frozen=True)
 class ExposeAlibi(Pass[OpenVINOModel]):
-    """Write ALiBi, slopes times positions, in the one form that paged attention finds beside a mask.
+    """Write ALiBi in the one form that paged attention finds beside a mask.
 
     Paged attention (openvino.genai's default backend) drops the mask. It keeps slopes that are multiplied with
     positions in the branch of a Select; in a sum it loses them without a word (alibi_slopes_extractor in
@@ -76,12 +76,12 @@ class _Bias:
     """A mask that is a sum.
 
     Attributes:
-        slopes: By head, f64 [heads], with all factors.
+        slopes: Slopes by head, f64 [heads], with all factors.
         positions: The other operand of their product.
         term: Their product as it is added, laid out.
         masks: The other terms.
-        conditions: Each hides keys, with the Slice that cuts it, if any.
-        part: The Slice that takes from the product as many positions as there are keys, if those are constant.
+        conditions: Conditions that hide keys, each with the Slice that cuts it, if any.
+        part: The Slice that cuts constant positions in the product to the keys.
     """
 
     slopes: numpy.ndarray
@@ -122,7 +122,7 @@ def _bias(graph: Graph, mask: Value | None) -> _Bias | None:
 
 
 def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node | None]]]:
-    """Strip a Select that masks some of ``term``; return its condition, too, and the Slice of both."""
+    """Strip a Select that masks ``term``; return its condition and their Slice, too."""
     node, cut = graph.producer(term), None
     if node.op == "Slice":
         node, cut = graph.producer(node.source()), node
@@ -133,7 +133,7 @@ def _selected(graph: Graph, term: Value) -> tuple[Value, list[tuple[Value, Node 
 
 
 def _unshifted(graph: Graph, term: Value) -> Value:
-    """Strip copies of ``term`` to all rows, and numbers that are added everywhere: no Softmax depends on them."""
+    """Strip copies to all rows and added numbers: no Softmax depends on them."""
     while (node := graph.producer(term)).op in {"Add", "Broadcast"}:
         first, second = node.source(), node.source(1)
         if node.op == "Add" and fold_scalar(graph, first) is not None:
@@ -153,7 +153,7 @@ def _part_of_rows(graph: Graph, term: Value) -> tuple[Value, Node | None]:
 
 
 def _product(graph: Graph, term: Value) -> tuple[numpy.ndarray, Value] | None:
-    """Return slopes, times the numbers that the product is multiplied with, and positions."""
+    """Return slopes, with all factors of the product, and positions."""
     factor = 1.0
     value = term
     while True:
@@ -205,7 +205,7 @@ def _is_by_head(term: Value, heads: int, query: Value | None) -> bool:
 
 
 def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Sizes) -> bool:
-    """Return whether ``part`` leaves a position for each key: a mask has a column for each.
+    """Return whether ``part`` leaves one position for each column of a mask.
 
     Its start shifts all scores of a head alike.
     """
@@ -219,7 +219,7 @@ def _takes_keys(graph: Graph, bias: _Bias, part: Node, sizes: Sizes) -> bool:
 
 
 def _end(graph: Graph, part: Node) -> int | None:
-    """Return the end of ``part`` if it is constant; exporters write the highest number to keep all."""
+    """Return a constant end of ``part``; exporters keep all by the highest number."""
     end, size = fold_scalar(graph, part.inputs[2]), fixed_size(part.source(), -1)
     return min(int(end), size) if end is not None and size is not None else None
 
@@ -230,7 +230,7 @@ def _counted(write: Writer, mask: Value | None) -> Handle:
 
 
 def _write(write: Writer, bias: _Bias, positions: Operand) -> Handle:
-    """Make the mask in the form that the matcher wants: the slopes come first."""
+    """Make the mask in the matcher's form: slopes come first."""
     kind = bias.term.element_type
     slopes = write.constant(bias.slopes.reshape(1, -1, 1).astype("f4"), "slopes", kind)
     product = write.op("Multiply", slopes, write.convert(positions, kind, "positions"), label="product")

@@ -29,7 +29,7 @@ _TOWARDS_ANGLES = (
 
 @dataclass(frozen=True)
 class ExposePositionIds(Pass[OpenVINOModel]):
-    """Take positions from an input instead of the cache's length or the mask, if a model counts them itself.
+    """Take positions from an input instead of the cache's length or the mask.
 
     Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
     a cache renumber positions: both need the input ``position_ids``. Only rotary or learned embeddings
@@ -89,7 +89,7 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
 
 def _counted_rows(model: Model) -> list[Value]:
-    """Return positions ``[1, length]``, counted from the cache's length, or ``[batch, length]``, from the mask."""
+    """Return positions ``[1, length]`` by the cache, or ``[batch, length]`` by the mask."""
     graph = model.graph
     found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     pasts = _pasts(model)
@@ -107,7 +107,7 @@ def _rows(graph: Graph, counted: Value) -> list[Value]:
 
 
 def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> list[Value]:
-    """Return sums of the cache's length and rows of positions in the step, ``[length]`` or ``[1, length]``."""
+    """Return sums of the cache's length and positions in the step."""
     found: list[Value] = []
     for value in (counted, *_rows(graph, counted)):
         for use in graph.uses(value):
@@ -119,7 +119,7 @@ def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> li
 
 
 def _last_columns(graph: Graph, counted: Node) -> list[Value]:
-    """Return the columns of the new tokens in the running sum, less 1, of the attention mask."""
+    """Return new tokens' columns in the mask's running sum, less 1."""
     source = graph.look_through(counted.source(), CASTS)
     if graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
@@ -140,19 +140,16 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
 
 
 def _ends_last(graph: Graph, node: Node) -> bool:
-    """Return whether a Slice keeps columns up to the last one."""
     cuts = fold_cuts(graph, node)
     return [cut.axis for cut in cuts] == [1] and cuts[0].reaches_end
 
 
 def _pasts(model: Model) -> set[tuple[int, int]]:
-    """Return the values with which a step's caches start."""
     reads = {cache.read for cache in analyze_caches(model).of_kind("kv")}
     return {(node.index, 0) for node in model.graph.of_op("Parameter", "ReadValue") if node.name in reads}
 
 
 def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
-    """Return whether ``value`` is a dimension of a past."""
     shape = graph.producer(graph.look_through(value, _KEEPS_LENGTH)) if value is not None else None
     if shape is None or shape.op != "ShapeOf":
         return False
@@ -161,13 +158,12 @@ def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int
 
 
 def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
-    """Return the uses of ``positions`` by embeddings."""
     found: list[_EmbeddingUse] = []
     pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
     while pending:
         value, laid_out = pending.pop()
         for use in graph.uses(value):
-            # What these make may feed a mask, too, which goes on comparing physical positions.
+            # Results of these may feed a mask, too, which goes on comparing physical positions.
             if use.node.op == "Convert":
                 pending.append((use.node.outputs[0], laid_out))
             elif use.node.op == "Unsqueeze" and use.port == 0:
@@ -179,13 +175,7 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingUse:
-    """A use of positions by an embedding.
-
-    Attributes:
-        use: The use.
-        laid_out: The Unsqueezes on the way there.
-        leading: Number of axes before the batch.
-    """
+    """A use by an embedding, after Unsqueezes, with ``leading`` axes before the batch."""
 
     use: Use
     laid_out: tuple[Node, ...]
@@ -193,7 +183,7 @@ class _EmbeddingUse:
 
 
 class _Sources:
-    """The input, laid out and converted as its users want it, each form once."""
+    """Make each layout and type of the input once."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._write = rewriter, rewriter.under(_POSITIONS)
@@ -201,7 +191,6 @@ class _Sources:
         self._made: dict[tuple[tuple[int, ...], str], Handle] = {((), "i64"): parameter}
 
     def of(self, found: _EmbeddingUse, element_type: str) -> Handle:
-        """Return the form that ``found`` reads."""
         made, source = self._made, self._made[(), "i64"]
         done: tuple[int, ...] = tuple(range(-found.leading, 0))
         if (done, "i64") not in made:
@@ -237,6 +226,6 @@ def _outputs_towards_angles(use: Use) -> tuple[Value, ...]:
 
 
 def _is_table(graph: Graph, value: Value | None) -> bool:
-    """Return whether ``value`` is a learned table: a matrix of constants, perhaps converted."""
+    """Return whether ``value`` is a matrix of constants, perhaps converted."""
     table = graph.look_through(value, CASTS) if value is not None else None
     return table is not None and table.rank == 2 and graph.producer(table).op == "Constant"

@@ -75,7 +75,7 @@ class FuseAttention(Pass[OpenVINOModel]):
 
 
 def _inside(model: OpenVINOModel) -> list[str]:
-    """Return the attention in bodies, whose operands may come from outside them."""
+    """Return the attention in bodies, whose operands may come from outside."""
     whole = inlined(model)
     if whole is model:
         return []
@@ -84,7 +84,6 @@ def _inside(model: OpenVINOModel) -> list[str]:
 
 
 def _obstacle(block: Attention) -> Miss | None:
-    """Return why ScaledDotProductAttention cannot take the operands."""
     assert block.query is not None
     types = {operand.element_type for operand in (block.key, block.value) if operand is not None}
     if len(types) > 1 or not (block.query.element_type in types or is_wider(block.query.element_type, max(types))):
@@ -98,13 +97,12 @@ def _obstacle(block: Attention) -> Miss | None:
 
 
 def _heads(block: Attention) -> int | None:
-    """Return the number of heads if any operand shows it; one head may stand for all."""
+    """Return the number of heads if known; one head may stand for all."""
     sizes = [fixed_size(operand, -3) or 0 for operand in (block.query, block.sink, block.key, block.value)]
     return next((size for size in sizes if size > 1), 1 if fixed_size(block.query, 1) == 1 else None)
 
 
 def _fused(rewriter: Rewriter, block: Attention, masks: _Masks) -> Handle:
-    """Make the replacement of the product with the value."""
     query, key, value = block.query, block.key, block.value
     assert query is not None
     assert key is not None
@@ -137,7 +135,7 @@ def _fused(rewriter: Rewriter, block: Attention, masks: _Masks) -> Handle:
 
 
 def _transposed(graph: Graph, write: Writer, key: Value) -> Handle:
-    """Swap the last two axes of ``key``, in one Transpose with its own if it has one."""
+    """Swap the last two axes of ``key``, in its own Transpose if possible."""
     node = graph.producer(key)
     order, source = node.attributes.get("order", ()), key
     if node.op == "Transpose" and len(order) == 4:
@@ -148,14 +146,14 @@ def _transposed(graph: Graph, write: Writer, key: Value) -> Handle:
 
 
 def _read_shapes_at_source(rewriter: Rewriter, source: Value | None, forms: tuple[Value, ...]) -> None:
-    """Let users of the shapes of ``forms``, which are made of ``source``, read its shape.
+    """Read the shape of ``source`` instead of those of ``forms`` made of it.
 
     Masks are cut to the length of the key as the old product read it. That keeps a second reader of the cache, with
     which the CPU plugin does not fuse the cache and the operator.
     """
     assert source is not None
     graph = rewriter.graph
-    # Which axes of the source, multiplied, each axis of a form is: a Reshape merges batch and heads, or splits them.
+    # Axes of the source whose product is each axis of a form: a Reshape merges batch and heads, or splits them.
     axes: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,))
     for form in forms:
         node = graph.producer(form)
@@ -170,7 +168,7 @@ def _read_shapes_at_source(rewriter: Rewriter, source: Value | None, forms: tupl
 
 
 def _read_at_source(rewriter: Rewriter, shape: Node, source: Value, axes: tuple[tuple[int, ...], ...]) -> None:
-    """Let users that pick dimensions out of ``shape``, a ShapeOf, pick them out of the shape of ``source``.
+    """Redirect users that pick dimensions of a ShapeOf to the shape of ``source``.
 
     Only picked ones: with arithmetic in between, the plugin's fusion makes a loop of the graph.
     """
@@ -186,13 +184,12 @@ def _read_at_source(rewriter: Rewriter, shape: Node, source: Value, axes: tuple[
 
 
 def _scale(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
-    """Multiply all factors: a constant if all are known."""
     known, computed = _known_product(graph, factors)
     return _times(write, write.number(known, kind, "scale"), computed, kind)
 
 
 def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, list[Scale]]:
-    """Multiply the factors that are constants or made of known dimensions; return the other factors, too."""
+    """Multiply the known factors; return the product and the others."""
     known, computed = 1.0, []
     for factor in factors:
         value = fold_scalar(graph, factor.value)
@@ -212,14 +209,14 @@ def _times(write: Writer, start: Handle, factors: list[Scale], kind: str) -> Han
 
 
 class _Masks:
-    """Makes each mask once, however many layers share it."""
+    """Make each mask once, however many layers share it."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._graph = rewriter, rewriter.graph
         self._made: dict[tuple[object, ...], Handle] = {}
 
     def of(self, block: Attention, kind: str) -> Handle:
-        """Return the sum of a block's masks; without any a scalar 0, which means none."""
+        """Sum up a block's masks; a scalar 0 stands for none."""
         # Where masks merge the heads with the batch, the heads are known, and more than one is told by an operand.
         heads = _heads(block) or 1
         key = (block.masks, kind, heads)
@@ -237,7 +234,6 @@ class _Masks:
         return write.op("Unsqueeze", total, axes=[0], label="matrix") if 1 in ranks and ranks <= {0, 1} else total
 
     def _term(self, write: Writer, mask: Mask, kind: str, heads: int) -> Handle:
-        """Return one mask as it is added to the scaled scores."""
         if mask.keeps is not None:
             numbers = [write.number(0.0, kind, "kept"), write.number(MASKED, kind, "masked")]
             term = write.op("Select", mask.value, *(numbers if mask.keeps else numbers[::-1]))

@@ -15,9 +15,10 @@ _KEY, _VALUE = 1, 2
 
 @dataclass(frozen=True)
 class KeepCrossCaches(Pass[OpenVINOModel]):
-    """Keep the keys and values of cross attention in variables, computed once from the encoder's states.
+    """Keep keys and values of cross attention in variables, computed once.
 
-    A variable's initializer runs at the first step after a reset, and its result stands until the next one.
+    A variable's initializer computes them from the encoder's states at the first step after a reset, and its result
+    stands until the next one.
 
     Before:
         encoder_hidden_states (Parameter) -> MatMul -> Reshape -> Transpose -> ScaledDotProductAttention
@@ -53,6 +54,6 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
 
 
 def _comes_from_the_encoder(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` is computed from an encoder's hidden states, and else from sizes alone."""
+    """Return whether ``value`` depends on an encoder's hidden states, otherwise on sizes alone."""
     upstream = graph.backward([value], lambda node: () if node.op == "ShapeOf" else node.inputs)
     return [node.name for node in upstream if node.op in SOURCES] == ["encoder_hidden_states"]

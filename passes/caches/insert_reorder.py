@@ -28,7 +28,7 @@ from graphpass.passes.caches.slots import (
 
 @dataclass(frozen=True)
 class InsertReorder(Pass[Model]):
-    """Let a caller move positions of the KV caches and drop the last ones, inside the graph, before a step.
+    """Move and drop positions of KV caches inside the graph, before a step.
 
     Slot ``dst_idx[i]`` takes the old value of slot ``src_idx[i]``; then the cache is cut to the length that the
     attention mask leaves for the past. Without ``attention_mask`` and ``input_ids``, from which that follows, the model
@@ -93,7 +93,6 @@ class InsertReorder(Pass[Model]):
         return _reorder_for_gpus(model, caches, self.trim) if self.form == "gpu" else _reorder_compactly(model, caches)
 
     def _check(self, model: Model) -> None:
-        """Check that ``model`` is of the format and the state that the form is for."""
         if (self.form == "onnx") != (model.dialect == "onnx"):
             hint = "form=onnx works on ONNX; gpu and compact on OpenVINO IR, after to-openvino and make-stateful"
             raise PreconditionError("GP301", f"form {self.form} is not for a model in {model.dialect}", hint)
@@ -149,10 +148,10 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
 
 
 def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
-    """Return a cache's positions in the type in which the model reads them, and all users.
+    """Return a cache's positions as the model reads them, and all users.
 
-    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all other users read the
-    reordered and cut cache, also its shape.
+    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all other users read the reordered
+    and cut cache, also its shape.
     """
     graph = rewriter.graph
     read = graph.reads[cache.read].outputs[0]
@@ -170,7 +169,7 @@ def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
 
 
 class _Destinations:
-    """One ``dst_idx`` input for each distinct layout of caches; the first cache's is called ``dst_idx``."""
+    """Make one ``dst_idx`` input for each layout of caches."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
@@ -179,11 +178,9 @@ class _Destinations:
 
     @property
     def count(self) -> int:
-        """Number of inputs."""
         return len(self._made)
 
     def of(self, cache: Cache) -> Handle:
-        """Return the input that names destination slots of ``cache``."""
         shape = [dimension if isinstance(dimension, int) else -1 for dimension in cache.shape or ()]
         for axis in (cache.axes.batch, cache.axes.sequence):
             if axis is not None:

@@ -22,7 +22,7 @@ _HISTORY = ".history"
 
 @dataclass(frozen=True)
 class InsertSnapshot(Pass[OpenVINOModel]):
-    """Keep the last states of linear caches inside the model, so that a step can start from an earlier one.
+    """Keep the last states of linear caches, so that a step can undo others.
 
     A linear cache (a convolution's window, a recurrent state) cannot be cut: what all tokens left is one tensor. With
     this pass each has a second variable, ``<variable>.history``, that holds the states with which the last ``slots``
@@ -99,7 +99,7 @@ def _check(cache: Cache, read: Node) -> None:
 
 
 def _keep(rewriter: OpenVINORewriter, cache: Cache, read: Node, start: Handle, kept: Handle, slots: int) -> None:
-    """Let a cache start from one of its last states, and keep those that ``kept`` names, the newest first."""
+    """Start a cache from one of its last states; keep those that ``kept`` names."""
     write, state = rewriter.under(f"{read.name}/history"), read.outputs[0]
     shape = write.op("Concat", [slots], write.op("ShapeOf", read.source(), label="shape"), axis=0, label="sizes")
     initial = write.op("Broadcast", read.source(), shape, label="initial")

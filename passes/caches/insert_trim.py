@@ -15,7 +15,7 @@ from graphpass.passes.caches.slots import Trim, growing_caches, past_length, pas
 
 @dataclass(frozen=True)
 class InsertTrim(Pass[Model]):
-    """Cut KV caches to the length that the attention mask leaves for the past, inside the graph, before a step.
+    """Cut KV caches inside the graph to the past that the mask leaves.
 
     A caller drops the last positions by feeding a shorter mask; nothing else moves. Without ``attention_mask`` and
     ``input_ids``, from which the length follows, the model gets an input ``past_len`` i64 ``[1]``; a number beyond the

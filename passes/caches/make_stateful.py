@@ -23,7 +23,7 @@ from graphpass.passes.caches.slots import conversions
 
 @dataclass(frozen=True)
 class MakeStateful(Pass[OpenVINOModel]):
-    """Turn the caches of a model from inputs and outputs into variables, so that they stay on the device.
+    """Turn caches from inputs and outputs into variables, which stay on the device.
 
     Each pair of past input and present output becomes a variable whose id is the past name and the present name
     concatenated, as OpenVINO's MakeStateful has it and every consumer parses it (StatefulToStateless, NPUW, optimum). A
@@ -117,7 +117,7 @@ def _check_ids(carried: tuple[Cache, ...]) -> None:
 
 
 def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
-    """Check that caches can start without positions: that their number of positions is not fixed."""
+    """Check that caches can start empty: no number of positions is fixed."""
     pairs = {pair.past.name: pair for pair in find_pairs(model)}
     for cache in caches:
         axis, graph = cache.axes.sequence or 0, model.graph
@@ -155,10 +155,10 @@ def _read_variable(
 
 
 def _read_batch_of_input(rewriter: OpenVINORewriter, cache: Cache, past: Value, initial: _InitialValues) -> None:
-    """Let users of a past's batch, as torch.onnx reads it, read that of the input from which the variable has it.
+    """Read the batch of the variable's input instead of a past's, as torch.onnx does.
 
-    Paged attention takes the variables away, and does not expect that anything but its own matchers' length hangs on
-    one (``prev_sequence_length_pattern.cpp`` of openvino).
+    Paged attention takes the variables away, and expects only its own matchers' length to depend on one
+    (``prev_sequence_length_pattern.cpp`` of openvino).
     """
     graph = rewriter.graph
     shapes = [use.node.outputs[0] for use in graph.uses(past) if use.node.op == "ShapeOf"]
@@ -193,8 +193,6 @@ def _batch_size(carried: tuple[Cache, ...]) -> int:
 
 
 class _InitialValues:
-    """Makes initial values of variables: zeros of the runtime's batch and of length 0."""
-
     def __init__(self, model: OpenVINOModel, rewriter: OpenVINORewriter, carried: tuple[Cache, ...]) -> None:
         self._rewriter = rewriter
         pasts = {cache.read for cache in carried}
@@ -207,7 +205,7 @@ class _InitialValues:
 
     @cached_property
     def batch(self) -> Handle:
-        """The runtime's batch size, i64 [1]; of token ids or embeddings by preference."""
+        """Return the runtime's batch size, i64 [1]; of token ids or embeddings by preference."""
         known = self._rewriter.graph.parameters
         preferred = [known.get(name) for name in ("input_ids", "inputs_embeds", "decoder_input_ids")]
         if not self._sources:
@@ -216,7 +214,6 @@ class _InitialValues:
         return self._rewriter.size(source, 0, "initial_state/batch")
 
     def of(self, cache: Cache, past: Value) -> Handle:
-        """Make the initial value of ``cache``: a Broadcast of 0."""
         write = self._rewriter.under(cache.read)
         parts: list[Handle] = []
         for axis, size in enumerate(past.shape or ()):

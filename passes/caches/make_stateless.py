@@ -17,7 +17,7 @@ from graphpass.passes.caches.slots import beam_gather, conversions
 
 @dataclass(frozen=True)
 class MakeStateless(Pass[OpenVINOModel]):
-    """Turn the variables of a model into past inputs and present outputs: the inverse of make-stateful.
+    """Turn variables into past inputs and present outputs: the inverse of make-stateful.
 
     Names come back from the variable's id. The reorder by ``beam_idx`` goes, and with it the input, since the holder of
     the caches reorders them. New inputs and outputs follow the others, by layer, key before value.
@@ -60,7 +60,7 @@ class MakeStateless(Pass[OpenVINOModel]):
 
 
 def _read_input(rewriter: OpenVINORewriter, state: Value, name: str) -> None:
-    """Let users of a variable read a new input called ``name``, and none a Gather by beams."""
+    """Replace a variable and its beam Gather by a new input ``name``."""
     past = rewriter.input(name, state.element_type, rewriter.native(state).get_partial_shape())
     graph = rewriter.graph
     converts = conversions(graph, state)

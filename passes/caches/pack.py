@@ -15,7 +15,7 @@ from graphpass.passes.caches.packing import finish
 
 @dataclass(frozen=True)
 class Pack(Pass[Model]):
-    """Carry key and value of a layer in one tensor, and so the states of a layer that do not grow.
+    """Carry key and value of a layer in one tensor; its linear states likewise.
 
     Key and value lie side by side along the content. New ones are concatenated before they are appended, and the whole
     is split for attention: ``past.0.key`` and ``past.0.value`` become ``past.0.key_value``.

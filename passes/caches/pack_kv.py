@@ -42,11 +42,7 @@ def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
 
 
 def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tuple[Cache, Cache]]) -> None:
-    """Carry each key and its value in one tensor.
-
-    Raises:
-        UnsupportedError: GP386, a cache is not appended to as it must be, or not as its partner is.
-    """
+    """Carry each key and its value in one tensor; raise GP386 on unlike caches."""
     graph = model.graph
     for pair in pairs:
         key, value = (_Chain(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in pair)
@@ -104,11 +100,7 @@ class _Chain:
         return UnsupportedError("GP386", f"cache {self.cache.name} cannot be packed: {why}")
 
     def check_like(self, other: _Chain) -> None:
-        """Check that both are appended to alike.
-
-        Raises:
-            UnsupportedError: GP386, they are not.
-        """
+        """Check that both are appended to alike; raise GP386 if not."""
         forms = [
             (
                 [one.op for one in (*chain.ops, *chain.after)],
@@ -157,7 +149,7 @@ def _start(rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | Non
 
 
 def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
-    """Let a ShapeOf of a cache read the packed one, unless its users read the size that differs."""
+    """Read the packed cache's shape, except for users of the size that differs."""
     given = rewriter.whole_shape(use.node)
     for reader in move_picks(rewriter, use.node, [-1 if place == axis else place for place in given]):
         reason = f"{reader.node.called} reads the size of a head from it"

@@ -1,4 +1,4 @@
-"""Carry the states of a layer that do not grow in one flat tensor; see the pass `pack`."""
+"""Carry a layer's states in one flat tensor; see the pass `pack`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ class _State:
 
     @property
     def count(self) -> int:
-        """Number of elements for each batch entry."""
         return math.prod(self.sizes)
 
 
@@ -88,7 +87,7 @@ def _check(states: list[_State], kept: set[str]) -> None:
 
 
 def _take_apart(rewriter: Rewriter, states: list[_State], past: str) -> dict[Value, Handle]:
-    """Add the flat tensor; return what replaces the past of each state, as it was and as it was reordered."""
+    """Add the flat tensor; return replacements of each past, plain and reordered."""
     first, counts = states[0], [state.count for state in states]
     shape = (None, 1, sum(counts))
     whole = rewriter.add_past(first.read, past, shape, _start(rewriter, states, shape, f"{past}/initial"))

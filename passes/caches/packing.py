@@ -1,4 +1,4 @@
-"""Name caches that hold several in one tensor, and start them; for the passes `pack` and `unpack`."""
+"""Name and start packed caches, for the passes `pack` and `unpack`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOTH = re.compile(r"(?<![A-Za-z])key_value(?![A-Za-z])")
 
 
 def packed_name(names: Sequence[str]) -> str:
-    """Return the name of a tensor that holds a key and a value: ``past.0.key_value``; see `part_names`.
+    """Return the name of a packed key and value: ``past.0.key_value``; see `part_names`.
 
     If the names differ in more than these words: their common start and end around both of their middles.
     """
@@ -53,13 +53,12 @@ def joined_name(names: Sequence[str]) -> str:
 
 
 def _shared(words: Sequence[Sequence[str]]) -> int:
-    """Count the words, or letters, with which all begin."""
     columns = enumerate(zip(*words, strict=False))
     return next((place for place, column in columns if len(set(column)) > 1), min(map(len, words)))
 
 
 def split_name(name: str, count: int) -> list[str]:
-    """Return names of ``count`` tensors that one called ``name`` held; the inverse of `joined_name`, or numbered."""
+    """Return names of parts: the inverse of `joined_name`, or numbered."""
     for match in _JOINED.finditer(name):
         words = match[0].split("+")
         if len(set(words)) == len(words) == count:
@@ -68,19 +67,19 @@ def split_name(name: str, count: int) -> list[str]:
 
 
 def names_together(model: Model, caches: Sequence[Cache], join: Callable[[Sequence[str]], str]) -> tuple[str, str]:
-    """Return names of past and present of a tensor that holds ``caches``; of a variable twice its id."""
+    """Return past and present name for packed ``caches``; a variable's id stands for both."""
     pasts, presents = zip(*(_ports(model, cache) for cache in caches), strict=True)
     return _called(model, caches[0], join(pasts), join(presents))
 
 
 def names_apart(model: Model, cache: Cache, split: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
-    """Return names of past and present of each part of ``cache``; of a variable twice its id."""
+    """Return past and present name of each part; a variable's id stands for both."""
     pasts, presents = (split(name) for name in _ports(model, cache))
     return [_called(model, cache, *pair) for pair in zip(pasts, presents, strict=True)]
 
 
 def _ports(model: Model, cache: Cache) -> tuple[str, str]:
-    """Return names of past and present: of a variable those that its id is made of, or twice its id."""
+    """Return names of past and present, if its id shows them, or it twice."""
     if not is_stateful(model):
         return cache.read, str(cache.write)
     from graphpass.dialects.openvino.variables import split_id
@@ -106,8 +105,8 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
     Args:
         rewriter: Edits the model.
         start: The initial value of a variable.
-        sizes: As of `Rewriter.add_past`.
-        name: Of the tensor.
+        sizes: See `Rewriter.add_past`.
+        name: Name of the tensor.
 
     Returns:
         The tensor; ``None`` if ``start`` is no Broadcast of a number to a shape of parts.
@@ -134,12 +133,6 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
 
 
 def finish(model: Model, rewriter: Rewriter, made: Mapping[str, Sequence[Declaration]]) -> None:
-    """End the edits of ``model``.
-
-    Args:
-        model: The model.
-        rewriter: Its editor.
-        made: For each cache that is gone the declarations that replace its own.
-    """
+    """Finish the edits; ``made`` has the declarations that replace those of old caches."""
     rewriter.finish()
     model.declare(new for one in model.declarations for new in made.get(one.name, [one]))

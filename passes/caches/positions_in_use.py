@@ -1,4 +1,4 @@
-"""Distinguish positions in use from the slots of caches of fixed capacity; see the pass `static-cache`."""
+"""Distinguish positions in use from slots; see the pass `static-cache`."""
 
 from __future__ import annotations
 
@@ -35,15 +35,11 @@ class PositionsInUse:
     Attributes:
         past: Number of positions before the step, i64 [1].
         total: Number of positions after it.
-        buffers: What took the place of values that are written in place now.
+        buffers: Replacements of values that are written in place now.
     """
 
     def __init__(self, rewriter: Rewriter, capacity: int) -> None:
-        """Compute both lengths, or add an input for the past's.
-
-        Raises:
-            UnsupportedError: GP391, no input has the length of the new tokens.
-        """
+        """Compute both lengths, or add an input for the past's; raise GP391 if impossible."""
         self._rewriter, self._graph = rewriter, rewriter.graph
         self._write = write = rewriter.under("static_cache")
         self._capacity = write.constant([capacity])
@@ -76,11 +72,7 @@ class PositionsInUse:
         return self._rows[id(number)]
 
     def padded(self, value: Value) -> Handle:
-        """Make ``value`` with zeros after the positions in use, along its last axis.
-
-        Raises:
-            UnsupportedError: GP391, its rank is not known.
-        """
+        """Pad the last axis of ``value`` beyond positions in use; raise GP391 without rank."""
         if value not in self._padded:
             if value.rank is None:
                 raise UnsupportedError("GP391", f"the rank of {value.name} is not known, so it cannot be padded")
@@ -90,10 +82,10 @@ class PositionsInUse:
         return self._padded[value]
 
     def keep_shape(self, value: Value, axis: int | None, length: Handle, cache: Cache) -> None:
-        """Let users of the shape of ``value``, a buffer, read ``length`` positions.
+        """Let users of the shape of a buffer read ``length`` positions.
 
         Args:
-            value: The value.
+            value: The buffer.
             axis: The axis that counts slots; ``None`` if that is not known.
             length: Their number, i64 [1].
             cache: The cache, for messages.
@@ -113,7 +105,7 @@ class PositionsInUse:
                 self._rewriter.replace(node.outputs[0], write.slice(shape, start, end, 0, label="shape"))
 
     def _replace_picks(self, shape: Node, axis: int, length: Handle) -> bool:
-        """Let users that pick ``axis`` alone of a shape read ``length``; return whether all users do."""
+        """Replace picks of ``axis`` alone by ``length``; return whether no user is left."""
         uses = self._graph.uses(shape.outputs[0])
         picks = [self._graph.constant(use.node.inputs[1], 1) if use.node.op == "Gather" else None for use in uses]
         if any(index is None or index.size != 1 or index.item() != axis for index in picks):
@@ -125,7 +117,7 @@ class PositionsInUse:
         return True
 
     def _check_only_bounds(self, shape: Node, cache: Cache) -> None:
-        """Check that sizes of unknown axes only bound slices from above: more slots than positions do no harm there."""
+        """Check that unknown axes only bound slices from above: surplus slots are harmless there."""
 
         def bounds(use: Use) -> bool:
             return use.node.op == "Slice" and use.port == 2
@@ -136,11 +128,9 @@ class PositionsInUse:
                 raise refusal(cache, f"has its length read by {use.node.called} after a Reshape")
 
     def keep_layout(self, slots: Mapping[Value, int | None], nodes: Iterable[Node]) -> None:
-        """Let ``nodes``, which lay a buffer out, compute its layout from the shape of all slots.
+        """Compute the layout that ``nodes`` give a buffer from all slots.
 
-        Args:
-            slots: Values that hold slots of the cache.
-            nodes: The operators between them.
+        ``slots`` are values that hold slots of the cache.
         """
         copies: dict[Value, Handle] = {}
         for node in nodes:
@@ -151,7 +141,7 @@ class PositionsInUse:
                         self._rewriter.redirect(node, port, copies[value])
 
     def _copy_arithmetic(self, value: Value, slots: Mapping[Value, int | None], copies: dict[Value, Handle]) -> None:
-        """Copy the arithmetic by which ``value`` is computed from the shapes of ``slots``."""
+        """Copy the arithmetic from shapes of ``slots`` to ``value``."""
 
         def is_arithmetic(node: Node) -> bool:
             return node.op in _SHAPE_ARITHMETIC and len(node.outputs) == 1

@@ -1,4 +1,4 @@
-"""Permute the axes of caches, and move Transposes downstream to attention, which cancels or keeps them.
+"""Permute caches, and move Transposes downstream to attention.
 
 Operators that work on any order of axes (a Concat, the beam Gather, the copies of grouped heads) get their new axes. A
 Transpose downstream of them takes the new order up, and goes if it permutes nothing any more. Any other user of a
@@ -30,26 +30,20 @@ def inverse(order: Order) -> Order:
 
 
 def move_axes(rewriter: Rewriter, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
-    """Permute the axes of tensors that a model carries, and of all that depends on them.
+    """Permute the axes of carried tensors, and of all that depends on them.
 
     Args:
         rewriter: Edits the model.
         reads: New orders of the outputs of Parameters and ReadValues, by node index.
-        writes: The same of the inputs of Results and Assigns.
+        writes: The same for inputs of Results and Assigns.
     """
     _Relayout(rewriter).run(reads, writes)
 
 
 def move_picks(rewriter: Rewriter, shape: Node, places: Sequence[int]) -> list[Use]:
-    """Let users that pick dimensions of a shape pick them from other places.
+    """Let users that pick dimensions of a shape pick them from other ``places``.
 
-    Args:
-        rewriter: Edits the model.
-        shape: The ShapeOf.
-        places: New place of each dimension; -1 for one that has none.
-
-    Returns:
-        All other users.
+    A place of -1 drops a dimension. Returns all other users.
     """
     others = []
     for use in rewriter.graph.uses(shape.outputs[0]):
@@ -106,7 +100,7 @@ class _Relayout:
         self._moved[node.outputs[0]] = _Moved(order)
 
     def _initial(self, value: Value, order: Order) -> Handle:
-        """Return the initial value: a Broadcast of one number to another shape, or a Transpose of it."""
+        """Return the permuted initial value; a Broadcast of one number stays one."""
         node = self._graph.producer(value)
         if node.op != "Broadcast" or not is_scalar(node.source()) or len(self._graph.uses(value)) > 1:
             return self._viewed(value, order)
@@ -135,7 +129,7 @@ class _Relayout:
         self._rewriter.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
 
     def _viewed(self, value: Value, order: Order) -> Handle:
-        """Return ``value`` with its axes in ``order``: a Transpose of it, or of what it is itself transposed of."""
+        """Return ``value`` permuted, from the source of its own Transpose if possible."""
         if (value, order) in self._transposed:
             return self._transposed[value, order]
         source, wanted = value, order
@@ -203,11 +197,10 @@ class _Relayout:
         return moved
 
     def _any_order(self, node: Node) -> _Moved:
-        """Return how the first input moved that did."""
         return next(self._moved[value] for value in node.inputs if value is not None and value in self._moved)
 
     def _along(self, node: Node, axes: tuple[int, ...]) -> _Moved | None:
-        """Move the axes along which a Concat, cut or choice works: all inputs of a Concat, else the first."""
+        """Move the axis of all inputs of a Concat, or a cut's or choice's first."""
         moved = self._any_order(node) if node.op == "Concat" else self._order(node)
         if moved is not None:
             if node.op == "Concat":
@@ -216,7 +209,6 @@ class _Relayout:
         return moved
 
     def _align(self, node: Node, order: Order) -> None:
-        """Let all inputs that have axes have them in ``order``."""
         for port, value in enumerate(node.inputs):
             moved = self._moved.get(value) if value is not None else None
             if value is not None and value.rank == len(order) and (moved is None or moved.order != order):
@@ -243,7 +235,7 @@ class _Relayout:
         return moved
 
     def _vector(self, vector: Value, order: Order) -> Handle:
-        """Return the elements of ``vector``, one an axis, in the order of the axes."""
+        """Permute the elements of ``vector``, one an axis."""
         node = self._graph.producer(vector)
         name = f"{vector.name}/axes_{''.join(map(str, order))}"
         known = self._graph.constant(vector)
@@ -255,7 +247,6 @@ class _Relayout:
         return self._rewriter.op("Gather", self._latest(vector), list(order), axis=0, name=name)
 
     def _reshape(self, node: Node) -> _Moved | None:
-        """Merge heads and their copies into one axis."""
         moved, result = self._order(node), node.outputs[0]
         if moved is None or moved.copies is None or result.rank != len(moved.order) - 1:
             return None
@@ -269,15 +260,9 @@ class _Relayout:
 
 
 def _target(order: Order, result: Value, merged: int) -> list[int] | None:
-    """Return the new shape of a Reshape: sizes that are known, 0 for those that it keeps, -1 for the one that is left.
+    """Return a Reshape's new shape, with 0 for kept and -1 for unknown sizes.
 
-    Args:
-        order: New order of its axes.
-        result: Its result.
-        merged: The axis of ``result`` that was two.
-
-    Returns:
-        The shape; ``None`` if more than one size is left.
+    ``None`` if more than one size is left. ``merged`` is the axis of ``result`` that was two.
     """
     assert result.shape is not None
     shape: list[int] = []

@@ -36,11 +36,7 @@ class SlotAttention:
     """Attention that reads the buffers of caches, whole or up to the positions in use."""
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter, positions: PositionsInUse) -> None:
-        """Find all attention.
-
-        Raises:
-            UnsupportedError: GP391, decomposed attention of unknown form.
-        """
+        """Find all attention; raise GP391 on decomposed attention of unknown form."""
         self._model, self._graph, self._rewriter, self._positions = model, model.graph, rewriter, positions
         self._write = rewriter.under("static_cache")
         self._products = {
@@ -57,7 +53,7 @@ class SlotAttention:
         self._fused: set[Value] = set()
 
     def fuse(self, presents: dict[Cache, Value]) -> None:
-        """Let ONNX's Attention compute what it can: it reads a buffer as it lies, without copies for heads."""
+        """Fuse what ONNX's Attention computes: it reads buffers without copies for heads."""
         usual = {cache.name: value for cache, value in presents.items() if cache.axes == _USUAL}
         blocks = {block.node: block for block in analyze_caches(self._model).attention}
         for attention in self._model.analysis(find_attention):
@@ -78,9 +74,7 @@ class SlotAttention:
     def attend(self, cache: Cache, presents: tuple[Value, ...]) -> None:
         """Let attention read all slots, and all else see only the positions in use.
 
-        Args:
-            cache: The cache.
-            presents: The buffer, as it is appended to and converted.
+        ``presents`` are the buffer, as it is appended to and converted.
 
         Raises:
             UnsupportedError: GP391, something else than attention reads the cache.
@@ -121,7 +115,6 @@ class SlotAttention:
 
 
 def _axis_after(node: Node, axis: int | None) -> int | None:
-    """Return the place of ``axis`` after ``node``; ``None`` if that is not known."""
     if node.op == "Transpose" and axis is not None:
         return tuple(node.attributes["order"]).index(axis)
     return axis if node.op in _KEEPS_AXES else None
@@ -138,7 +131,7 @@ def _scale(graph: Graph, attention: Attention) -> float | None:
 
 
 def _is_plain(attention: Attention) -> bool:
-    """Return whether ONNX's Attention computes the same: one mask that is added or keeps scores, no sink."""
+    """Return whether ONNX's Attention can compute it: one mask, no sink."""
     query, masks = attention.query, attention.masks
     return (
         attention.miss is None

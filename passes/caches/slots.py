@@ -1,4 +1,4 @@
-"""Find the KV caches whose positions can be moved and cut, their users, and the length that the past is to have."""
+"""Find KV caches to move and cut, their users, and the past's length."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
 def past_length(rewriter: Rewriter) -> Handle:
     """Make the number of positions that the past is to hold, i64 ``[1]``.
 
-    That is the length of the attention mask minus that of the new tokens; without such inputs a new one, ``past_len``.
+    That is the attention mask's length minus that of the new tokens; without such inputs a new one, ``past_len``.
     """
     graph, write = rewriter.graph, rewriter.under("past_length")
     tokens, mask = token_input(graph), graph.parameters.get("attention_mask")
@@ -74,7 +74,7 @@ def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: 
 def redirect_to_cut(
     rewriter: Rewriter, uses: list[Use], cut: Handle, past: Operand, length: Handle, axis: int, form: Trim
 ) -> None:
-    """Let users of a past read ``cut``, and those of its shape the shape that is meant.
+    """Let users of a past read ``cut``, and its shape as meant.
 
     A StridedSlice that begins at 1 has another: its ShapeOf gets the size along ``axis`` from ``length``.
     """
@@ -90,7 +90,7 @@ def redirect_to_cut(
 
 
 def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
-    """Return the value that holds a cache's positions, after its beam Gather, and all its users.
+    """Return a cache's positions after its beam Gather, and all their users.
 
     Raises:
         PreconditionError: GP319, positions are cut there already.
@@ -107,7 +107,7 @@ def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
 
 
 def conversions(graph: Graph, value: Value) -> list[Node]:
-    """Return the Converts that read ``value``, if all users of its elements convert them to one type.
+    """Return the Converts of ``value`` if they alone read its elements, to one type.
 
     Plugins know a converted cache by a Convert directly after the ReadValue, before beams or slots are reordered.
     """

@@ -16,7 +16,7 @@ from graphpass.passes.caches.relayout import Order, inverse, move_axes
 
 @dataclass(frozen=True)
 class StandardizeLayout(Pass[Model]):
-    """Let all KV caches of a model lie in one layout, with as few Transposes as attention allows.
+    """Lay all KV caches out alike, with as few Transposes as attention allows.
 
     Inputs, outputs, variables and their initializers get the new order of axes and keep their names. A Concat, the beam
     Gather and the copies of grouped heads work on the new order; a Transpose before attention takes it up, and goes if
@@ -82,7 +82,7 @@ def _transposes(model: Model) -> int:
 
 
 def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
-    """Return the new order of axes of each cache that is not in order, and notes on those that stay."""
+    """Return new orders of axes, and notes on caches that stay."""
     graph, orders = model.graph, {}
     notes: list[str] = []
     for cache in caches:

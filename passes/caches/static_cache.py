@@ -26,7 +26,7 @@ _TENSOR_SCATTER = 24
 
 @dataclass(frozen=True)
 class StaticCache(Pass[OnnxModel]):
-    """Give caches that grow a fixed capacity: each step writes its positions into the buffer that it was given.
+    """Give growing caches a fixed capacity: each step writes into the given buffer.
 
     A runtime that is given one buffer as past and as present (ONNX Runtime with IO binding) neither allocates nor
     copies a cache then. Callers feed a step as before: positions are written after the past, whose length is that of
@@ -101,7 +101,6 @@ def _sequence(cache: Cache) -> int:
 
 
 def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, makers: dict[Cache, Node]) -> None:
-    """Write caches, which ``makers`` appended to, in place, and let attention read them."""
     appended = {
         cache: _presents(model, cache, maker)
         for cache, maker in makers.items()
@@ -122,7 +121,7 @@ def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, mak
 
 
 def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
-    """Return the present and the values that it is converted from; the last is the Concat's that appends.
+    """Return the present and values upstream of it, down to the appending Concat.
 
     Raises:
         UnsupportedError: GP391, no Concat of the past and the new positions.
@@ -138,15 +137,13 @@ def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
 
 
 class _Writes:
-    """Writes caches in place, in a graph whose caches were appended to."""
-
     def __init__(self, rewriter: OnnxRewriter, positions: PositionsInUse) -> None:
         self._rewriter, self._positions = rewriter, positions
         self._write = rewriter.under("static_cache")
         self._slots: dict[object, Handle] = {}
 
     def before_operator(self, node: Node) -> None:
-        """Take the caches out of an Attention of ONNX: TensorScatter writes them, and it reads the positions in use."""
+        """Write the caches of ONNX's Attention by TensorScatter; limit it to positions in use."""
         write, positions, opset = self._write, self._positions, self._rewriter.opset
         if opset < _TENSOR_SCATTER:
             raise UnsupportedError(
@@ -189,7 +186,7 @@ class _Writes:
         self._positions.buffers |= dict.fromkeys(presents, written)
 
     def _slots_of(self, cache: Cache, new: Value) -> Handle:
-        """Make the slot of each new element, of the shape of ``new``; caches of one shape share it."""
+        """Make the slot of each new element; caches of one shape share it."""
         write, axis = self._write, _sequence(cache)
         key = (axis, cache.shape)
         if key not in self._slots:

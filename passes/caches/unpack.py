@@ -16,7 +16,7 @@ from graphpass.passes.caches.unpack_linear import unpack_states
 
 @dataclass(frozen=True)
 class Unpack(Pass[Model]):
-    """Carry key and value, and states that do not grow, in tensors of their own: the inverse of `pack`.
+    """Carry key and value, and linear states, apart: the inverse of `pack`.
 
     The graph shows how a tensor is taken apart. One of key and value: by a Split, by two Slices that leave nothing out,
     or by a Gather of each of two entries; along the content, or along an axis of two. Operators on the whole work on

@@ -1,4 +1,4 @@
-"""Take tensors that hold key and value apart, by the operators that do so in the graph; see the pass `unpack`.
+"""Take tensors of key and value apart; see the pass `unpack`.
 
 Operators on the whole tensor (the beam Gather, the Concat of new positions) work on each part instead; users of a part
 read it. All other users read both parts, concatenated.
@@ -28,7 +28,7 @@ def unpack_keys_with_values(
     """Carry key and value of ``caches`` in tensors of their own.
 
     Returns:
-        For each cache that was unpacked the declarations of its parts; and a note on each that was not.
+        Declarations of the parts by cache, and a note on each cache that stays.
     """
     graph, notes = model.graph, []
     made: dict[str, list[Declaration]] = {}
@@ -48,7 +48,7 @@ def unpack_keys_with_values(
 
 
 def _first_is_key(model: Model, parts: Parts) -> bool | None:
-    """Return whether the first part is the key, by the first attention that reads one; ``None`` if it reads both."""
+    """Return whether the first part is the key, if an attention tells them apart."""
     graph = model.graph
     places = [set(parts.places(index)) for index in (0, 1)]
     earliest = min(value.node for part in places for value in part)
@@ -78,7 +78,6 @@ def _reached(graph: Graph, operand: Value | None, places: list[set[Value]], earl
 
 
 def _declared(cache: Cache, parts: Parts, names: list[str]) -> list[Declaration]:
-    """Return the declarations of key and value that follow from one of the whole."""
     gone = parts.axis if parts.axis != cache.axes.head_dim else None
 
     def place(axis: int | None) -> int | None:
@@ -94,7 +93,7 @@ class _Whole:
 
     Attributes:
         ranges: Its parts.
-        drops: Whether they lack the axis along which they are taken, which is one of key and value alone.
+        drops: Whether parts lack the axis along which they are taken.
     """
 
     ranges: tuple[Range, ...]
@@ -102,21 +101,18 @@ class _Whole:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of entries of each part."""
         return [part.stop - part.start for part in self.ranges]
 
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """A tensor as its parts, which it has along ``axis``."""
-
     whole: _Whole
     axis: int
     handles: tuple[Handle, ...]
 
 
 class _Unpacking:
-    """Follows parts downstream, once for all tensors."""
+    """Follow parts downstream, once for all tensors."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._graph = rewriter.graph
@@ -128,14 +124,7 @@ class _Unpacking:
         self._writes: list[tuple[Node, Node, Sequence[str]]] = []
 
     def add(self, read: Node, write: Node, parts: Parts, names: Sequence[tuple[str, str]]) -> None:
-        """Carry the parts of a tensor instead of it.
-
-        Args:
-            read: The Parameter or ReadValue of the tensor.
-            write: Its Result or Assign.
-            parts: How it is taken apart.
-            names: Names of input and output of each part, or twice that of its variable.
-        """
+        """Carry a tensor in parts; ``names`` has input and output, or a variable twice."""
         drops = all(part.stop - part.start == 1 for part in parts.ranges) and any(
             not part.keeps_axis or any(use.node.op == "Squeeze" for use in self._graph.uses(value))
             for value, part in parts.takers
@@ -149,7 +138,6 @@ class _Unpacking:
         self._writes.append((read, write, [name for _, name in names]))
 
     def run(self) -> None:
-        """Follow the parts."""
         for node in self._graph.nodes:
             values = _inputs(node)
             if node.op == "Squeeze" and values[0] in self._bare:
@@ -198,13 +186,11 @@ class _Unpacking:
                     self._rewriter.redirect(node, port, self._concatenated(value))
 
     def _axis_after(self, node: Node, apart: _Apart) -> int | None:
-        """Return the axis of the parts after ``node``, if it works on the whole."""
         axes = tuple(range(node.outputs[0].rank or 0))
         follows = follow(next(use for use in self._graph.uses(node.source()) if use.node == node), axes)
         return follows.index(apart.axis) if follows is not None and node.op != "Concat" else None
 
     def _each(self, node: Node, sources: Sequence[Sequence[Handle]], axis: int, whole: _Whole) -> _Apart:
-        """Clone ``node`` for each part; its result is apart along ``axis``."""
         given = node.attributes
         axes: list[int] | None = None
         if node.op == "Transpose":
@@ -225,7 +211,7 @@ class _Unpacking:
         return _Apart(whole, axis, tuple(handles))
 
     def _parts(self, value: Value, axis: int, whole: _Whole) -> list[Handle]:
-        """Return the parts of ``value`` along ``axis``: those that it is concatenated of, or a split."""
+        """Return the parts of ``value`` along ``axis``: inputs of its Concat, or a split."""
         apart = self._apart.get(value)
         if apart is not None and apart.axis == axis:
             return list(apart.handles)
@@ -249,7 +235,6 @@ class _Unpacking:
         return self._rewriter.op("Squeeze", self._latest(value), axes=[axis], name=f"{value.name}/bare")
 
     def _concatenated(self, value: Value) -> Handle:
-        """Return ``value``, concatenated of its parts if it is apart."""
         apart = self._apart.get(value)
         if apart is None:
             return self._latest(value)
@@ -274,7 +259,7 @@ class _Unpacking:
             self._replace(value, handle)
 
     def _shape(self, node: Node, apart: _Apart) -> None:
-        """Read dimensions from the first part, but for the one along which it is apart."""
+        """Read dimensions from the first part, except for the one along which it is apart."""
         given = self._rewriter.whole_shape(node)
         self._rewriter.redirect(node, 0, apart.handles[0])
         places = [axis - (apart.whole.drops and axis > apart.axis) for axis in given]
@@ -294,7 +279,7 @@ class _Unpacking:
 
 
 def _sizes(past: Value, axis: int, whole: _Whole) -> list[list[int | None]]:
-    """Return the dimensions of each part, as `Rewriter.add_past` takes them."""
+    """Return each part's dimensions for `Rewriter.add_past`."""
     shape: list[int | None] = [None] * (past.rank or 0)
     return [[*shape[:axis], -1 if whole.drops else size, *shape[axis + 1 :]] for size in whole.sizes]
 

@@ -29,7 +29,6 @@ def unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) 
 
 
 def _take_apart(rewriter: Rewriter, read: Node, flat: Flat, names: list[tuple[str, str]]) -> dict[Value, Handle]:
-    """Add the states; return what replaces the past of each."""
     made = {}
     starts = _starts(rewriter, read, flat, [f"{past}/initial" for past, _ in names])
     for state, (past, _), start in zip(flat.states, names, starts, strict=True):
@@ -57,7 +56,6 @@ def _write_apart(
 
 
 def _starts(rewriter: Rewriter, read: Node, flat: Flat, names: list[str]) -> list[Handle] | list[None]:
-    """Return the initial value of each state; ``None`` of inputs."""
     if not read.inputs:
         return [None] * len(names)
     whole = read.source()

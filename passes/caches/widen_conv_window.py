@@ -17,13 +17,13 @@ from graphpass.passes.caches.slots import beam_gather
 #: Windows ``[batch, channels, columns]``.
 _COLUMNS = 2
 
-#: Of a convolution that steps and looks column by column.
+#: Attributes of a convolution that steps and looks column by column.
 _PLAIN = {"strides": [1], "dilations": [1], "pads_begin": [0], "pads_end": [0]}
 
 
 @dataclass(frozen=True)
 class WidenConvWindow(Pass[OpenVINOModel]):
-    """Let a convolution's window hold as many columns as its kernel, the form that paged attention takes.
+    """Widen a convolution's window to its kernel, as paged attention expects it.
 
     A step needs one column less, and ONNX Runtime GenAI's builder keeps no more. Transformers keeps as many as the
     kernel has and drops the first result, and openvino.genai's default backend finds that form alone
@@ -102,7 +102,6 @@ def _only_user(graph: Graph, value: Value, op: str) -> Node | None:
 
 
 def _keeps_last(graph: Graph, node: Node, joined: Node, width: int) -> bool:
-    """Return whether ``node`` keeps the last ``width`` columns."""
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or node.source() != joined.outputs[0]:
         return False

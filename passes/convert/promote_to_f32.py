@@ -10,7 +10,7 @@ from graphpass.engine.passes import Done, Pass
 
 @dataclass(frozen=True)
 class PromoteToF32(Pass[OpenVINOModel]):
-    """Let a model that computes in f16 or bf16 compute in f32, its weights stored as they are.
+    """Promote computations in f16 or bf16 to f32; stored weights stay.
 
     Optimum exports f16 models in that form: each plugin lowers the precision itself, and keeps the weights compressed.
     openvino.genai reads logits of f32 only, and caches of f16 do not run on the CPU plugin if their attention is not

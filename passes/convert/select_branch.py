@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectBranch(Pass[OnnxModel]):
-    """Replace each If that an input decides by one of its branches, and drop the input.
+    """Replace each If by one branch, if an input decides it; drop the input.
 
     Optimum merges a decoder for the first step and one for all others into one file, as the branches of an If, which no
     plugin of OpenVINO compiles (2026.4.1). The branch for all others computes the first step, too, from an empty past.
@@ -62,7 +62,6 @@ class SelectBranch(Pass[OnnxModel]):
 
 
 def _drop_constant_outputs(graph: gs.Graph) -> int:
-    """Drop the outputs that depend on no input; return their number."""
     import onnx_graphsurgeon as gs
 
     from graphpass.dialects.onnx.graphsurgeon import reads, sorted_nodes

@@ -74,7 +74,7 @@ class ToOpenVINO(Pass[OnnxModel]):
 
 
 def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
-    """Return the names that ``converted`` has from ``model``; rename nodes that the frontend made up.
+    """Return ONNX's names in ``converted``; rename nodes that the frontend made up.
 
     Older exports call nodes ``Add_5``, which is how OpenVINO calls nodes that nobody named.
     """
@@ -106,7 +106,6 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def _explained(model: OnnxModel, message: str) -> UnsupportedError:
-    """Return the frontend's exception as an error that names operators, domains and nodes."""
     listed = re.search(r"No conversion rule found for operations: (.*)", message)
     if listed is None:
         place = re.search(_PLACE, message)
@@ -136,7 +135,6 @@ def _described(name: str, nodes: list[str]) -> str:
 
 
 def _complaint(message: str) -> str:
-    """Return place and cause of a failure of the frontend, in one line."""
     place = re.search(_PLACE, message)
     log = message.split("\n\nSummary:")[0].split("with a message:")[-1]
     lines = [line.strip() for line in log.splitlines()]

@@ -14,7 +14,7 @@ from graphpass.ir.values import MASKED
 
 @dataclass(frozen=True)
 class LowerBooleanMasks(Pass[OpenVINOModel]):
-    """Write masks of attention that give NaN for a row of padding as numbers that f16 holds.
+    """Write boolean and f32 masks of attention as numbers that f16 holds.
 
     If a boolean mask hides all positions of a row, as it does for padding, the decomposition in OpenVINO's common
     transformations gives NaN, which spreads to other rows. NPUW always decomposes. The lowest number of f16 hides a
@@ -47,7 +47,6 @@ class LowerBooleanMasks(Pass[OpenVINOModel]):
 
 
 def _lower_boolean(rewriter: Rewriter) -> dict[str, int]:
-    """Lower boolean masks of fused attention; return the numbers of operators and masks."""
     made: dict[tuple[Value, str], Handle] = {}
     count = 0
     for node in rewriter.graph.of_op("ScaledDotProductAttention"):
@@ -65,7 +64,6 @@ def _lower_boolean(rewriter: Rewriter) -> dict[str, int]:
 
 
 def _bound_numbers(rewriter: Rewriter) -> dict[str, int]:
-    """Bound masks that are added to the scores of decomposed attention; return their number."""
     graph = rewriter.graph
     made: dict[Value, Handle] = {}
     for softmax in graph.of_op("Softmax"):
@@ -82,7 +80,6 @@ def _bound_numbers(rewriter: Rewriter) -> dict[str, int]:
 
 
 def _exceeds_f16(graph: Graph, mask: Value) -> bool:
-    """Return whether the mask is selected from numbers with one below the range of f16."""
     node = graph.producer(graph.look_through(mask, LAYOUT | SLICES))
     branches = [graph.constant(branch) for branch in node.inputs[1:]] if node.op == "Select" else []
     return any(branch is not None and bool((branch < MASKED).any()) for branch in branches)

@@ -14,7 +14,7 @@ from graphpass.targets.gpu.scaling import scales_activations
 
 @dataclass(frozen=True)
 class LowerVariadicSplit(Pass[OpenVINOModel]):
-    """Write a VariadicSplit whose parts are multiplied with each other as Slices, if activations are scaled.
+    """Write a VariadicSplit of multiplied parts as Slices, if activations are scaled.
 
     Optimum notes ACTIVATIONS_SCALE_FACTOR in nearly every IR. GPU plugins then move factors through the graph, and
     take the outputs of a VariadicSplit for one, so that they refuse gated convolutions (LFM2's). 2026.4.1 leaves a
@@ -44,7 +44,6 @@ class LowerVariadicSplit(Pass[OpenVINOModel]):
 
 
 def _multiplies_parts(graph: Graph, split: Node) -> bool:
-    """Return whether a Multiply reads two outputs of ``split``."""
     products = [{use.node.index for use in graph.uses(part) if use.node.op == "Multiply"} for part in split.outputs]
     return len(set().union(*products)) < sum(map(len, products))
 

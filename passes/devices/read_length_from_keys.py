@@ -17,7 +17,7 @@ from graphpass.targets.npu.values import asked_axes, length_reads, past_of
 
 @dataclass(frozen=True)
 class ReadLengthFromKeys(Pass[OpenVINOModel]):
-    """Read the length of the past from the keys of a layer, not from its values.
+    """Read the past's length from the keys of a layer, not its values.
 
     NPUW keeps values transposed, ``[batch, heads, head_dim, sequence]``, and leaves alone all that reads their shape
     (``optimize_value_tensors.cpp`` of openvino): the length that is read from a value is the size of a head, and no
@@ -69,7 +69,6 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
 
 
 def _is_equal(graph: Graph, sizes: Sizes, use: Use, key: Value) -> bool:
-    """Return whether the sizes that ``use`` takes of a shape are those of ``key``."""
     shape = graph.producer(use.node.source(use.port)).source()
     known, other = sizes.shape(shape), sizes.shape(key)
     if known is None or other is None:

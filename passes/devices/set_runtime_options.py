@@ -59,7 +59,6 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
 
 
 def _is_compressed(model: OpenVINOModel) -> bool:
-    """Return whether large weights are stored in 8 bits or less."""
     return any(
         op.get_type_name() == "Constant"
         and op.get_element_type().to_string() in _COMPRESSED

@@ -60,7 +60,7 @@ class BatchExperts(Pass[OpenVINOModel]):
 
 
 def _layers(graph: Graph) -> list[ExpertLayer | Miss]:
-    """Return the layers of both forms, and why one that was recognized in part is none."""
+    """Return the layers of both forms, and misses of partial ones."""
     separate: dict[int, list[Match]] = {}
     layers: list[ExpertLayer | Miss] = []
     for node in graph.of_op("ScatterElementsUpdate"):
@@ -80,7 +80,6 @@ def _found(find: Callable[[Graph, Found], ExpertLayer], graph: Graph, found: Fou
 
 
 def _batched(rewriter: Rewriter, layer: ExpertLayer) -> Handle:
-    """Return the same sum in the form that plugins know."""
     count, hidden = len(layer.bodies), fixed_size(layer.tokens, 1) or 0
     write = rewriter.under(f"{layer.name}/batched")
 
@@ -111,7 +110,7 @@ def _batched(rewriter: Rewriter, layer: ExpertLayer) -> Handle:
 
 
 def _stacked(write: Writer, node: Node, weights: Sequence[int | Weight]) -> Handle:
-    """Return a constant ``[experts, outputs, inputs]`` of a product, ``[experts, 1, outputs]`` of other operators."""
+    """Return a constant ``[experts, outputs, inputs]`` of a product, ``[experts, 1, outputs]`` of others."""
     is_product = node.op == "MatMul"
     turn = is_product and not node.attributes["transpose_b"]
     parts, wanted = [], ""

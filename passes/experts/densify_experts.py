@@ -22,7 +22,7 @@ _BY_ROWS = LAYOUT | SPLITS | {
 
 @dataclass(frozen=True)
 class DensifyExperts(Pass[OpenVINOModel]):
-    """Let each expert compute all tokens, and take no more of the results than were routed to it.
+    """Let each expert compute all tokens, and zero results not routed to it.
 
     Exporters trace experts as PyTorch runs them: each gathers the tokens that are routed to it, whose number is known
     only then. A runtime of static shapes such as NPUW refuses that. Here each computes every row, and rows that are not
@@ -68,7 +68,7 @@ class _Expert:
 
 
 def _routed(graph: Graph, chosen: Node) -> _Expert | None:
-    """Return the expert whose tokens ``chosen`` finds, if each is found once and its results are added up."""
+    """Return the expert whose tokens ``chosen`` finds once, if results are added up."""
     mask = chosen.source()
     if mask.shape is None or len(mask.shape) != 2 or not _is_one_hot(graph, mask):
         return None
@@ -97,14 +97,14 @@ def _is_scatter(use: Use) -> bool:
 
 
 def _is_one_hot(graph: Graph, mask: Value) -> bool:
-    """Return whether ``mask`` marks one expert's place among those that a TopK chose, which are different ones."""
+    """Return whether ``mask`` marks one expert among a TopK's, which are distinct."""
     marks = graph.look_through(mask, LAYOUT | {"Gather"})
     chosen = graph.look_through(marks, LAYOUT | {"Gather", "OneHot"})
     return marks.node != chosen.node and graph.producer(chosen).op == "TopK" and chosen.port == 1
 
 
 def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
-    """Return whether ``scatter`` writes rows to the places that ``chosen`` found, so that rows of 0 change nothing."""
+    """Return whether ``scatter`` adds to the places of ``chosen``: rows of 0 change nothing."""
     if fold_scalar(graph, scatter.inputs[3]) != 0:
         return False
     reduction = scatter.native.get_attributes()["reduction"]

@@ -40,7 +40,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator of an expert; it reads earlier steps by their places, the tokens (-1), or constants."""
+    """One operator of an expert, on earlier steps, tokens (-1), or constants."""
 
     node: Node
     reads: tuple[int | Weight, ...]
@@ -81,12 +81,9 @@ class ExpertLayer:
 
 
 def find_body(graph: Graph, end: Value, operator_of: Callable[[Value], Operator]) -> tuple[tuple[Step, ...], Value]:
-    """Return the steps of one expert, in an order that depends on their form alone, and the rows that they start from.
+    """Return one expert's steps, ordered by form alone, and the rows they start from.
 
-    Args:
-        graph: The graph.
-        end: The expert's result.
-        operator_of: Returns the operator that computes a value for this expert, or raises a `MissError`.
+    ``operator_of`` returns the operator that computes a value for this expert, or raises a `MissError`.
 
     Raises:
         MissError: The expert reads no rows that are gathered by one Gather, or has more than 64 steps.
@@ -117,7 +114,7 @@ def find_body(graph: Graph, end: Value, operator_of: Callable[[Value], Operator]
 
 
 def plain_operator(graph: Graph, value: Value) -> Operator:
-    """Return the producer of ``value``, if it computes each token by itself, with constants that can be stacked.
+    """Return the producer of ``value``, if it computes tokens apart, with stackable constants.
 
     Raises:
         MissError: It does not.
@@ -144,11 +141,7 @@ def _weight(graph: Graph, value: Value) -> Weight | None:
 
 
 def gathered_tokens(graph: Graph, rows: Value, index: Value) -> Value:
-    """Return the tokens ``[tokens, hidden]`` that ``rows`` gathers at ``index``.
-
-    Raises:
-        MissError: They are other rows.
-    """
+    """Return the tokens ``[tokens, hidden]`` that ``rows`` gathers at ``index``; raise `MissError` on others."""
     gather = graph.producer(graph.look_through(rows, {"Reshape"}))
     tokens, axis = gather.source(), gather.attributes.get("axis")
     if axis == 1 and graph.producer(tokens).op == "Unsqueeze":

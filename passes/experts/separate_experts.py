@@ -1,4 +1,4 @@
-"""Find experts of a mixture that are computed one by one, each on the tokens that chose it."""
+"""Find experts that are computed one by one, each on its own tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ONE_HOT = op.OneHot(
 
 
 def _places(order: tuple[int, ...], port: int) -> Pattern:
-    """Return the pattern of places along one axis of one expert's part of the choices, which are permuted."""
+    """Match one expert's places along one axis of the permuted choices."""
     part = op.Gather(op.Transpose(_ONE_HOT, ..., order=order), var("number"), ..., axis=0)
     found = op.NonZero(part | op.Convert(part))
     turned = op.Transpose(found, ..., order=(1, 0))
@@ -36,7 +36,7 @@ def _places(order: tuple[int, ...], port: int) -> Pattern:
 
 
 def _expert(order: tuple[int, ...]) -> Pattern:
-    """Return the pattern of the rows of one expert, weighted and added to their tokens.
+    """Match the rows of one expert, weighted and added to their tokens.
 
     A token's weight for the expert is element ``slot + k * token`` of all weights.
     """
@@ -54,15 +54,7 @@ EXPERT = _expert((2, 1, 0)) | _expert((2, 0, 1))
 
 
 def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
-    """Return the layer of experts that read one OneHot.
-
-    Args:
-        graph: The graph.
-        experts: Matches of `EXPERT`.
-
-    Raises:
-        MissError: They are not all experts, or not alike.
-    """
+    """Return the layer of `EXPERT` matches of one OneHot; raise `MissError` on unlike ones."""
     first = experts[0]
     anchor, chosen = first.nodes["one_hot"], first["chosen"]
     tables = {graph.look_through(expert["weights"], RESHAPES) for expert in experts}

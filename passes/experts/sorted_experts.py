@@ -1,4 +1,4 @@
-"""Find experts of a mixture that each compute a piece of all tokens, which are sorted by their experts."""
+"""Find experts that each compute a piece of the sorted tokens."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SORTED = op.ScatterElementsUpdate(
     axis=0,
 ).where(with_native(reduction="sum"))
 
-#: How often each expert was chosen, ``[experts]``: the sum of 1 for each choice.
+#: Number of choices of each expert, ``[experts]``: the sum of 1 for each choice.
 _COUNTS = look_through(
     op.ReduceSum(
         look_through(
@@ -101,7 +101,7 @@ def sorted_layer(graph: Graph, match: Match) -> ExpertLayer:
 
 
 class _Pieces:
-    """Takes apart products of the sorted rows, which are computed expert by expert and joined again each time.
+    """Take apart expert-wise products of the sorted rows.
 
     Attributes:
         count: Number of experts; 0 if no product was seen yet.
@@ -136,7 +136,7 @@ class _Pieces:
         return product, (self._uncut(graph.producer(reads[0]), expert), weight)
 
     def _uncut(self, cut: Node, expert: int) -> Value:
-        """Return the tensor that ``cut`` slices the rows of an expert from; rows are in the order of experts."""
+        """Return the source of an expert's slice; rows are in the order of experts."""
         graph = self._graph
         if cut.op != "Slice" or cut.attributes.get("axes") != (0,) or fold_scalar(graph, cut.inputs[3]) != 1:
             raise MissError(cut, "it takes no piece of all rows")

@@ -61,7 +61,7 @@ class Call:
         return value.shape[axis] if value is not None and value.shape else None
 
     def once(self, key: Hashable, make: Callable[[], Handle]) -> Handle:
-        """Return what ``make`` makes, shared by all that use ``key``: all layers of a model run the same step."""
+        """Return the result of ``make``, shared by ``key`` across all layers of a model."""
         if key not in self.shared:
             self.shared[key] = make()
         return self.shared[key]

@@ -69,7 +69,6 @@ def lower_causal_conv(call: Call) -> None:
 
 
 def _unpadded(call: Call, element_type: str, axis: int) -> Handle:
-    """Return the input, with 0 in the columns of padding."""
     new, write = call.read(_INPUT), call.write
     mask: Value | None = call.once("mask", lambda: only_summed_mask(call.rewriter.graph))
     if mask is None:

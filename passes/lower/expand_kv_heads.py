@@ -9,7 +9,7 @@ _QUERY, _KEY, _VALUE, _PAST_KEY = 0, 1, 2, 4
 
 
 def has_unknown_heads(call: Call) -> bool:
-    """Return whether the frontend does not know both numbers of heads of an Attention without caches of its own."""
+    """Return whether an Attention without caches has unknown numbers of heads."""
     if len(call.native.outputs) != 1 or call.read(_PAST_KEY) is not None or "q_num_heads" in call.native.attrs:
         return False
     known = all(isinstance(call.size(port, 1), int) for port in (_QUERY, _KEY))
@@ -17,7 +17,6 @@ def has_unknown_heads(call: Call) -> bool:
 
 
 def _is_expanded(key: Handle) -> bool:
-    """Return whether heads were repeated already, as `expand_kv_heads` and exporters do it."""
     for operator in ("Reshape", "Expand", "Unsqueeze"):
         if not key.inputs or key.inputs[0].op != operator:
             return False

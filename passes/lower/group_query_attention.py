@@ -89,7 +89,6 @@ class _Block:
         return types[0]
 
     def write_all(self) -> None:
-        """Replace all outputs of the operator."""
         call, write = self._call, self._write
         self._declare_ports()
         query, key, value = self._operands()
@@ -106,7 +105,7 @@ class _Block:
         call.replace(2, value)
 
     def _declare_ports(self) -> None:
-        """Declare on inputs and outputs of the model that heads have this size, and that caches grow."""
+        """Declare the size of heads and growing caches on the model's ports."""
         native, graph = self._call.native, self._call.rewriter.surgery.graph
         ports = self._once("ports", lambda: {id(port) for port in (*graph.inputs, *graph.outputs)})
         for tensor in (*native.inputs[_PAST_KEY:_LENGTHS], *native.outputs[1:3]):
@@ -162,7 +161,7 @@ class _Block:
         )
 
     def _running(self, mask: Value) -> Handle:
-        """Return the position of each column: the number of those before it that count; 0 for padding in front."""
+        """Count the valid columns before each one; padding in front gives 0."""
         write = self._write
 
         def make() -> Handle:
@@ -192,7 +191,7 @@ class _Block:
         return self._once(("new", self._call.value(_TOTAL)), make)
 
     def _mask(self) -> Value | None:
-        """Return the attention mask that ``seqlens_k`` sums up; ``None`` for a batch of 1, which has no padding."""
+        """Return the mask that ``seqlens_k`` sums up; a batch of 1 has no padding."""
         call = self._call
         found = _summed_mask(call.rewriter.graph, call.value(_LENGTHS))
         if found is not None or call.size(0, 0) == 1:
@@ -204,7 +203,7 @@ class _Block:
         )
 
     def _additive_mask(self) -> Handle:
-        """Return 0 for each key that counts for a query, `MASKED` elsewhere: ``[batch, 1, length, sequence]``."""
+        """Return 0 for visible keys, `MASKED` elsewhere: ``[batch, 1, length, sequence]``."""
         call, write, mask = self._call, self._write, self._mask()
         window = call.attribute("local_window_size", -1)
         causal = bool(call.attribute("causal", 1))
@@ -261,7 +260,6 @@ class _Block:
         return new if held is None else self._write.op("Concat", held, new, axis=2)
 
     def _expanded(self, value: Handle) -> Handle:
-        """Return each head of keys or values once for each query head that reads it."""
         write, groups = self._write, self._heads // self._kv_heads
         if groups == 1:
             return value

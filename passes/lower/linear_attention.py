@@ -63,7 +63,6 @@ class _Layer:
         return types.pop()
 
     def write_all(self) -> None:
-        """Replace both outputs of the operator."""
         call, write = self._call, self._write
         groups = max(self._heads // self._kv_heads, 1)
         query = self._split(_QUERY, [self._heads, self._key_dim])
@@ -108,7 +107,7 @@ class _Layer:
         return write.op("Broadcast", write.number(0.0, self._type), shape)
 
     def _token(self, given: dict[str, Handle]) -> list[Handle]:
-        """Return the state after one token and its result, from the state before and its rows."""
+        """Return a token's new state and result."""
         write = self._write
         past, key, value = given["past"], given["key"], given["value"]
         if self._decays:

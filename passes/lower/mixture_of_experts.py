@@ -84,7 +84,7 @@ class Experts:
         return result if bias is None else write.op("Add", result, write.op("Unsqueeze", bias, axes=[1]))
 
     def _gates(self) -> Handle:
-        """Return the weight of each expert for each token, ``[experts, tokens, 1]``."""
+        """Return the experts' weights for each token, ``[experts, tokens, 1]``."""
         call, write, router = self.call, self.call.write, self.call.read(_ROUTER)
         probabilities = write.op("Softmax", router, axis=-1)
         top, experts = write.outputs("TopK", probabilities, [call.attribute("k", 1)], count=2, axis=-1)

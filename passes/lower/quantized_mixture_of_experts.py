@@ -80,7 +80,6 @@ def _bits(call: Call, number: int) -> int:
 
 
 def _dequantized(call: Call, weights: int, scales: int, zeros: int, bits: int) -> Handle:
-    """Return the weights of one product in the type of their scales."""
     weight, scale, declared = _stored(call, weights), _stored(call, scales), call.rewriter.declared
     name = call.read(weights).name
     experts, outputs, inputs = weight.shape[0], weight.shape[1], weight.shape[2] * 8 // bits
@@ -111,7 +110,7 @@ def _stored(call: Call, port: int) -> Weights:
 
 
 def _unpacked(stored: Weights, shape: list[int], length: int, bits: int) -> NDArray[numpy.uint8]:
-    """Return zero points one a byte; in the model each row of ``length`` is padded to whole bytes."""
+    """Return zero points one a byte; in the model each row has whole bytes."""
     points: NDArray[numpy.uint8] = stored.load().view(numpy.uint8)
     if bits == 4:
         points = numpy.stack([points & 15, points >> 4], -1).reshape(*points.shape[:-1], -1)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def reads_reshaped_weights(call: Call) -> bool:
-    """Return whether the operator reads an initializer through a Reshape to a known shape of the same size."""
+    """Return whether the operator reads an initializer through a Reshape to a known shape."""
     stored = _reshaped(call)
     return stored is not None and math.prod(stored.shape) == math.prod(_shape(call))
 

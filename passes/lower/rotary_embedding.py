@@ -61,14 +61,8 @@ def _positions(call: Call, heads: Handle) -> Handle:
 def angles(write: Writer, cache: Operand, positions: Operand, *, interleaved: bool) -> Handle:
     """Write cosines or sines of ``positions``, one for each rotated element.
 
-    Args:
-        write: Makes nodes.
-        cache: The table ``[positions, rotary_dim / 2]``.
-        positions: i64 ``[batch, length]``.
-        interleaved: Whether pairs are neighbours, not the two halves.
-
-    Returns:
-        ``[batch, 1, length, rotary_dim]``.
+    ``cache`` is the table ``[positions, rotary_dim / 2]``, ``positions`` are i64 ``[batch, length]``, the result is
+    ``[batch, 1, length, rotary_dim]``. Pairs are neighbours if ``interleaved``, else the two halves.
     """
     half = write.op("Unsqueeze", write.op("Gather", cache, positions, axis=0), axes=[1])
     if not interleaved:
@@ -82,13 +76,8 @@ def rotated(
 ) -> Handle:
     """Write ``value`` rotated by its positions.
 
-    Args:
-        write: Makes nodes.
-        value: ``[batch, heads, length, head_dim]``.
-        cos: ``[batch, 1, length, rotary_dim]``.
-        sin: The same.
-        sizes: head_dim and rotary_dim; elements of a head beyond rotary_dim stay as they are.
-        interleaved: Whether pairs are neighbours, not the two halves.
+    ``value`` is ``[batch, heads, length, head_dim]``, ``cos`` and ``sin`` are of `angles`, ``sizes`` are head_dim and
+    rotary_dim; elements of a head beyond rotary_dim stay as they are.
     """
     whole, turning = sizes
     kept = write.slice(value, turning, whole, 3) if turning < whole else None

@@ -79,7 +79,6 @@ class ExposeWindow(Pass[OpenVINOModel]):
 
 
 def _masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
-    """Yield each attention, fused or not, and what is added to its scores."""
     for attention in model.analysis(find_attention):
         node = attention.node
         if node.op == "ScaledDotProductAttention":
@@ -91,7 +90,7 @@ def _masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
 
 
 def _compare_buffers(model: OpenVINOModel) -> int:
-    """Let windows that are kept as a constant be computed by comparing places; return their number."""
+    """Replace constant windows by comparisons of places; return their number."""
     buffers = find_mask_buffers(model)
     places = Places.of(model) if buffers else None
     if places is None:

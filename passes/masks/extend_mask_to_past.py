@@ -73,7 +73,6 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
 
 
 def _obstacle(graph: Graph, node: Node) -> str | None:
-    """Return why the mask of an attention cannot be written anew."""
     if node.op != "ScaledDotProductAttention":
         return f"it is computed by {node.op}: run fuse-attention"
     mask = node.input(3)

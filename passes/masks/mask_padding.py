@@ -25,7 +25,7 @@ _LOOPS = frozenset({"Loop", "TensorIterator"})
 
 @dataclass(frozen=True)
 class MaskPadding(Pass[OpenVINOModel]):
-    """Keep padding out of linear caches: a step leaves them as if its padding had not been fed.
+    """Keep padding out of linear caches, as if it had not been fed.
 
     Attention hides padding with a mask; a convolution's window and a recurrent state take in whatever comes. NPUW
     pads each chunk of a prompt on the left, up to a fixed size, so that padding lies before the first tokens and
@@ -82,8 +82,6 @@ class MaskPadding(Pass[OpenVINOModel]):
 
 
 def _entries(graph: Graph, state: Value) -> list[Use]:
-    """Return the users that a step's update begins with."""
-
     def leads_on(use: Use) -> bool:
         return use.node.op in _TOWARDS_UPDATE and use.port == 0
 
@@ -92,8 +90,6 @@ def _entries(graph: Graph, state: Value) -> list[Use]:
 
 
 class _Tokens:
-    """Makes what the attention mask implies for a step's tokens, once."""
-
     def __init__(self, rewriter: Rewriter, mask: Value, ids: Value) -> None:
         self._write, self._mask, self._ids = rewriter.under(_MASK), mask, ids
         self._orders: dict[int, Handle] = {}
@@ -106,11 +102,7 @@ class _Tokens:
         return write.op("Convert", write.slice(self._mask, start, None, axis=1), to="boolean", label="new")
 
     def next_to_window(self, width: int) -> Handle:
-        """Make the index of the column that belongs in each place, i64 ``[batch, width + length]``.
-
-        Args:
-            width: Columns of the window; new ones follow.
-        """
+        """Make the index of each place's column, i64 ``[batch, width + length]``; the window has ``width``."""
         if width not in self._orders:
             write = self._write
             length = write.op("Gather", write.op("ShapeOf", self.are_real), 1, axis=0, label="columns")
@@ -125,7 +117,6 @@ class _Tokens:
 
 
 def _is_window(entry: Use) -> bool:
-    """Return whether new columns are appended to a window of fixed width."""
     joined = entry.node
     if joined.op != "Concat" or len(joined.inputs) != 2 or entry.port != 0:
         return False
@@ -147,7 +138,7 @@ def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> 
 
 
 def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
-    """Return the loop that carries the state and goes through tokens one by one, from the first."""
+    """Return the loop that carries the state forward token by token."""
     from graphpass.dialects.openvino.loops import LoopRewriter
 
     loop = LoopRewriter(entry.node, rewriter.mark_changed) if entry.node.op in _LOOPS else None
@@ -155,7 +146,7 @@ def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
 
 
 def _mask_state(loop: LoopRewriter, port: int, tokens: _Tokens, name: str) -> bool:
-    """Let a loop leave its state as it is for padding; return whether it did not yet."""
+    """Let a loop skip padding in its state; return whether it changed."""
     carried = loop.carried(port)
     assert carried is not None
     before, result = carried

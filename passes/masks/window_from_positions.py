@@ -17,11 +17,11 @@ from graphpass.passes.masks.window_mask import write_mask
 
 @dataclass(frozen=True)
 class WindowFromPositions(Pass[OpenVINOModel]):
-    """Let sliding windows count positions of tokens, not places in the cache.
+    """Count positions of tokens in sliding windows, not places in the cache.
 
     A cache may hold positions that no longer count: rejected drafts, masked out with ``attention_mask`` instead of
     being dropped, or the branches of a draft tree side by side. Exported masks compare places in the cache, so that
-    such positions use up a part of the window. Behind this pass a key of the past stands where the running sum of
+    such positions use up a part of the window. After this pass a key of the past stands where the running sum of
     ``attention_mask`` puts it, and a new token where ``position_ids`` does. Everything else in the mask stays, the
     causal condition between places, too.
 
@@ -63,7 +63,7 @@ class WindowFromPositions(Pass[OpenVINOModel]):
 
 
 def compares_positions(graph: Graph, mask: WindowMask) -> bool:
-    """Return whether ``mask`` compares positions of tokens, as this pass writes it, not places in the cache."""
+    """Return whether ``mask`` compares positions of tokens, as this pass writes it."""
     keys, queries = _source(graph, mask.keys), _source(graph, mask.queries)
     last = keys.inputs[-1] if keys.op == "Concat" else None
     return queries.op == "Parameter" and last is not None and _source(graph, last) == queries
@@ -74,7 +74,6 @@ def _source(graph: Graph, value: Value) -> Node:
 
 
 def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:
-    """Return the attentions whose windows count places in the cache, and their masks."""
     graph = model.graph
     nodes = {node.name: node for node in graph.of_op("ScaledDotProductAttention")}
     found = []
@@ -109,7 +108,7 @@ def _check_inputs(graph: Graph) -> None:
 
 
 def _positions(rewriter: Rewriter) -> tuple[Handle, Handle]:
-    """Make positions of the keys ``[batch, 1, 1, sequence]``, and of the queries, ``[batch, 1, length, 1]``, i64."""
+    """Make positions of keys ``[batch, 1, 1, sequence]`` and queries, ``[batch, 1, length, 1]``, i64."""
     write, inputs = rewriter.under("window"), rewriter.graph.parameters
     tokens, seen = (write.convert(inputs[name], "i64") for name in ("position_ids", "attention_mask"))
     counted = write.op("Subtract", write.op("CumSum", seen, axis=1), 1, label="counted")

@@ -15,14 +15,7 @@ def write_mask(
 ) -> Handle:
     """Write ``mask`` in the form from which paged attention reads the window.
 
-    Args:
-        rewriter: Edits the model that holds the parts of ``mask``.
-        mask: The mask.
-        name: Prefix of the names of new nodes.
-        compared: Positions of keys and queries to compare instead of those that the mask compares.
-
-    Returns:
-        The tensor that attention is to read.
+    Positions of keys and queries in ``compared`` replace those of the mask.
     """
     write = rewriter.under(name)
     keys, queries = map(rewriter.handle, compared or (mask.keys, mask.queries))

@@ -1,4 +1,4 @@
-"""Count places in the cache as NPUW does, so that it knows the windows that compare them."""
+"""Count places in the cache as NPUW does, to expose windows."""
 
 from __future__ import annotations
 
@@ -70,14 +70,9 @@ class Places:
 
 
 def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
-    """Let ``masks`` compare places that NPUW knows, if they compare the same places.
+    """Let ``masks`` compare the places that NPUW knows; return the number of replaced values.
 
-    Args:
-        model: The model, edited after that.
-        masks: Those that may be changed, in all their conditions.
-
-    Returns:
-        Number of values that were replaced.
+    ``masks`` are those that may be changed, in all their conditions; only those that compare the same places are.
     """
     graph = model.graph
     compared = dict.fromkeys(
@@ -109,7 +104,6 @@ def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
 
 
 def _compared(graph: Graph, mask: WindowMask) -> Iterator[tuple[Value, Value]]:
-    """Yield the places of keys and queries that conditions of ``mask`` compare."""
     yield mask.keys, mask.queries
     for other in mask.others:
         found = compared_positions(graph, other.value, holds=other.holds)
@@ -118,7 +112,6 @@ def _compared(graph: Graph, mask: WindowMask) -> Iterator[tuple[Value, Value]]:
 
 
 def _is_counted(graph: Graph, sizes: Sizes, places: Value, start: Size, stop: Size) -> bool:
-    """Return whether ``places`` of rank 4 are the numbers from ``start`` to ``stop``, in order."""
     if places.rank != 4 or places.element_type != "i64":
         return False
     moved, value = Size(), places

@@ -12,7 +12,7 @@ _FOLDED = frozenset({"boolean", "i32", "i64"})
 
 
 def fold_shapes(model: Model) -> None:
-    """Replace whole numbers that follow from constants and known sizes by constants; sizes that follow are inferred."""
+    """Fold whole numbers of constants and known sizes; infer sizes that follow."""
     changed = True
     while changed:
         graph, rewriter = model.graph, model.rewriter()

@@ -30,7 +30,7 @@ _AFTER_LOGITS = CASTS | {"Add", "Divide", "Multiply", "Tanh"}
 
 @dataclass(frozen=True)
 class MakeStatic(Pass[Model]):
-    """Fix all shapes: one sequence, a number of new tokens a run after a past of a number of slots.
+    """Fix all shapes: one sequence, and numbers of new tokens and past slots.
 
     Ahead-of-time compilers take such models alone, NPUs' above all. Two of them, made of one dynamic model, are its
     prefill and its decode model, which share its weights (`graphpass split`).
@@ -111,7 +111,7 @@ class MakeStatic(Pass[Model]):
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
     def _sizes(self, read: Node, cache: Cache | None) -> list[int | None]:
-        """Return the sizes that an input gets; ``None`` for those that it has."""
+        """Return the sizes to set; ``None`` for those that stay."""
         columns = self.past + self.length if read.name == "attention_mask" else self.length
         sizes: list[int | None] = []
         for axis, size in enumerate(read.outputs[0].shape or ()):
@@ -131,11 +131,7 @@ class MakeStatic(Pass[Model]):
 
 
 def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
-    """Let states take in no padding.
-
-    Raises:
-        UnsupportedError: GP392, one does.
-    """
+    """Let states take in no padding; raise GP392 if one does."""
     if model.dialect == "openvino":
         from graphpass.dialects.openvino.model import OpenVINOModel
 
@@ -152,7 +148,7 @@ def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
 
 
 def _return_new(rewriter: Rewriter, cache: Cache, present: Node, *, is_copied: bool) -> None:
-    """Let a present be what the Concat appends, instead of all that it makes."""
+    """Return what the Concat appends as the present, instead of its result."""
     graph, casts = rewriter.graph, []
     concat = graph.producer(present.source())
     while concat.op in CASTS:
@@ -183,11 +179,7 @@ def _keep_last(rewriter: Rewriter, logits: Node) -> None:
 
 
 def _check_static(model: Model) -> None:
-    """Check that all sizes are known, and declare those of outputs.
-
-    Raises:
-        UnsupportedError: GP393, one is not.
-    """
+    """Check that all sizes are known (else GP393), and declare those of outputs."""
     rewriter = model.rewriter()
     for node in model.graph.nodes:
         for value in node.outputs:

@@ -1,4 +1,4 @@
-"""New inputs for the nodes of a graph, which itself stays as it is until they are applied."""
+"""Collect new inputs for nodes of a graph, and apply them later."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ class Rewiring:
         self._sources[use.node.index, use.port] = new
 
     def redirect(self, old: Value, new: Value) -> int:
-        """Let the users of ``old`` read ``new``, but for outputs of the model, which are named after it.
-
-        Returns:
-            The number of users.
-        """
+        """Redirect users of ``old``, not outputs named after it; return their number."""
         uses = [use for use in self.uses(old) if use.node.op != "Result"]
         for use in uses:
             self.move(use, new)

@@ -68,7 +68,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
-    """Read equal integers from the first node that computes them; return the number of changed reads."""
+    """Read equal integers from the first that computes them; return the number of changes."""
     late = _of_attention_operands(graph, sizes)
     first: dict[object, Value] = {}
     held: list[tuple[object, Value]] = []
@@ -86,7 +86,7 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
 
 
 def _of_attention_operands(graph: Graph, sizes: Sizes) -> set[int]:
-    """Return the nodes that compute sizes of a key or value, which no others may read.
+    """Return nodes that compute sizes of keys or values, to leave unshared.
 
     The CPU plugin makes the grown cache an output of attention: a mask or query of its size would wait for itself.
     """
@@ -118,7 +118,7 @@ _ONE = Size.constant(1)
 
 
 def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
-    """Let users of operators that give their input read that; return the number of each operator."""
+    """Bypass operators that give their input; return the number of each."""
     kept, dropped = _mask_ends(edits), Counter[str]()
     for node in edits.living():
         if node.index not in kept and len(node.outputs) == 1 and _gives_its_input(node, sizes, edits):
@@ -127,7 +127,7 @@ def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
 
 
 def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
-    """Let users read before a Broadcast if they broadcast to the same shape; return the number of such users."""
+    """Bypass Broadcasts for users that broadcast alike; return the number of such users."""
     kept, fed, dropped = _mask_ends(edits), _fed(edits), 0
     living = edits.living()
     alive = {node.index for node in living}
@@ -191,7 +191,6 @@ def _fed(edits: Rewiring) -> set[int]:
 
 
 def _is_needless(broadcast: Node, use: Use, sizes: Sizes, edits: Rewiring, fed: set[int]) -> bool:
-    """Return whether ``use`` gives the same with the input of ``broadcast``."""
     node = use.node
     others = [edits.source(node, port) for port in range(len(node.inputs)) if port != use.port]
     shapes = [shape for other in others if (shape := sizes.shape(other)) is not None]

@@ -64,7 +64,7 @@ def _without_weights(proto: onnx.ModelProto, folder: Path, name: str) -> onnx.Mo
 
 
 def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.TensorProto | None:
-    """Append a tensor's data to ``stream`` and return a reference to it; ``None`` if it stays in the graph."""
+    """Append a tensor's data to ``stream`` and refer to it; keep inline data."""
     if is_external(tensor) or not tensor.HasField("raw_data"):
         return None
     raw = tensor.raw_data

@@ -43,7 +43,7 @@ _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
 
 
 class _Scope:
-    """Values and types by name in a graph, or in a body, which knows those of the graphs around it, too."""
+    """Map names to values and types, those of outer graphs included."""
 
     def __init__(self, graph: onnx.GraphProto, outer: _Scope | None = None) -> None:
         known = [*graph.value_info, *graph.output, *graph.input]
@@ -138,13 +138,10 @@ class _Builder:
 
 
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
-    """Build a view of a model: inputs, constants and nodes in topological order, and a ``Result`` for each output.
+    """Build a view: inputs, constants, sorted nodes, and a ``Result`` for each output.
 
-    Args:
-        proto: The model.
-        path: The file beside which its external data lies.
-        inline: Whether the nodes in bodies stand beside the others, as `graphpass.ir.bodies` describes.
-            Otherwise a node with bodies is one node that also reads what its bodies capture from outside.
+    With ``inline``, nodes in bodies stand beside the others (see `graphpass.ir.bodies`); otherwise a node with bodies
+    also reads their captures. External data lies beside ``path``.
     """
     scope = _Scope(inferred(proto).graph)
     builder = _Builder(scope, path)
@@ -176,8 +173,6 @@ _INLINED = frozenset({"If", "Loop", "Scan"})
 
 @dataclass
 class _Frame:
-    """A graph whose nodes are being added, and the work that follows them."""
-
     scope: _Scope
     nodes: Iterator[onnx.NodeProto] = field(default_factory=lambda: iter(()))
     leave: Callable[[], None] = lambda: None
@@ -203,7 +198,7 @@ def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> No
 
 
 def _can_be_inlined(native: onnx.NodeProto) -> bool:
-    """Return whether bodies of ``native`` can stand in the graph around; not of opset 8's Scan, over a batch."""
+    """Return whether bodies of ``native`` can be inlined: opset 8's Scan runs over a batch."""
     if native.op_type not in _INLINED or native.domain not in ONNX_DOMAINS:
         return False
     return native.op_type != "Scan" or len(native.input) == len(bodies(native)["body"].input)
@@ -221,7 +216,6 @@ def _branches(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
 
 
 def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...]) -> None:
-    """Add a node for each output of an If, which reads the results of its branches."""
     inner = bodies(native)
     for port, output in enumerate(native.output):
         given = (
@@ -231,7 +225,7 @@ def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...
 
 
 def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
-    """Add a node for each input of the body of a Loop or Scan; return frames for its nodes."""
+    """Add a node for each body input; return frames for the body's nodes."""
     outer, body = builder.scope, bodies(native)["body"]
     inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
     sources = [builder.read(name) for name in native.input]
@@ -259,7 +253,7 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
 
 
 def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...]) -> None:
-    """Add a node for each output of a Loop or Scan: the last iteration's result, or those of all."""
+    """Add a node for each output of a Loop or Scan."""
     results = [info.name for info in bodies(native)["body"].output][1 if native.op_type == "Loop" else 0 :]
     axes = next((list(given.ints) for given in native.attribute if given.name == "scan_output_axes"), [])
     name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
@@ -308,7 +302,7 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
-    """Return the elements of a Constant; ``None`` if the installed ONNX does not know their type."""
+    """Return a Constant's elements, unless the installed ONNX lacks their type."""
     try:
         tensor = embedded(node.native, model_file)
     except ReadError as error:

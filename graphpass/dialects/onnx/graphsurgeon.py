@@ -46,11 +46,7 @@ class Weights(LazyValues):  # type: ignore[misc]
         self._path = path
 
     def load(self) -> numpy.ndarray:
-        """Read the values; strings become an array of objects.
-
-        Raises:
-            ReadError: GP105, external data is missing.
-        """
+        """Read the values, strings as objects; raise GP105 without external data."""
         values: numpy.ndarray = numpy_helper.to_array(embedded(self.tensor, self._path))
         return values
 
@@ -97,14 +93,14 @@ class NodeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class TensorOrigin:
-    """The protos that a tensor was made from, and its type in them.
+    """Hold the protos of a tensor and its type in them.
 
     Attributes:
         tensor: The tensor; kept, so that its id stays its own.
         name: Its name.
         typed: Its dtype and shape; ``None`` for a constant.
         weights: The initializer of a constant.
-        values: What the constant held.
+        values: The constant's values as imported.
         was_read: Whether anything read it.
     """
 
@@ -118,7 +114,7 @@ class TensorOrigin:
 
 @dataclass(slots=True)
 class _Scope:
-    """A graph, body or function that is being made, and the tensors that its nodes can read."""
+    """Hold a graph, body or function under construction, and the tensors in scope."""
 
     holder: Holder
     graph: gs.Graph
@@ -138,12 +134,6 @@ class Surgery:
     """
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None) -> None:
-        """Make the graph.
-
-        Args:
-            proto: The model; left as it is.
-            path: The file that it was read from, beside which its external data lies.
-        """
         self.proto = proto
         self.nodes: dict[int, NodeOrigin] = {}
         self.tensors: dict[int, TensorOrigin] = {}
@@ -197,7 +187,7 @@ class Surgery:
         self._note_reads()
 
     def _declare(self, scope: _Scope) -> None:
-        """Make the tensors that the graph's own initializers, inputs and nodes define."""
+        """Make tensors of the graph's own initializers, inputs and node outputs."""
         own, holder = scope.tensors.maps[0], scope.holder
         if isinstance(holder, onnx.GraphProto):
             scope.infos = {info.name: info for info in (*holder.value_info, *holder.output, *holder.input)}
@@ -257,7 +247,7 @@ class Surgery:
         return scope.tensors[name]
 
     def _attribute(self, proto: onnx.AttributeProto, scope: _Scope, pending: list[_Scope]) -> Any:
-        """Return what graphsurgeon holds for an attribute; kinds that it does not know stay protos."""
+        """Convert an attribute for graphsurgeon; unknown kinds stay protos."""
         if proto.ref_attr_name:
             kind = gs.util.misc.convert_from_onnx_attr_type(proto.type)
             return gs.Node.AttributeRef(proto.ref_attr_name, kind)
@@ -315,7 +305,7 @@ def reads(node: gs.Node) -> Iterator[gs.Tensor]:
 
 
 def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
-    """Return nodes in a topological order that keeps theirs; one that comes too late moves before its first user.
+    """Sort nodes topologically, each that comes too late before its first user.
 
     Nodes of a cycle are left out.
     """
@@ -345,7 +335,7 @@ def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
 
 
 def _dtype(code: int) -> Any:
-    """Return numpy's type, with those of ml_dtypes; ONNX's number if there is none."""
+    """Return numpy's or ml_dtypes' type; ONNX's number if there is none."""
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(code)
     except KeyError:

@@ -55,12 +55,6 @@ class OnnxModel(Model):
     dialect = "onnx"
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None = None) -> None:
-        """Create a model.
-
-        Args:
-            proto: The model.
-            path: The file it was read from; its external data is looked for beside that file.
-        """
         super().__init__(path)
         self.proto = proto
 
@@ -104,7 +98,7 @@ class OnnxModel(Model):
         return copy
 
     def digest(self) -> str:
-        """See `Model.digest`; the same wherever large tensors are stored.
+        """Hash the structure; see `Model.digest`. Places of large tensors do not count.
 
         Raises:
             ReadError: GP105, external data is missing.
@@ -122,11 +116,7 @@ class OnnxModel(Model):
         return found.hexdigest()
 
     def validate(self) -> None:
-        """Run ONNX's checker over everything but the weights.
-
-        Raises:
-            UnsupportedError: GP310, with the checker's words.
-        """
+        """Run ONNX's checker over everything but weights; raise its words as GP310."""
         skeleton = rebuilt(self.proto, _stub)
         # The checker reads a sparse initializer's data; the name is all that the nodes need.
         skeleton.graph.initializer.extend(
@@ -189,7 +179,7 @@ class OnnxModel(Model):
 
     @contextlib.contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """Lend a file that ONNX Runtime and OpenVINO can read, for the time of the ``with`` block.
+        """Lend a file that ONNX Runtime and OpenVINO can read, during the ``with`` block.
 
         That is the model's own file if nothing was edited; else a file in a temporary folder with hard links to the
         external data (copies if the file system cannot link). ONNX's own checker refuses hard links.
@@ -210,11 +200,7 @@ class OnnxModel(Model):
 
 
 def parse_onnx(path: Path) -> onnx.ModelProto:
-    """Parse an ``.onnx`` file; nothing beside it is read.
-
-    Raises:
-        ReadError: GP104, the file is no ONNX model.
-    """
+    """Parse an ``.onnx`` file alone; raise GP104 on others."""
     try:
         if (size := path.stat().st_size) > PROTO_LIMIT:
             raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf reads: it is no ONNX model")
@@ -240,7 +226,6 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
 
 
 def _names(proto: onnx.ModelProto) -> Iterator[str]:
-    """Yield all text of the model that may be read, or copied one by one."""
     yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     yield from (entry.domain for entry in proto.opset_import)
     yield from (text for entry in proto.metadata_props for text in (entry.key, entry.value))
@@ -270,14 +255,14 @@ def port_of(info: onnx.ValueInfoProto) -> Port:
 
 
 def _stub(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
-    """Return an empty tensor to replace weights; ``None`` for a small tensor in the model itself."""
+    """Replace weights by an empty tensor; return ``None`` for small inline tensors."""
     if not is_external(tensor) and nbytes(tensor) <= SMALL:
         return None
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0])
 
 
 def _move_runtime_operators(proto: onnx.ModelProto) -> None:
-    """Give operators that only ONNX Runtime knows its domain, which the checker does not look into."""
+    """Give ONNX Runtime's operators its domain, which the checker skips."""
     opset = opset_of(proto)
     unknown = {name for name in _ONNX_RUNTIME_OPERATORS if not onnx.defs.has(name, opset, "")}
     for graph in graphs(proto):
@@ -289,7 +274,7 @@ def _move_runtime_operators(proto: onnx.ModelProto) -> None:
 
 
 def _scratch_folder(data: dict[str, Path]) -> Path | None:
-    """Return the folder in which a temporary one can hold hard links to ``data``; ``None`` for the system's."""
+    """Find a folder for hard links to ``data``; ``None`` means the system's."""
     if not data:
         return None
     beside = next(iter(data.values())).parent

@@ -47,11 +47,7 @@ _SWISH = 24
 
 
 def check_opset(opset: int, what: str) -> None:
-    """Check that operators can be written for a model of this version.
-
-    Args:
-        opset: Version of ONNX's own operators that the model imports.
-        what: What needs it, for the message.
+    """Check that the model imports ONNX 13 or later; errors name ``what``.
 
     Raises:
         UnsupportedError: GP340, it is from before 13.

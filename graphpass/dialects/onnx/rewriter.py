@@ -33,14 +33,6 @@ class OnnxRewriter(Rewriter):
     """
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None, graph: Graph, edited: Callable[[], None]) -> None:
-        """Start to edit.
-
-        Args:
-            proto: The model.
-            path: The file that it was read from.
-            graph: The view of it that passes name nodes and values by.
-            edited: Called by `finish` if anything changed.
-        """
         self.graph = graph
         self.surgery = Surgery(proto, path)
         self.opset: int = self.surgery.graph.opset or 0
@@ -108,7 +100,7 @@ class OnnxRewriter(Rewriter):
     def declared(
         self, content: Weights | numpy.ndarray, shape: Sequence[int], name: str, element_type: str = ""
     ) -> Handle:
-        """Make an initializer of the same bytes in another shape, or of another type; weights are not read."""
+        """Declare the bytes of an initializer in another shape or type, unread."""
         tensor = onnx.TensorProto()
         tensor.CopyFrom(content.tensor if isinstance(content, Weights) else numpy_helper.from_array(content))
         tensor.dims[:] = shape
@@ -118,12 +110,12 @@ class OnnxRewriter(Rewriter):
 
     @contextlib.contextmanager
     def body(self, name: str, inputs: Iterable[str], element_type: str) -> Iterator[gs.Graph]:
-        """Make the body of a loop: what is made in the ``with`` block stands in it.
+        """Make the body of a loop from the nodes made in the ``with`` block.
 
         Args:
-            name: Of the graph.
+            name: Name of the graph.
             inputs: Labels of its inputs.
-            element_type: Of inputs, and of the outputs that the block gives the graph.
+            element_type: Type of inputs, and of the outputs that the block gives the graph.
         """
         code, outer = element_code(element_type), self._home
         self._home = made = gs.Graph(name=name, opset=self.opset)
@@ -141,7 +133,7 @@ class OnnxRewriter(Rewriter):
         return made
 
     def _release_name(self, name: str) -> None:
-        """Let no tensor inside be called as a new input or output is."""
+        """Rename inner tensors that bear the name of a new input or output."""
         inner = self.surgery.main.get(name)
         self._names.add(name)
         if inner is not None and inner.name == name:
@@ -173,7 +165,7 @@ class OnnxRewriter(Rewriter):
         self._replaced[old] = new
 
     def _rename(self, old: gs.Tensor, new: gs.Tensor, ports: list[int]) -> None:
-        """Let ``new`` be called as ``old`` was, and be the outputs of the model that ``old`` was."""
+        """Let ``new`` take over the name and model outputs of ``old``."""
         outputs = self.surgery.graph.outputs
         if (ports and not new.inputs) or any(output is new for output in outputs):
             (new,) = self._add("Identity", [new], self._unused(f"{old.name}/output"), 1, {}, None)
@@ -221,7 +213,7 @@ class OnnxRewriter(Rewriter):
             self._released.append(native.inputs[port])
             native.inputs[port] = handle
             return
-        # What bodies capture has no port of its own.
+        # Captures of bodies have no port of their own.
         captured = self.native(node.source(port))
         for inner in _inner_nodes(native):
             for place, read in enumerate(inner.inputs):
@@ -344,7 +336,6 @@ class OnnxRewriter(Rewriter):
         return outputs
 
     def _drop_dead(self) -> None:
-        """Remove nodes that lost their last user, and what they alone read."""
         graphs = [*(graph for graph, _ in self.surgery.holders.values()), *self._bodies]
         ports = {id(tensor) for one in graphs for tensor in one.outputs}
         pending = [*self._released, *(output for node in self._made.values() for output in node.outputs)]

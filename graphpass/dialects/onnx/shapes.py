@@ -1,4 +1,4 @@
-"""Replace operators of ONNX Runtime by plain ones of the same shapes, for onnx's shape inference."""
+"""Replace ONNX Runtime's operators by plain ones of equal shapes, for shape inference."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from onnx import helper
 
 
 def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
-    """Replace nodes that onnx has no rules for by nodes whose results have the same shapes, not values.
+    """Replace nodes without rules in onnx by proxies of equal shapes, not values.
 
-    Args:
-        nodes: In topological order.
-        opset: The version of ONNX's own operators that the model imports; before 13 nothing is replaced.
+    Nodes come in topological order. Before opset 13 nothing is replaced.
     """
     found: list[onnx.NodeProto] = []
     for node in nodes:
@@ -86,8 +84,6 @@ def _same_state(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 class _Made:
-    """Nodes that replace one."""
-
     def __init__(self, node: onnx.NodeProto) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._prefix = next(name for name in node.output if name)

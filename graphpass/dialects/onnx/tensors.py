@@ -77,14 +77,14 @@ def element_code(name: str) -> int:
 
 
 def nbytes(tensor: onnx.TensorProto) -> int:
-    """Return the bytes that a tensor's data takes, by its shape and type alone; strings count 8 each."""
+    """Return the bytes of a tensor by shape and type; strings count 8 each."""
     bits = _ELEMENT_TYPES[tensor.data_type][1] if tensor.data_type in _ELEMENT_TYPES else 8
     size: int = (prod(tensor.dims) * bits + 7) // 8
     return size
 
 
 def check_tensor(tensor: onnx.TensorProto) -> None:
-    """Check that a tensor holds as much data as its shape and type need; external data is `external_data`'s matter.
+    """Check that an inline tensor's data fits its shape and type.
 
     Raises:
         ReadError: GP112, it holds more or less, or its size is not known.
@@ -113,7 +113,7 @@ def is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def is_held(tensor: onnx.TensorProto, most: int) -> bool:
-    """Return whether ``tensor`` holds its elements in the model file, and no more than ``most`` of them."""
+    """Return whether the model file holds the elements, ``most`` of them or fewer."""
     return not is_external(tensor) and prod(tensor.dims) <= most
 
 
@@ -148,9 +148,7 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.TensorProto | None]) -> onnx.ModelProto:
     """Copy a model with other tensors; replaced ones of the main graph are never copied.
 
-    Args:
-        proto: The model.
-        change: Returns the replacement of a tensor; ``None`` keeps it.
+    ``change`` returns the replacement of a tensor; ``None`` keeps it.
     """
     copy = onnx.ModelProto()
     _merge(proto, copy, without="graph")
@@ -186,10 +184,6 @@ class ExternalData:
 def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> ExternalData:
     """Find the data of an external tensor.
 
-    Args:
-        tensor: A tensor for which `is_external` holds.
-        model_file: The file that the model was read from.
-
     Raises:
         ReadError: GP105, the reference is damaged, leads out of the model's folder, to no file or to an unreadable one.
     """
@@ -224,22 +218,18 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
 
 
 def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
-    """Return the data files of a model by their locations as it names them, each once, in its order.
-
-    Raises:
-        ReadError: GP105.
-    """
+    """Map locations to data files, in the model's order; raise GP105 without one."""
     found = (external_data(tensor, model_file) for tensor in tensors(proto) if is_external(tensor))
     return {data.location: data.file for data in found}
 
 
 def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:
-    """Return the tensor with its data inside, read from its file if that is elsewhere.
+    """Copy the tensor with its data inside, read from its file if external.
 
     ``onnx`` itself refuses links to data, which download caches and shared results are full of.
 
     Raises:
-        ReadError: GP105.
+        ReadError: GP105, external data is missing.
     """
     if not is_external(tensor):
         return tensor
@@ -251,10 +241,10 @@ def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorPr
 
 
 def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:
-    """Return the first and the last 64 bytes of a tensor's data; of data in typed fields so many values.
+    """Return the first and last 64 bytes, or values of typed fields.
 
     Raises:
-        ReadError: GP105.
+        ReadError: GP105, external data is missing.
     """
     if is_external(tensor):
         data = external_data(tensor, model_file)

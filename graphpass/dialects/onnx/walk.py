@@ -85,7 +85,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _tell_constants(graph: onnx.GraphProto) -> None:
-    """Let bodies hold the small constants of ``graph`` that they read: inference knows no others there."""
+    """Copy small constants into bodies that read them: inference knows no others there."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and [attribute.name for attribute in node.attribute] == ["value"]:
@@ -102,7 +102,7 @@ def _tell_constants(graph: onnx.GraphProto) -> None:
 
 
 def _tell_ranks(graph: onnx.GraphProto) -> bool:
-    """Give tensors that a Loop carries the rank of their start if they have no shape; return whether there were any."""
+    """Give carried tensors without shape the rank of their start; return whether any changed."""
     told = False
     pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
     while pending:

@@ -1,4 +1,4 @@
-"""Write an edited graphsurgeon graph into the ModelProto that it was made from, and nothing else."""
+"""Write an edited graphsurgeon graph back into its ModelProto, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphpass.errors import UnsupportedError
 
 @dataclass(slots=True)
 class _Job:
-    """A graph to write, and the constants that graphs around it hold, by id."""
+    """Hold a graph to write, and by id the constants of outer graphs."""
 
     graph: gs.Graph
     holder: Holder
@@ -146,7 +146,6 @@ class WriteBack:
                 self._write_constant(protos[name].t, value)
 
     def _write_constant(self, proto: onnx.TensorProto | onnx.SparseTensorProto, constant: gs.Constant) -> None:
-        """Write values and name of a constant, unless they are what they were."""
         origin = self._surgery.tensors.get(id(constant))
         self._set(proto if isinstance(proto, onnx.TensorProto) else proto.values, name=constant.name)
         values = constant._values
@@ -168,7 +167,7 @@ class WriteBack:
         self._changed = True
 
     def _write_initializers(self, job: _Job, nodes: list[gs.Node]) -> ChainMap[int, None]:
-        """Drop initializers that lost their last user; write the others, and new ones to the graph that reads them."""
+        """Drop dead initializers; write the others, new ones to the graph that reads them."""
         holder, outer = job.holder, job.outer
         direct = _constants((tensor for node in nodes for tensor in node.inputs), job.graph.outputs, job.graph.inputs)
         anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
@@ -193,13 +192,13 @@ class WriteBack:
         return own
 
     def _with_constant_nodes(self, nodes: list[gs.Node]) -> list[gs.Node]:
-        """Return the nodes of a function, which has no initializers, after a Constant node for each new constant."""
+        """Put a Constant node before the nodes for each new constant of a function."""
         found = _constants(tensor for node in nodes for tensor in node.inputs)
         made = (({"value": gs.Constant("", one._values)}, gs.Variable(one.name)) for one in found.values())
         return [*(gs.Node("Constant", output.name, given, [], [output]) for given, output in made), *nodes]
 
     def _write_ports(self, infos: Any, tensors: list[gs.Tensor]) -> None:
-        """Write inputs or outputs; the declaration of one that stays is kept, but for a changed type or shape."""
+        """Write inputs or outputs; keep declarations except for changed types or shapes."""
         before = [info.SerializeToString(deterministic=True) for info in infos]
         by_name = {info.name: info for info in infos}
         after = []
@@ -216,7 +215,6 @@ class WriteBack:
             self._changed = True
 
     def _write_value_info(self, graph: gs.Graph, holder: onnx.GraphProto, nodes: list[gs.Node]) -> None:
-        """Drop declarations of tensors that are gone; add and update those of the others."""
         ports = {id(tensor) for tensor in (*graph.inputs, *graph.outputs)}
         made = {id(tensor): tensor for node in nodes for tensor in node.outputs if tensor.name}
         origins = {origin.name: origin for key in made if (origin := self._surgery.tensors.get(key)) is not None}
@@ -238,7 +236,7 @@ class WriteBack:
                 self._changed = True
 
     def _update_info(self, info: onnx.ValueInfoProto, tensor: gs.Tensor) -> bool:
-        """Declare ``tensor`` in ``info``, and keep what graphsurgeon does not know; return whether it differed."""
+        """Declare ``tensor``, but keep fields unknown to graphsurgeon; return whether it differed."""
         origin = self._surgery.tensors.get(id(tensor))
         changed: bool = info.name != tensor.name
         info.name = tensor.name
@@ -268,7 +266,7 @@ class WriteBack:
         return True
 
     def _write_opsets(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
-        """Import the domains that nodes use, in version 1, and the version of ONNX that the graph names."""
+        """Import the domains of nodes, in version 1, and the graph's opset."""
         known = {entry.domain for entry in proto.opset_import}
         graphs = [graph, *inner_graphs(graph.nodes)]
         used = dict.fromkeys(node.domain for one in graphs for node in one.nodes if node.domain)
@@ -307,7 +305,7 @@ def _typed(constant: gs.Constant) -> numpy.ndarray:
 
 
 def _same(made: onnx.TensorProto, values: Weights) -> bool:
-    """Return whether values that were only looked at are those of the file."""
+    """Compare values that were only read with those of the file."""
     if (made.data_type, list(made.dims)) != (values.tensor.data_type, list(values.tensor.dims)):
         return False
     before, after = values.load(), numpy_helper.to_array(made)
@@ -316,7 +314,7 @@ def _same(made: onnx.TensorProto, values: Weights) -> bool:
 
 
 def _attribute(name: str, value: Any, like: onnx.AttributeProto | None) -> onnx.AttributeProto:
-    """Return the proto of a new value; numbers and empty lists keep the kind that they had."""
+    """Make the proto of a value; numbers and empty lists keep their kind."""
     if isinstance(value, gs.Graph):
         made = onnx.AttributeProto(name=name, type=onnx.AttributeProto.GRAPH)
         made.g.SetInParent()

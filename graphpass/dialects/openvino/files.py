@@ -1,8 +1,7 @@
-"""Write the files of an OpenVINO IR: a graph that refers to weights by their offset in the ``.bin`` file.
+"""Write IRs whose graphs refer to weights by their offset in the ``.bin`` file.
 
-OpenVINO's own serializer reads and writes every weight. Here it writes only the graph: a stub in which each large
-Constant is a ReadValue, which takes the same place among the layers and has no content. In the XML these layers become
-Constants again, with the offsets that their bytes have in the file that the weights lie in already.
+OpenVINO's own serializer reads and writes every weight. Here it writes only the graph, with a ReadValue of no content
+in place of each large Constant. In the XML these layers become Constants again, with the offsets of their bytes.
 """
 
 from __future__ import annotations
@@ -41,13 +40,7 @@ _NO_NUMBERS = frozenset({"string", "dynamic"})
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A Constant of the model.
-
-    Attributes:
-        described: Element type and shape as XML.
-        data: Its bytes.
-        place: Their place in a weight file; ``None`` if they are in memory alone.
-    """
+    """A Constant, with its type and shape as XML; ``place`` only in a file."""
 
     described: str
     data: NDArray[numpy.uint8]
@@ -71,7 +64,7 @@ def stage_openvino(
         files: The files that its weights were read from.
         folder: Folder to write into.
         file_name: Name of the ``.xml`` file; the ``.bin`` file goes beside it.
-        share: Make the ``.bin`` file a second name of the one file that weights lie in, and append to it.
+        share: Link the ``.bin`` file to the one file of weights, and append to it.
 
     Returns:
         The ``.bin`` file.
@@ -82,7 +75,7 @@ def stage_openvino(
         WriteError: GP501, OpenVINO cannot write the graph.
         OSError: The file system's words.
     """
-    # Of a file that was moved away, memory still shows all.
+    # Memory still maps all of a file that was moved away.
     files = [file for file in files if file.path.exists()]
     check_unchanged(files)
     mapped = MappedWeights(files)
@@ -109,7 +102,7 @@ def stage_openvino(
 
 
 def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, Place]]:
-    """Replace the large Constants; return also the places of the others in weight files, by content."""
+    """Replace large Constants; return places of the others by content, too."""
     weights: list[_Weight] = []
     small: dict[bytes, Place] = {}
     for graph in all_models(stub):
@@ -141,7 +134,7 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
 
 
 def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, Place]]:
-    """Yield the bytes of an IR's string Constants, which have another form in memory, and their places."""
+    """Yield bytes and places of string Constants, which memory holds in another form."""
     with file.path.open("rb") as stream:
         for offset, size in string_constants(source):
             stream.seek(offset)
@@ -169,7 +162,6 @@ def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small
 
 
 def _layer(match: re.Match[bytes], constant: _Weight, bin_file: BinFile) -> bytes:
-    """Return the beginning of a Constant's layer, up to the end of its data."""
     place, data = constant.place, constant.data
     offset = bin_file.append(data) if place is None else bin_file.offset_of(place)
     gap = match["gap"] if match["gap"] is not None else match[0].split(b">")[1].split(b"<")[0]

@@ -47,10 +47,8 @@ _PLAIN_ATTRIBUTES = {
 def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
     """Build a view of a model; nodes are its operators in topological order.
 
-    Args:
-        ov_model: The model.
-        inline: Whether the operators in bodies stand beside the others, as `graphpass.ir.bodies` describes;
-            else an operator with bodies is one node.
+    With ``inline``, operators in bodies stand beside the others (see `graphpass.ir.bodies`); otherwise an operator with
+    bodies is one node.
     """
     builder = _Builder()
     stack = [_Frame(iter(ov_model.get_ordered_ops()))]
@@ -74,15 +72,13 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
 
 @dataclass
 class _Frame:
-    """A model or body whose operators are being added, and the work that follows them."""
-
     ops: Iterator[openvino.Node]
     is_body: bool = False
     leave: Callable[[], None] = lambda: None
 
 
 class _Builder:
-    """Nodes that were added, and their values by the name of the native operator and the port."""
+    """Collect nodes, and values by name and port of the native operator."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -103,7 +99,7 @@ class _Builder:
     def _add_port(
         self, op: openvino.Node, kind: str, inputs: tuple[Value, ...], output: openvino.Output, given: dict[str, Any]
     ) -> Value:
-        """Add a node for one port of ``op``, an operator with bodies: its own output, or a Parameter's of its body."""
+        """Add a node for one port of ``op``: an output, or a body's Parameter."""
         index = len(self.nodes)
         value = replace(_value(index, output), port=0)
         self.values[output.get_node().get_name(), output.get_index()] = value
@@ -111,7 +107,6 @@ class _Builder:
         return value
 
     def add_branches(self, op: Any) -> list[_Frame]:
-        """Let the branches of an If read its inputs; return frames for their operators."""
         bodies = (op.get_function(0), op.get_function(1))
         frames = [_Frame(iter(()), leave=functools.partial(self._join, op, bodies))]
         for number, body in enumerate(bodies):
@@ -122,7 +117,6 @@ class _Builder:
         return frames
 
     def _join(self, branching: Any, bodies: tuple[openvino.Model, ...]) -> None:
-        """Add a node for each output of an If, which reads the results of its bodies."""
         given: dict[int, list[Value]] = {}
         for number, body in enumerate(bodies):
             for entry in branching.get_output_descriptions(number):
@@ -133,7 +127,7 @@ class _Builder:
             self._add_port(branching, "If", inputs, output, {})
 
     def add_loop(self, op: Any) -> list[_Frame]:
-        """Add a node for each input of the body of a Loop or TensorIterator; return frames for its operators."""
+        """Add a node for each body input of a loop; return frames for its operators."""
         body, loop = op.get_function(), {"loop": op.get_type_name()}
         parameters = body.get_parameters()
         starts: dict[int, Value] = {}
@@ -156,7 +150,7 @@ class _Builder:
         return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
 
     def _end_loop(self, op: Any, starts: dict[int, Value]) -> None:
-        """Add a node for each output of a Loop or TensorIterator: the last iteration's result, or those of all."""
+        """Add a node for each output of a Loop or TensorIterator."""
         results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
         for entry in op.get_output_descriptions():
             result = self.value(results[entry.body_value_index].input_value(0))

@@ -30,10 +30,7 @@ class LoopRewriter(OpenVINORewriter):
         return {(one.start, one.stride, one.part_size, one.end) for one in sliced} == {(0, 1, 1, -1)}
 
     def carried(self, port: int) -> tuple[Value, Node] | None:
-        """Return what an iteration starts with of the tensor that input ``port`` starts, and the Result that it leaves.
-
-        ``None`` if the loop does not carry this input.
-        """
+        """Return the body's value of the tensor carried from ``port``, and its Result, if any."""
         own = {node.native.get_name(): node for node in self.graph.of_op("Parameter", "Result")}
         for one in self._loop.get_input_descriptions():
             if isinstance(one, MergedInputDescription) and one.input_index == port:
@@ -43,7 +40,7 @@ class LoopRewriter(OpenVINORewriter):
         return None
 
     def slice_input(self, source: Handle, axis: int, name: str) -> Handle:
-        """Add an input of the loop: each iteration gets a slice of ``source``, of size 1 along ``axis``."""
+        """Add an input that slices ``source`` for each iteration, to size 1 along ``axis``."""
         shape = openvino.PartialShape([1 if place == axis else -1 for place in range(len(source.get_partial_shape()))])
         parameter = opset13.parameter(shape, source.get_element_type())
         parameter.set_friendly_name(name)

@@ -25,7 +25,7 @@ TRIM_NOTE = "trim"
 
 
 def check_trim(model: Model, taker: str) -> None:
-    """Check that ``model`` runs rightly elsewhere than on one version of one plugin.
+    """Check that ``model`` runs right on more than one version of one plugin.
 
     Raises:
         UnsupportedError: GP367, its caches are cut in the form of 2026.4.1's GPU plugin; the message names ``taker``.
@@ -52,13 +52,6 @@ class OpenVINOModel(Model):
     def __init__(
         self, ov_model: openvino.Model, path: Path | None = None, given_names: Collection[str] = frozenset()
     ) -> None:
-        """Create a model.
-
-        Args:
-            ov_model: The model.
-            path: The ``.xml`` file it was read from.
-            given_names: Node names that stay although they look like ``Add_27``; see `stabilise_names`.
-        """
         super().__init__(path)
         self.ov_model = ov_model
         self.given_names = frozenset(given_names)
@@ -85,7 +78,7 @@ class OpenVINOModel(Model):
 
     @classmethod
     def reopen(cls, path: Path) -> OpenVINOModel:
-        """Read an IR that graphpass wrote, to be compared, not edited: made-up names are not known.
+        """Read an IR of graphpass to compare, not edit: made-up names are unknown.
 
         OpenVINO checks that all constants lie inside the ``.bin`` file.
 
@@ -125,10 +118,9 @@ class OpenVINOModel(Model):
         return copy
 
     def digest(self, *, shapes: bool = True) -> str:
-        """See `Model.digest`.
+        """Hash the structure; see `Model.digest`.
 
-        Args:
-            shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
+        Inferred shapes count if ``shapes``; reading a model infers them anew, and may find more or fewer.
         """
         self.stabilise_names()
         return digest(self.ov_model, MappedWeights(file for file in self.weight_files if file.unchanged), shapes=shapes)
@@ -138,11 +130,7 @@ class OpenVINOModel(Model):
         openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
 
     def validate(self) -> None:
-        """Let OpenVINO check all operators and infer their types and shapes anew.
-
-        Raises:
-            UnsupportedError: GP310, with OpenVINO's words.
-        """
+        """Infer types and shapes anew with OpenVINO's checks; raise its words as GP310."""
         try:
             self.ov_model.validate_nodes_and_infer_types()
         except RuntimeError as error:

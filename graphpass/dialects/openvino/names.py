@@ -48,11 +48,9 @@ def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
 
 
 def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
-    """Return whether the operator's name has the form of those that OpenVINO makes up, or is one.
+    """Return whether the operator's name has OpenVINO's made-up form.
 
-    Args:
-        op: The operator.
-        types: Names of operator types that count; passes of OpenVINO hand names on to operators of another type.
+    ``types`` are names of operator types that count; OpenVINO's passes hand names on to operators of another type.
     """
     name = op.get_friendly_name()
     matched = _MADE_UP.fullmatch(name)
@@ -62,10 +60,10 @@ def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
 def stabilise_names(
     ov_model: openvino.Model, given: Collection[str] = frozenset(), given_nodes: Collection[str] = frozenset()
 ) -> None:
-    """Name the nodes whose names OpenVINO made up ``<Type>_<k>``, counting in topological order, and the model alike.
+    """Rename OpenVINO's made-up node names ``<Type>_<k>``, counted in topological order.
 
-    Names of inputs, outputs and other tensors, and of variables, stay as they are. The result depends on
-    the graph alone.
+    Names of the model likewise. Those of ports, tensors and variables stay as they are. The result depends on the graph
+    alone.
 
     Args:
         ov_model: The model; it is edited.

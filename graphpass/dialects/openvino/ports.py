@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def port_name(port: openvino.Output) -> str:
-    """Return the name of a port: a tensor name, always the same one, else its node's name.
+    """Return a port's stable name: a tensor name, else its node's name.
 
-    Of several tensor names the one that is the node's name, too, else the first in alphabetical order.
+    Several tensor names yield the one that is the node's name, else the first in alphabetical order.
     """
     names = port.get_names()
     own: str = port.get_node().get_friendly_name()

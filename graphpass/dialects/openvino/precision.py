@@ -69,11 +69,7 @@ def _stored(graph: openvino.Model) -> dict[str, bool]:
 
 
 def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter[str]) -> list[openvino.Node]:
-    """Make all that is not stored f32; types follow at the next validation.
-
-    Returns:
-        Converts that may do nothing then, in topological order.
-    """
+    """Make all that is not stored f32; return Converts that validation may turn needless, sorted."""
     stored = _stored(graph)
     for node in reversed(graph.get_ordered_ops()):
         # Moves of weights follow their Convert: plugins look for it right after the constant.
@@ -110,7 +106,7 @@ def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter
 
 
 def _only_read_in(node: openvino.Node, stored: dict[str, bool]) -> bool:
-    """Return whether ``node`` gives f16 or bf16, and all its users depend on more than constants."""
+    """Return whether ``node`` gives f16 or bf16 to activations alone."""
     users = [user.get_node() for output in node.outputs() for user in output.get_target_inputs()]
     return any(map(_is_half, node.outputs())) and all(user.get_name() not in stored for user in users)
 
@@ -126,13 +122,10 @@ def _set_types(node: openvino.Node) -> bool:
 
 
 class _Decompression:
-    """Makes f32 of constants that are stored in f16 or bf16."""
-
     def __init__(self) -> None:
         self._template: openvino.Model | None = None
 
     def of(self, source: openvino.Output, *, dequantizes: bool) -> tuple[openvino.Node, str]:
-        """Return a node that gives ``source`` in f32, and the name of its statistic."""
         node = source.get_node()
         if node.get_type_name() == "Constant" and numpy.prod(node.get_output_shape(0)) <= _FEW_ELEMENTS:
             # An array without elements or dimensions keeps its shape only so.
@@ -162,7 +155,7 @@ class _Decompression:
 
 
 def _bypass(node: openvino.Node) -> bool:
-    """Redirect users of a Convert that does nothing to its source; return whether that was possible."""
+    """Bypass a Convert that does nothing; return whether that was possible."""
     source, output = node.input_value(0), node.output(0)
     if source.get_element_type() != output.get_element_type():
         return False

@@ -62,13 +62,6 @@ class OpenVINORewriter(Rewriter):
     """Edits nodes in place, so that names and all that is not edited stay."""
 
     def __init__(self, native: openvino.Model, graph: Graph, edited: Callable[[], None]) -> None:
-        """Start to edit.
-
-        Args:
-            native: The model.
-            graph: The view of it that passes name nodes and values by.
-            edited: Called by `finish` if anything changed.
-        """
         self.graph = graph
         self._native = native
         self._edited = edited
@@ -139,7 +132,6 @@ class OpenVINORewriter(Rewriter):
 
     @cached_property
     def _tensors(self) -> dict[str, openvino.Output]:
-        """Tensors of the model by name."""
         outputs = (output for op in self._native.get_ops() for output in op.outputs())
         return {name: output for output in outputs for name in output.get_names()}
 
@@ -205,7 +197,7 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def set_input(self, node: Node, port: int, source: Operand) -> None:
-        """See `Rewriter.set_input`; an operator with more inputs takes the place of one that omits this one."""
+        """Set an input; see `Rewriter.set_input`. Recreate an operator that omits it."""
         if port < node.native.get_input_size():
             self.redirect(node, port, source)
             return
@@ -234,7 +226,7 @@ class OpenVINORewriter(Rewriter):
         initial: Handle | None,
         name: str,
     ) -> Handle:
-        """Add a variable, without a ``shape`` of any rank; return the output of its ReadValue, ``name``."""
+        """Add a variable, without a ``shape`` of any rank; return its ReadValue's output."""
         self._changed = True
         info = VariableInfo()
         info.variable_id, info.data_type = variable_id, getattr(openvino.Type, element_type)
@@ -373,7 +365,7 @@ def _listed(values: Any) -> Any:
 
 
 def _signed(node: Node, axis: int, rank: int) -> int:
-    """Count ``axis`` from the end if it was: the CPU plugin compares those of keys and values as they stand."""
+    """Keep ``axis`` counted from the end: the CPU plugin compares axes as written."""
     return axis - rank if axis >= 0 and node.native.get_attributes()["axis"] < 0 else axis
 
 

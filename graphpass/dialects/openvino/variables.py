@@ -1,4 +1,4 @@
-"""Make the id of a variable from the names of past and present, and split it again."""
+"""Join names of past and present to variable ids, and split them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:
 
 
 def add_names(model: Model, names: Mapping[str, tuple[str, str]], like: str) -> None:
-    """Note ``names``, too, if those of variable ``like`` are noted; others are read off their ids."""
+    """Note ``names`` if those of variable ``like`` are noted; otherwise ids show them."""
     known = _known_names(model)
     if like in known:
         remember_names(model, known | dict(names))
@@ -44,9 +44,8 @@ def forget_names(model: OpenVINOModel) -> None:
 def split_id(model: Model, variable_id: str) -> tuple[str, str]:
     """Return the names of past and present that make ``variable_id``.
 
-    Returns:
-        Those that `remember_names` noted; else those that known families of names show; else ``input_restored.<id>``
-        and ``output_restored.<id>``, as OpenVINO's StatefulToStateless calls them.
+    Noted names (`remember_names`) come first, then those of known families, then ``input_restored.<id>`` and
+    ``output_restored.<id>``, as in OpenVINO's StatefulToStateless.
     """
     if variable_id in (known := _known_names(model)):
         return known[variable_id]

@@ -1,4 +1,4 @@
-"""Check the files of an OpenVINO IR before OpenVINO reads them: its own messages name neither file nor layer."""
+"""Check an IR before OpenVINO, whose messages name neither file nor layer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COPY_AGAIN = "export or copy the model again, both .xml and .bin"
 
 
 def check_ir(path: Path) -> None:
-    """Check that ``path`` is an IR, and that the ``.bin`` file beside it holds every constant.
+    """Check that ``path`` is an IR, and that its ``.bin`` holds all constants.
 
     Raises:
-        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing, too short or not to be
-            read; GP113 it is a link to a file elsewhere.
+        ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing, too short or not to be read;
+            GP113 it is a link to a file elsewhere.
     """
     reader = _Reader(path)
     reader.read()
@@ -47,20 +47,12 @@ def check_ir(path: Path) -> None:
 
 
 def check_xml(path: Path) -> None:
-    """Check that ``path`` is the graph of an IR, without the files beside it.
-
-    Raises:
-        ReadError: GP106 the ``.xml`` is damaged or no IR.
-    """
+    """Check that ``path`` alone is the graph of an IR; raise GP106 if not."""
     _Reader(path).read()
 
 
 def string_constants(path: Path) -> list[tuple[int, int]]:
-    """Return offset and size of an IR's string Constants in its ``.bin`` file.
-
-    Raises:
-        ReadError: GP106 the ``.xml`` is damaged or no IR.
-    """
+    """Return offset and size of string Constants in the ``.bin`` file; raise GP106 on damage."""
     reader = _Reader(path)
     reader.read()
     return reader.strings
@@ -74,11 +66,11 @@ def openvino_words(error: Exception) -> str:
 
 
 class _Reader:
-    """Find the bytes of weights that the constants need, in one pass over the XML.
+    """Find the bytes of constants in one pass over the XML.
 
     Attributes:
         weights_end: End of the constant that lies last in the ``.bin`` file.
-        last_constant: That constant's name.
+        last_constant: The same constant's name.
         strings: Offset and size of each string constant.
     """
 
