@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Folders and files whose prose is checked.
 CLEAN = (
     "cli",
+    "graphpass/analysis",
     "graphpass/artifacts",
     "graphpass/engine/conditions.py",
     "graphpass/engine/findings.py",

@@ -23,7 +23,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, MOVES
 from graphpass.ir.values import fixed_size
 
-#: Heads are copied within their layer, which has fewer operators.
+#: Most operators to search: heads are copied within their layer.
 _LIMIT = 24
 
 

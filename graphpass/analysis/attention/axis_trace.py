@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value that a trace reached, the labels of its axes, and the path to it."""
+    """A value that a trace reached, the labels of its axes, and its path."""
 
     value: Value
     labels: Labels
