@@ -1,1 +1,1 @@
-"""Analyses of a model's structure; each is a function of a `Model` and is kept until the model is edited."""
+"""Analyze a model's structure; each analysis is kept until the model is edited."""

@@ -1,4 +1,4 @@
-"""Describe each attention: its heads, its scale, its mask, its window."""
+"""Describe each attention: its heads, scale, mask and window."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, MOVES
 from graphpass.ir.values import fixed_size
 
-#: Heads are copied within their layer: nothing is searched for beyond this many operators.
+#: Most operators to search: heads are copied within their layer.
 _LIMIT = 24
 
 
 def attention_details(model: Model) -> tuple[AttentionBlock, ...]:
-    """Describe each attention that `find_attention` finds, in the same order, but for the caches that it reads."""
+    """Describe each attention that `find_attention` finds, in order; caches are left out."""
     known: dict[tuple[int, int], MaskFacts] = {}
     return tuple(_described(model.graph, attention, known) for attention in model.analysis(find_attention))
 
@@ -74,7 +74,7 @@ def _operator_heads(graph: Graph, attention: Attention) -> Heads:
 
 
 def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]) -> MaskFacts:
-    """Return the facts of all masks; layers share most, so that ``known`` ones are not read again."""
+    """Return the facts of all masks; layers share most, hence ``known``."""
     facts = MaskFacts()
     for mask in scores.masks:
         place = (mask.value.node, mask.value.port)
@@ -85,7 +85,6 @@ def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]
 
 
 def _heads(graph: Graph, attention: Attention) -> Heads:
-    """Return the heads of the products of a decomposed attention, as far as shapes give them."""
     product, value = scores_product(graph, attention.node), weighted_value(graph, attention.node)
     if product is None:
         return Heads()
@@ -103,13 +102,13 @@ def _heads(graph: Graph, attention: Attention) -> Heads:
 
 
 def _most(sizes: Iterable[int | None]) -> int | None:
-    """Return the heads of the query; a single one may be shared by keys and values."""
+    """Return the heads of the query; keys and values may share a single one."""
     most = max((size for size in sizes if size is not None), default=1)
     return most if most > 1 else None
 
 
 def _heads_of(graph: Graph, value: Value | None) -> int | None:
-    """Return the size of the second of four axes, also before a Reshape that merges it with the first."""
+    """Return the size of axis 1 of four, looking through a Reshape to rank 3."""
     if value is None:
         return None
     whole = graph.look_through(value, lambda node: node.outputs[0].rank == 3 and node.op in MOVES | ARITHMETIC)
@@ -117,7 +116,7 @@ def _heads_of(graph: Graph, value: Value | None) -> int | None:
 
 
 def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: int | None) -> int | None:
-    """Return the number of heads of ``key`` before they are copied for those of the query."""
+    """Return the number of key heads before copies for the query's heads."""
     if key is not None and key.rank == 3:
         labels = ("rows", *labels[2:])
     found: int | None = None
@@ -145,7 +144,7 @@ def _is_of_one_head(step: Step) -> bool:
 
 
 def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int | None) -> int | None:
-    """Return the number of heads of ``value_head_dim`` that the following product with weights reads."""
+    """Derive the number of heads from the width of the following product with weights."""
     if attention.miss is not None or value_head_dim is None:
         return None
     value = attention.output

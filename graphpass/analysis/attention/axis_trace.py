@@ -1,7 +1,7 @@
-"""Trace a tensor upstream, operator by operator, with a label for the meaning of each of its axes.
+"""Trace a tensor upstream with a label for the meaning of each of its axes.
 
-A label is a word (``"sequence"``) that a user of the tensor gave, a number for an axis of a cache that is to be
-recognized, a tuple for axes that are merged into one, or ``None``.
+A label is a user's word (``"sequence"``), the number of a cache's axis to recognize, a tuple for merged axes, or
+``None``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
 Labels: TypeAlias = tuple[Label, ...]
 
-#: Axes of keys and values as a product reads them, and of keys that are transposed for it.
+#: Axes of keys and values as a product reads them; of transposed keys.
 BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
 BHDL: Labels = ("batch", "heads", "head_dim", "sequence")
 
@@ -31,7 +31,7 @@ PART = "part"
 #: Operators on each element by itself whose operands may be broadcast.
 _COMBINED = ARITHMETIC | EXTREMA | {"Select"}
 
-#: Operators that pass the elements of their first input on in place, but for their precision.
+#: Operators that keep the elements of their first input in place, except for precision.
 _SAME = CASTS | {"Clamp", "Clip", "Dropout", "FakeQuantize", "QuantizeLinear", "Round", "Tile"}
 
 _INTEGERS = frozenset({"i8", "u8", "i4", "u4"})
@@ -46,15 +46,13 @@ _PASSED: dict[str, StepKind | None] = {"move": None, "take": None, "cut": "slice
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """An operator on the way that does more than lay out.
+    """An operator on a path that does more than lay out.
 
     Attributes:
-        kind: ``join`` is a Concat, ``write`` a scatter operator, ``slice`` a cut, ``part`` a Split, a Gather of one
-            entry or a slice that an iteration of a loop takes, ``weights`` a product with weights, ``dequantized``
-            turns integers into numbers, ``scale`` and ``zero_point`` are read as these, ``arithmetic`` joins with
-            another tensor, ``loop`` enters a loop or leaves it.
-        node: The operator.
-        labels: Meaning of the axes along which it works; for ``write`` several if it could be any of them.
+        kind: ``join`` is a Concat, ``write`` a scatter, ``slice`` a cut, ``part`` a Split, a Gather of one entry or a
+            slice of an iteration, ``weights`` a product with weights, ``dequantized`` turns integers into numbers by a
+            ``scale`` and a ``zero_point``, ``arithmetic`` joins with another tensor, ``loop`` enters or leaves a loop.
+        labels: Meaning of the axes along which it works; candidates for ``write``.
     """
 
     kind: StepKind
@@ -64,7 +62,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An input of an operator, the meaning of its axes, and the operator if it does more than lay out."""
+    """An input of an operator, the labels of its axes, and the operator ``passed``."""
 
     value: Value
     labels: Labels
@@ -73,24 +71,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value that a trace reached, the meaning of its axes, and the way to it."""
+    """A value that a trace reached, the labels of its axes, and its path."""
 
     value: Value
     labels: Labels
     path: tuple[PathStep, ...] = ()
 
     def passed(self, kind: str) -> bool:
-        """Return whether an operator of this kind lies on the way."""
+        """Return whether the path holds an operator of this kind."""
         return any(step.kind == kind for step in self.path)
 
 
 def trace(start: Place, follow: Callable[[Place], Iterable[Step]]) -> Iterator[Place]:
-    """Yield the places upstream of ``start``, nearest first, each value once for each meaning of its axes.
-
-    Args:
-        start: The first place.
-        follow: Returns the steps to go from a place.
-    """
+    """Yield places upstream of ``start``, nearest first, each value once per labels."""
     pending, seen = deque([start]), set()
     while pending:
         place = pending.popleft()
@@ -103,7 +96,7 @@ def trace(start: Place, follow: Callable[[Place], Iterable[Step]]) -> Iterator[P
 
 
 def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
-    """Return the inputs that hold the content of ``value``, with the meaning of their axes; none if it is unknown."""
+    """Return the inputs that hold the content of ``value``; none if it is unknown."""
     node = graph.producer(value)
     source = node.input(0)
     if node.op in _COMBINED:
@@ -132,7 +125,6 @@ def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
 
 
 def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, PathStep | None]:
-    """Return the labels before an operator that moves, drops, copies, cuts or overwrites its first input."""
     if node.op == "Reshape":
         return _regrouped(source, node.outputs[0], labels), None
     if node.op == "Broadcast":
@@ -146,7 +138,7 @@ def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, 
 
 
 def _inside(effect: AxisEffect, labels: Labels) -> Labels:
-    """Return the labels of an operator's first input; an axis that gives one entry is a part."""
+    """Return the first input's labels; an axis that gives one entry is a part."""
     taken = PART if effect.kind in {"cut", "take", "iteration"} else None
     found: dict[int, Label] = dict.fromkeys(effect.removed, taken)
     found |= {origin: labels[axis] for axis, origin in enumerate(effect.origins) if origin is not None}
@@ -154,7 +146,6 @@ def _inside(effect: AxisEffect, labels: Labels) -> Labels:
 
 
 def _regrouped(source: Value, result: Value, labels: Labels) -> Labels | None:
-    """Return the labels before a Reshape, a tuple for an axis that it takes apart; ``None`` if they are unknown."""
     if source.shape is None or result.shape is None or len(result.shape) != len(labels):
         return None
     groups = axis_groups(source.shape, result.shape)
@@ -176,7 +167,7 @@ def _regrouped(source: Value, result: Value, labels: Labels) -> Labels | None:
 
 
 def copies_merged(rank: int, labels: Labels) -> Labels | None:
-    """Return the labels before a Reshape that merges the copies of each head, if sizes are unknown."""
+    """Return the labels before a Reshape of unknown sizes that merges copies of heads."""
     if "heads" not in labels or rank != len(labels) + 1:
         return None
     heads = labels.index("heads")
@@ -193,7 +184,6 @@ def _merged(labels: list[Label]) -> Label:
 
 
 def _taken_apart(shape: tuple[Dimension, ...], axes: list[int], label: Label) -> list[Label]:
-    """Return the labels of axes that a Reshape merges into one with ``label``."""
     if isinstance(label, tuple) and len(label) == len(axes):
         return list(label)
     if label == "rows" and len(axes) == 2:
@@ -206,7 +196,6 @@ def _taken_apart(shape: tuple[Dimension, ...], axes: list[int], label: Label) ->
 
 
 def _around_loop(node: Node, source: Value, labels: Labels) -> list[Step]:
-    """Return the start of what an iteration finds, or what an iteration leaves of the loop's result."""
     effect, passed = axis_effect(node, len(labels)), PathStep("loop", node)
     if effect is None:
         return []
@@ -221,14 +210,13 @@ def _around_loop(node: Node, source: Value, labels: Labels) -> list[Step]:
 
 
 def _step(source: Value | None, labels: Labels | None, passed: PathStep | None = None) -> list[Step]:
-    """Return the step to ``source`` if it has an axis for each label."""
     if source is None or labels is None or source.rank not in {None, len(labels)}:
         return []
     return [Step(source, labels, passed)]
 
 
 def _overwriting(node: Node, labels: Labels) -> list[Step]:
-    """Return the updates of a ScatterND: perhaps part of the cache itself that was taken out and changed."""
+    """Return the updates of a ScatterND: perhaps a changed part of the cache itself."""
     if node.op != "ScatterNDUpdate" or len(node.inputs) < 3:
         return []
     indices, updates = node.inputs[1:3]
@@ -239,14 +227,14 @@ def _overwriting(node: Node, labels: Labels) -> list[Step]:
 
 
 def _aligned(source: Value, labels: Labels) -> Labels | None:
-    """Return the labels of an operand that may be broadcast."""
+    """Drop the labels of leading axes that broadcasting adds."""
     if source.shape is None:
         return labels
     return labels[len(labels) - len(source.shape) :] if len(source.shape) <= len(labels) else None
 
 
 def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Labels | None:
-    """Move the label of heads from copies of a single head, which look like heads if merged with it, to that head."""
+    """Move the label of heads from copies of a single head to that head."""
     before, after = source.shape, result.shape
     if labels is None or before is None or after is None or len(before) != len(after) or "heads" not in labels:
         return labels
@@ -272,7 +260,7 @@ def _operands(graph: Graph, node: Node, labels: Labels) -> list[Step]:
 
 
 def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | None:
-    """Return the use of an operand for the other: a scale or zero point of quantized numbers, or the numbers."""
+    """Return the role of an operand for the other: scale, zero point or numbers."""
     other = node.inputs[1 - port] if len(node.inputs) == 2 else None
     if other is not None and (is_scalar(other) or not is_activation(graph, other)):
         return None
@@ -287,7 +275,7 @@ def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | No
 
 
 def _holds_integers(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` is a tensor of small integers, converted and perhaps shifted, but not scaled."""
+    """Return whether ``value`` holds small integers, converted and perhaps shifted but not scaled."""
 
     def shifts(node: Node) -> bool:
         return node.op in CASTS | {"Subtract"} and node.outputs[0].element_type not in _INTEGERS

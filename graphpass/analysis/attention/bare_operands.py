@@ -1,4 +1,4 @@
-"""Strip scales, swaps of axes and idle conversions from the operands of a decomposed attention."""
+"""Strip scales, axis swaps and idle conversions from the operands of a decomposed attention."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ class Operand:
     """An operand of a product, stripped.
 
     Attributes:
-        value: The operand.
-        role: Its place in attention.
-        scales: The factors that were on it.
         swapped: Whether its last two axes were swapped.
-        forms: Forms of ``value`` up to the one that the product reads, each made of the one before.
+        forms: Forms of ``value`` up to the product's operand, each made of the one before.
     """
 
     value: Value
@@ -34,18 +31,13 @@ class Operand:
     forms: tuple[Value, ...] = ()
 
     def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> Operand:
-        """Return the operand as it is in ``source``, upstream of ``value``."""
+        """Return the operand as ``source``, upstream of ``value``."""
         scales = (*self.scales, scale) if scale is not None else self.scales
         return Operand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 
 
 def bare_operands(graph: Graph, product: Node, weighing: Node) -> tuple[Operand, Operand, Operand]:
     """Return query, key and value, each of four axes.
-
-    Args:
-        graph: The graph.
-        product: Multiplies query and key.
-        weighing: Multiplies the probabilities and the value.
 
     Raises:
         MissError: One has other axes.
@@ -84,7 +76,7 @@ def _with_heads(graph: Graph, operand: Operand) -> Operand:
 
 
 def _bare(graph: Graph, operand: Operand) -> Operand:
-    """Strip scales (but for the value), a swap of the last two axes (of the key) and idle conversions."""
+    """Strip scales (not of the value), swaps (of the key) and idle conversions."""
     while True:
         node = graph.producer(operand.value)
         scaled = scale_of(graph, node) if operand.role != "value" and node.op in {"Multiply", "Divide"} else None
@@ -104,15 +96,13 @@ def _bare(graph: Graph, operand: Operand) -> Operand:
             return operand
 
 
-#: torch.onnx swaps the last two axes with the heads merged into the batch (``_attention_scale`` and its users in
-#: onnxscript's ``function_libs/torch_lib/ops/nn.py``).
+#: torch.onnx swaps axes of merged rows: ``_attention_scale``, onnxscript/function_libs/torch_lib/ops/nn.py.
 _MERGED_SWAP = op.Reshape(
     op.Transpose(op.Reshape(var("source"), ..., name="rows"), ..., order=(0, 2, 1), name="swap"), ...
 )
 
 
 def _keeps_heads(match: Match) -> bool:
-    """Return whether heads and the size of one are the same before and after a swap of merged rows."""
     source, (rows, split) = match["source"].shape, (node.outputs[0].shape for node in (match.nodes["rows"], match.node))
     if source is None or rows is None or split is None or (len(source), len(rows), len(split)) != (4, 3, 4):
         return False
@@ -122,10 +112,10 @@ def _keeps_heads(match: Match) -> bool:
 
 
 def _of_one_type(graph: Graph, query: Operand, key: Operand, value: Operand) -> tuple[Operand, Operand, Operand]:
-    """Return the operands before Converts that widened some or all of them, if that makes their types agree.
+    """Look through widening Converts if that makes the types of the operands agree.
 
-    Exports in f16 compute the Softmax, and often the scores, in f32. A Convert between cache and operator keeps the CPU
-    plugin from fusing the two, so that key and value decide; the query may stay wider than they are.
+    Exports in f16 compute the Softmax, often the scores, in f32. A Convert between cache and operator keeps the CPU
+    plugin from fusing them, so key and value decide; the query may stay wider.
     """
     narrow_key, narrow_value = _narrow(graph, key), _narrow(graph, value)
     if narrow_key.value.element_type == narrow_value.value.element_type:
@@ -135,7 +125,6 @@ def _of_one_type(graph: Graph, query: Operand, key: Operand, value: Operand) -> 
 
 
 def _narrow(graph: Graph, operand: Operand) -> Operand:
-    """Return ``operand`` before a Convert that widened it, stripped there, too."""
     node = graph.producer(operand.value)
     source = node.inputs[0] if node.op == "Convert" else None
     if source is None or not is_wider(operand.value.element_type, source.element_type):
@@ -144,7 +133,7 @@ def _narrow(graph: Graph, operand: Operand) -> Operand:
 
 
 def scale_of(graph: Graph, node: Node) -> tuple[Value, Scale] | None:
-    """Return the tensor that a Multiply or Divide scales as a whole, and the scale."""
+    """Return the tensor that a Multiply or Divide scales, and the scale."""
     first, second, divides = node.source(0), node.source(1), node.op == "Divide"
     # If both have one element, the constant is the scale: a model with one head and a step of one token.
     second_scales = is_scalar(second) and not (is_scalar(first) and not is_activation(graph, first))

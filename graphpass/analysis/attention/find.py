@@ -1,10 +1,9 @@
-"""Find computations of attention: fused operators, and the decomposed form around each Softmax.
+"""Find attention: fused operators, and the decomposed form around each Softmax.
 
-The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: the scale on either
-operand, on both, or on the product; the mask by Add, Subtract or Select, before the scale or after it; a guard after
-the Softmax that turns the NaN of rows that are masked whole into 0; conversions around the Softmax; the key transposed
-by a Transpose or by the MatMul; a sink, one more column of scores that is dropped after the Softmax; the maximum of
-each row subtracted before it.
+The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: scales on operands or
+product; masks by Add, Subtract or Select, before or after the scale; a guard that turns the NaN of fully masked rows
+into 0; conversions around the Softmax; keys transposed by a Transpose or the MatMul; a sink, a column of scores dropped
+after the Softmax; the row maximum subtracted before it.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from graphpass.ir.values import MASKED_BELOW, is_value_preserving
 def find_attention(model: Model) -> tuple[Attention, ...]:
     """Return all attention of ``model``, in execution order.
 
-    A Softmax that is not fed by a product of two activations, or whose result no product reads, is no attention (an
-    expert router, a sampler) and is left out.
+    A Softmax without a product of activations upstream and another downstream (expert router, sampler) is left out.
     """
     graph = model.graph
     found: list[Attention] = []
@@ -49,14 +47,12 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
     return tuple(found)
 
 
-#: Below this a score counts as masked that is still to be scaled down.
+#: Scores below this, still to be scaled down, count as masked.
 _MASKED_BELOW_BEFORE_SCALE = -1e8
 
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """Way of the probabilities to ``product``, which weighs the value with them."""
-
     product: Node
     guarded: bool
     dropped: Column | None
@@ -64,16 +60,12 @@ class _Weights:
 
 @dataclass(slots=True)
 class Scores:
-    """Way of the scores to the Softmax.
+    """Path of the scores to the Softmax; its lists run upstream.
 
     Attributes:
-        product: Multiplies query and key.
-        scales: Factors, from the Softmax backwards; if there is a soft cap, those before it.
-        masks: From the Softmax backwards.
-        sink: One more column; see `graphpass.analysis.attention.types.Attention`.
-        column: The end at which the sink stands.
+        scales: Factors; before the soft cap if there is one.
         cap: The Tanh of a soft cap.
-        cap_scales: Factors after the soft cap, from the Softmax backwards.
+        cap_scales: Factors after the soft cap.
     """
 
     product: Node
@@ -126,7 +118,6 @@ def _match(graph: Graph, softmax: Node) -> Attention:
 
 
 def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
-    """Check that the column that a sink adds is the one that is dropped."""
     if scores.column == weights.dropped:
         return
     if scores.column is None:
@@ -139,7 +130,6 @@ def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
 
 
 def _weights(graph: Graph, softmax: Node) -> _Weights:
-    """Follow the probabilities to the product with the value."""
     value, guarded, dropped = softmax.outputs[0], False, None
     if softmax.attributes["axis"] not in {-1, (value.rank or 0) - 1}:
         raise MissError(softmax, "its Softmax is not over the last axis")
@@ -162,10 +152,7 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
 
 
 def _is_zero(graph: Graph, value: Value) -> str | None:
-    """Require zeros: such constants, copied or laid out, or a product with one.
-
-    ``baddbmm`` does not read what it multiplies with 0, so that it counts as zero even if it could be infinite.
-    """
+    """Require zeros, laid out or multiplied by anything, even infinity: ``baddbmm`` does not read it."""
 
     def factors(node: Node) -> tuple[Value | None, ...]:
         return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
@@ -174,12 +161,11 @@ def _is_zero(graph: Graph, value: Value) -> str | None:
     return None if any(one is not None and not one.any() for one in held) else f"{value.name} is not 0"
 
 
-#: The NaN of rows that are masked whole becomes 0.
+#: Turns the NaN of fully masked rows into 0.
 _GUARD = op.Select(op.IsNaN(var("weights")), var().where(_is_zero), var("weights"))
 
 
 def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
-    """Return the Select of a guard if ``uses`` are the uses of what it guards."""
     selects = [use.node for use in uses if use.node.op == "Select" and use.port == 2]
     if len(uses) != 2 or len(selects) != 1 or not isinstance(_GUARD.match(graph, selects[0]), Match):
         return None
@@ -220,7 +206,6 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
 
 
 def _scores_beside_sink(graph: Graph, concat: Node, found: Scores) -> Value:
-    """Return the scores to which ``concat`` adds a sink, and note it in ``found``."""
     if found.sink is not None:
         raise MissError(concat, "an attention sink beside another one")
     value, found.sink, found.column = sink_of(graph, concat)
@@ -230,7 +215,6 @@ def _scores_beside_sink(graph: Graph, concat: Node, found: Scores) -> Value:
 
 
 def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
-    """Return the scores before ``node`` scales or masks them, and note that in ``found``."""
     if node.op in {"Multiply", "Divide"} and (scale := scale_of(graph, node)) is not None:
         value, factor = scale
         found.scales.append(factor)
@@ -257,10 +241,7 @@ _PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zero)
 
 
 def _regroups_heads(node: Node) -> bool:
-    """Return whether ``node`` reshapes scores to or from ``[batch * heads, ..]``, or not at all.
-
-    Unknown dimensions need no proof: the product with the value fits only if they are the right ones.
-    """
+    """Return whether ``node`` merges or splits heads; the product with the value proves unknown sizes."""
     source, result = (node.inputs[0], node.outputs[0]) if node.op == "Reshape" else (None, None)
     if source is None or result is None or source.shape is None or result.shape is None:
         return False
@@ -281,7 +262,6 @@ def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Va
 
 
 def _merges_heads(mask: Value, scores: Value) -> bool:
-    """Return whether the first axis of ``mask`` is that of scores ``[batch * heads, length, sequence]``."""
     return scores.rank == 3 and mask.shape is not None and len(mask.shape) == 3 and mask.shape[0] != 1
 
 
@@ -296,7 +276,6 @@ def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Ma
 
 
 def _outgrows(mask: Value, scores: Value) -> bool:
-    """Return whether ``mask`` is longer along an axis along which the scores have one element."""
     if mask.shape is None or scores.shape is None:
         return False
     pairs = zip(reversed(mask.shape), reversed(scores.shape), strict=False)

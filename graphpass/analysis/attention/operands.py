@@ -1,4 +1,4 @@
-"""Trace what attention reads as key and value back through layout, with the meaning of each axis."""
+"""Trace keys and values of attention through layout, with the meaning of each axis."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from graphpass.ir.values import is_scalar
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A read of a value by attention, as it stands or through layout.
-
-    Attributes:
-        attention: The reader.
-        role: What it reads the value as.
-        labels: Meaning of each of the value's axes; ``None`` for an axis of copies.
-    """
+    """A read by attention, direct or through layout; copies have no label."""
 
     attention: Attention
     role: Literal["key", "value"]
@@ -31,7 +25,7 @@ class Operand:
 
 
 def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...]]:
-    """Return the reads of each value (node index, port) that attention reads as key or value through layout."""
+    """Return reads as key or value, direct or through layout, by node index and port."""
     found: dict[tuple[int, int], tuple[Operand, ...]] = {}
     for attention in model.analysis(find_attention):
         if attention.node.op in INNER_CACHES:
@@ -86,7 +80,6 @@ def _trace(graph: Graph, value: Value | None, labels: Labels) -> list[tuple[Valu
 
 
 def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
-    """Return the meaning of the input's axes if ``value`` is a layout of it; else ``None``."""
     node = graph.producer(value)
     if node.op in {"Multiply", "Divide"}:
         return labels if any(operand is not None and is_scalar(operand) for operand in node.inputs) else None
@@ -97,7 +90,7 @@ def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
 
 
 def _before_reshape(node: Node, labels: Labels) -> Labels | None:
-    """Look through a Reshape that merges copies into the heads, or the heads into the batch."""
+    """Look through a Reshape that merges copies into heads, or heads into the batch."""
     source = node.inputs[0]
     if source is None or source.rank is None:
         return None

@@ -1,7 +1,7 @@
 """Read attributes and inputs of operators that compute attention as a whole.
 
-Of windows, `left_window_size` of ONNX's Attention leaves out the query's own position (onnx.defs); `local_window_size`
-of com.microsoft counts it, as ONNX Runtime's CPU kernel was seen to.
+`left_window_size` of ONNX's Attention leaves out the query's own position (onnx.defs); `local_window_size` of
+com.microsoft counts it, as ONNX Runtime's CPU kernel was seen to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphpass.ir.values import fixed_size
 
 
 class Heads(NamedTuple):
-    """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""
+    """Fields of `graphpass.ir.cache.AttentionBlock`."""
 
     heads: int | None = None
     key_heads: int | None = None
@@ -38,14 +38,14 @@ def _number(node: Node, names: tuple[str, ...]) -> int | None:
 
 
 def operator_heads(node: Node) -> Heads:
-    """Return heads and their sizes, as far as attributes and shapes give them."""
+    """Return heads and their sizes as far as attributes and shapes give them."""
     heads, key_heads = _number(node, _HEADS), _number(node, _KEY_HEADS)
     if not OPERATORS[node.op].operands:
         return _of_weights(node, heads)
     query, key, value = (node.input(port) for port in range(3))
     heads = heads or _size(query, 1, rank=4)
     if key is None and value is None and query is not None and query.rank == 3:
-        # GroupQueryAttention with query, keys and values beside each other in one tensor.
+        # GroupQueryAttention with query, keys and values in one tensor.
         whole = (heads or 0) + 2 * (key_heads or 0)
         size = _divided(_size(query, 2, rank=3), whole if heads and key_heads else None)
         return Heads(heads, key_heads, size, size)
@@ -59,7 +59,7 @@ def operator_heads(node: Node) -> Heads:
 
 
 def _of_weights(node: Node, heads: int | None) -> Heads:
-    """Return heads of operators whose weights make query, key and value of the hidden state."""
+    """Return heads of operators that make query, key and value themselves."""
     sizes = node.attributes.get("qkv_hidden_sizes")
     if sizes:
         return Heads(heads, heads, _divided(int(sizes[0]), heads), _divided(int(sizes[2]), heads))
@@ -80,7 +80,7 @@ def _divided(size: int | None, heads: int | None) -> int | None:
 
 
 def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
-    """Return the operator's scale or its default ``1 / sqrt(head_dim)``, times those of query and key."""
+    """Return the operator's scale or its default, times those of query and key."""
     given: float | None = node.attributes.get("scale") or None
     is_given = given is not None
     if node.op == "ScaledDotProductAttention" and (value := node.input(4)) is not None:
@@ -92,7 +92,7 @@ def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
 
 
 def operator_mask(graph: Graph, node: Node) -> MaskFacts:
-    """Return what hides or weighs positions."""
+    """Return the parts and windows of the operator's mask."""
     ports = OPERATORS[node.op]
     facts = MaskFacts()
     is_causal = node.attributes.get(ports.is_causal) if isinstance(ports.is_causal, str) else True
@@ -118,7 +118,7 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
 
 
 def operator_sinks(node: Node) -> bool:
-    """Return whether the Softmax gives a share to no position."""
+    """Return whether an attention sink joins the Softmax."""
     port = OPERATORS[node.op].sink
     value = node.input(port) if port is not None else None
     if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:

@@ -1,4 +1,4 @@
-"""Trace keys and values back to the tensors that the model is given or keeps."""
+"""Trace keys and values to the tensors that the model is given or keeps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, SOURCES
 
-#: Meaning of the axes of a key or value input of an operator, by rank: heads beside their sizes in the last axis, and
-#: MultiHeadAttention's keys and values in one tensor.
+#: Axes of an operator's keys and values, by rank; MultiHeadAttention packs both into rank 5.
 _OPERATOR_LABELS: dict[int, Labels] = {
     3: ("batch", "sequence", ("heads", "head_dim")),
     4: BHLD,
@@ -28,14 +27,7 @@ Role = Literal["key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read by attention of a cache as it was before the step.
-
-    Attributes:
-        attention: The reader.
-        role: What it reads the cache as.
-        labels: Meaning of each of the cache's axes.
-        path: Operators on the way, from attention to the cache.
-    """
+    """A read by attention of a cache before the step; ``path`` leads upstream to it."""
 
     attention: Attention
     role: Role
@@ -43,7 +35,7 @@ class Read:
     path: tuple[PathStep, ...]
 
     def has(self, *kinds: str) -> bool:
-        """Return whether one of these lies on the way."""
+        """Return whether the path holds one of these kinds."""
         return any(step.kind in kinds for step in self.path)
 
 
@@ -51,7 +43,7 @@ Reads = dict[int, tuple[Read, ...]]
 
 
 def attention_reads(model: Model) -> Reads:
-    """Return the reads of each Parameter and ReadValue (by node index) as key or value."""
+    """Return reads as key or value of each Parameter and ReadValue, by node index."""
     graph = model.graph
     found: Reads = {}
     for start in _starts(model):
@@ -69,8 +61,7 @@ def _starts(model: Model) -> Iterator[Start]:
     for (index, port), operands in model.analysis(attention_operands).items():
         for operand in operands:
             key = (operand.attention.node.index, operand.role)
-            # The last value made on the way from a cache to attention is what attention reads itself; but of merged
-            # rows, the last one that has batch and heads apart.
+            # Attention reads the last value on the way; of merged rows, the last one with batch and heads apart.
             is_known = key in last and (_tells_heads(last[key][0]), last[key][1].node) >= (_tells_heads(operand), index)
             if not is_known:
                 last[key] = (operand, graph.nodes[index].outputs[port])
@@ -86,7 +77,7 @@ def _tells_heads(operand: Operand) -> bool:
 
 
 def _operator_starts(attention: Attention) -> Iterator[Start]:
-    """Yield the key and value inputs of an operator that could hold caches inside but has them outside."""
+    """Yield key and value inputs of operators that could hold caches inside but do not."""
     node = attention.node
     ports = INNER_CACHES.get(node.op, ())
     if not ports or any(past < len(node.inputs) and node.inputs[past] is not None for past, _ in ports):
@@ -100,7 +91,7 @@ def _operator_starts(attention: Attention) -> Iterator[Start]:
 
 
 def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
-    """Yield the keys of scores that are a sum of products: of content and of positions, as MLA computes them."""
+    """Yield keys of scores that sum products of content and of positions, as in MLA."""
     if attention.miss is None:
         return
     products = list(score_products(graph, attention.node.source()))
@@ -128,10 +119,10 @@ def _follow(graph: Graph, start: Start) -> Iterator[tuple[Node, Read]]:
 
 
 def _is_far(node: Node, place: Place) -> bool:
-    """Return whether ``node`` belongs to what the new keys and values are made of, or to another layer.
+    """Return whether ``node`` belongs to new keys and values, or to another layer.
 
     A latent cache is multiplied with weights once after its Concat. A sum before a product with weights is a residual
-    stream; following it would lead through all layers.
+    stream, which leads through all layers.
     """
     if node.op == "Add":
         return place.passed("weights") and all(value is None or value.rank != 0 for value in node.inputs)

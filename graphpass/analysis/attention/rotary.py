@@ -1,4 +1,4 @@
-"""Find the positions that a model turns queries and keys by."""
+"""Find the positions that turn queries and keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphpass.ir.graph import Graph, Node
 
 
 def moved_positions(graph: Graph) -> Node | None:
-    """Return the Add of a Range from 0 and the length of the past that feeds Sin or Cos."""
+    """Return the Add of a Range and the past's length that feeds Sin or Cos."""
     for node in positions_of_angles(graph):
         if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.inputs if side is not None):
             return node

@@ -1,4 +1,4 @@
-"""Find the factors of attention's scores: on the operands, on their product, and within a soft cap."""
+"""Find the factors of scores: on operands, on their product, within a soft cap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving
 
 
 class Scaling(NamedTuple):
-    """See the fields of the same names of `graphpass.ir.cache.AttentionBlock`."""
+    """Fields of `graphpass.ir.cache.AttentionBlock`."""
 
     scale: float | None
     factors: tuple[float, ...] = ()
@@ -33,7 +33,7 @@ def scaling_of(factors: Sequence[float | None], softcap: float | None = None) ->
 
 
 def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
-    """Return the scaling of the scores of a decomposed attention, before the product and after it."""
+    """Return the scaling of decomposed scores, before and after their product."""
     before = [factor for value in scores.product.inputs for factor in operand_factors(graph, value)]
     after = [_factor(graph, scale) for scale in reversed(scores.scales)]
     if scores.cap is None:
@@ -55,7 +55,7 @@ def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
 
 
 def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
-    """Return the factors of a query or key; ``None`` for one that is computed from what the model is given."""
+    """Return the factors of a query or key; ``None`` for one computed from inputs."""
     factors: list[float | None] = []
     is_laid_out = False
     while value is not None:
@@ -66,7 +66,7 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
                 break
             factor = _factor(graph, scaled[1])
             if factor is None and is_laid_out:
-                # Part of how the operand itself is computed, such as a normalization.
+                # A part of the operand's own computation, such as a normalization.
                 break
             factors.append(factor)
             value = scaled[0]
@@ -83,7 +83,7 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
 
 
 def _holds_integers(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` is a product of whole numbers that a scale dequantizes."""
+    """Return whether ``value`` holds integers that a scale dequantizes."""
     node = graph.producer(value)
     source = node.inputs[0] if node.op == "Convert" else None
     return source is not None and source.element_type in INTEGERS
@@ -97,5 +97,5 @@ def _factor(graph: Graph, scale: Scale) -> float | None:
 
 
 def _rounded(number: float) -> float:
-    """Return ``number`` to six digits: f32 holds no more of it after a few operations."""
+    """Round to six digits: f32 holds no more after a few operations."""
     return float(f"{number:.6g}")

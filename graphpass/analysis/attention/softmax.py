@@ -1,7 +1,6 @@
-"""Find the two products of attention around a Softmax, and the sink that takes a share of it.
+"""Find the two products of attention around a Softmax, and its sink.
 
-A sink is a learned column of scores that is dropped after the Softmax. GPT-OSS writes it as
-``softmax(concat(scores, sink))[..., :-1] @ value``.
+A sink is a learned column of scores: ``softmax(concat(scores, sink))[..., :-1] @ value`` in GPT-OSS.
 """
 
 from __future__ import annotations
@@ -15,21 +14,20 @@ from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPL
 from graphpass.ir.pattern import Match, MissError, op, var
 from graphpass.ir.values import is_activation, is_value_preserving
 
-#: Lie between the product of query and key and the Softmax. A Slice cuts scores of a cache of fixed capacity to the
-#: positions in use.
+#: Lie between scores' product and Softmax; a Slice cuts scores of a fixed capacity to the positions in use.
 _SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"Concat", "Select", "Slice", "Tanh"}
 
-#: Lie between the Softmax and the product with the value: drop a sink's column, guard, pad to a cache's capacity.
+#: Lie between Softmax and value's product: drop a sink's column, guard, pad to a cache's capacity.
 _PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
-    """Return whether ``softmax`` stands between a product of two activations and a product with an activation."""
+    """Return whether ``softmax`` lies between a product of activations and one with an activation."""
     return any(True for _ in score_products(graph, softmax.source())) and weighing_product(graph, softmax) is not None
 
 
 def score_products(graph: Graph, value: Value) -> Iterator[Node]:
-    """Yield the products of two activations that ``value`` is computed from by arithmetic on scores."""
+    """Yield products of two activations upstream of ``value`` through arithmetic on scores."""
     for node in graph.backward([value], _scores):
         if node.op == "MatMul" and all(is_activation(graph, operand) for operand in node.inputs):
             yield node
@@ -44,11 +42,8 @@ def _scores(node: Node) -> tuple[Value | None, ...]:
 
 
 def broadcast_to_itself(node: Node) -> Value | None:
-    """Return the input of a Broadcast to no more than it is: OpenVINO makes that of adding zeros.
-
-    Unknown dimensions of scores need no proof: other products fit only if they are the same.
-    """
-    # A third input names the new axes.
+    """Return the input of a Broadcast that copies nothing: OpenVINO's form of adding zeros."""
+    # A third input names new axes. Unknown dimensions need no proof: other products fit only if they are equal.
     if node.op != "Broadcast" or len(node.inputs) != 2 or (source := node.inputs[0]) is None:
         return None
     before, after = source.shape, node.outputs[0].shape
@@ -59,7 +54,7 @@ def broadcast_to_itself(node: Node) -> Value | None:
 
 
 def weighing_product(graph: Graph, softmax: Node) -> Node | None:
-    """Return the product of the probabilities of ``softmax`` with an activation, the value."""
+    """Return the product of the probabilities of ``softmax`` with the value, an activation."""
     uses = graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in _PROBABILITIES else ())
     return next(
         (
@@ -79,10 +74,9 @@ COLUMN_DROPS = SLICES | SPLITS
 
 
 def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
-    """Return the scores, the sink and its place, if ``concat`` makes scores with one more column of them.
+    """Return scores, sink and its place if ``concat`` adds a sink's column to scores.
 
-    Returns:
-        The sink as ``[1, heads, 1, 1]``, whose leading dimensions may be missing; ``heads`` may be 1.
+    The sink is ``[1, heads, 1, 1]``; leading dimensions may be missing, and ``heads`` may be 1.
 
     Raises:
         MissError: ``concat`` does something else.
@@ -118,7 +112,7 @@ def _is_one_a_head(value: Value) -> bool:
 
 
 def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
-    """Return what ``node`` keeps of probabilities, and the column that it drops.
+    """Return the probabilities that ``node`` keeps, and the column that it drops.
 
     Raises:
         MissError: It keeps something else.
@@ -139,7 +133,6 @@ def _sliced_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
 
 
 def _split_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:
-    """Read a split into one column and the others, if only the others are read."""
     lengths = fold(graph, node.inputs[-1])
     if len(node.outputs) != 2 or lengths is None or lengths.size != 2:
         return None
@@ -158,7 +151,7 @@ def _is_last(node: Node, axes: tuple[int | None, ...]) -> bool:
 
 
 def subtracts_row_maximum(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` subtracts from each row its maximum, which a Softmax after it does not see."""
+    """Return whether ``node`` subtracts each row's maximum, which does not change the Softmax."""
     match = _ROW_MAXIMUM.match(graph, node)
     if not isinstance(match, Match) or node.source(0).rank != node.source(1).rank:
         return False

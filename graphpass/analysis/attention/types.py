@@ -1,4 +1,4 @@
-"""Parts of an attention; `graphpass.analysis.attention.find` lists the forms."""
+"""Define the parts of an attention; `graphpass.analysis.attention.find` lists the forms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Ports:
     """Inputs of an operator that computes attention as a whole.
 
     Attributes:
-        operands: Query, key and value; none if the operator computes these itself.
-        masks: Tensors that are added to the scores, or conditions that select them.
+        operands: Query, key and value; none if the operator computes them itself.
+        masks: Tensors added to the scores, or conditions that select them.
         lengths: Numbers of positions.
         sink: One number a head that joins the Softmax.
         is_causal: Attribute that hides keys after the query; ``True`` if they always are.
@@ -44,7 +44,7 @@ OPERATORS = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of the scores: ``value``, or its inverse if it ``divides``. All its dimensions are 1."""
+    """A factor of the scores, of one element: ``value``, or its inverse if it ``divides``."""
 
     value: Value
     divides: bool
@@ -52,14 +52,12 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A tensor that is added to the scores, or a condition that selects them.
+    """A tensor added to the scores, or a condition that selects them.
 
     Attributes:
-        value: The added tensor, or the boolean condition.
-        keeps: ``True`` if a true condition keeps a score, ``False`` if it masks one, ``None`` for an added mask.
-        is_subtracted: Whether ``value`` is subtracted instead of added.
-        scales: Factors that apply to the scores after the mask is in them.
-        merges_heads: Whether its first of three axes is batch and heads in one, as in ``[batch * heads, 1, sequence]``.
+        keeps: Whether a true condition keeps a score; ``None`` for an added mask.
+        scales: Factors applied to the scores after the mask.
+        merges_heads: Whether its first of three axes merges batch and heads: ``[batch * heads, 1, sequence]``.
     """
 
     value: Value
@@ -75,20 +73,17 @@ class Attention:
 
     Attributes:
         node: The fused operator, or the Softmax.
-        output: The result; of the Softmax itself if there is a ``miss``.
-        query: ``[batch, heads, length, head_dim]``; for fused operators in the operator's own layout.
-        key: Operand whose last two axes are (sequence, head_dim), or (head_dim, sequence) if ``key_is_transposed``.
+        output: The result; the Softmax's own if there is a ``miss``.
+        query: ``[batch, heads, length, head_dim]``; fused operators keep their own layout.
+        key: Ends with (sequence, head_dim), or (head_dim, sequence) if ``key_is_transposed``.
         value: ``[batch, heads, sequence, head_dim]``.
-        key_is_transposed: See ``key``.
         scales: Factors of the scores, in no order.
         masks: In order of application.
-        guarded: Whether rows that are masked whole give 0 instead of NaN.
-        sink: Joins each row of scores in the Softmax but weighs no value, neither scaled nor masked: one number a head,
-            ``[1, heads, 1, 1]`` whose leading dimensions may be missing; ``heads`` may be 1.
-        key_forms: Forms of the key up to the product with the query, each made of the one before: converted, scaled,
-            transposed, its heads merged into the batch.
-        value_forms: The same of the value up to the product with the probabilities.
-        miss: Why the block is not plain scaled dot-product attention; ``None`` if it is.
+        guarded: Whether fully masked rows give 0 instead of NaN.
+        sink: One number a head that joins the Softmax, neither scaled nor masked; see
+            `graphpass.analysis.attention.softmax.sink_of`.
+        key_forms: Forms up to the product, each made of the one before; ``value_forms`` likewise.
+        miss: Reason that this is no plain scaled dot-product attention.
     """
 
     node: Node

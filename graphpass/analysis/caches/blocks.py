@@ -1,4 +1,4 @@
-"""Describe each attention with the caches that it reads, and note windows of attention on caches."""
+"""Describe each attention with its caches, and note windows on caches."""
 
 from __future__ import annotations
 
@@ -15,20 +15,13 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 
 Readers = dict[str, tuple[int, ...]]
-"""For each cache (by the name of its read), the attentions (by node index) that read it."""
+"""Node indices of the attention that reads each cache, by the name of the cache's read."""
 
 
 def attention_blocks(
     model: Model, caches: Sequence[Cache], readers: Readers, pairs: Sequence[Pair]
 ) -> tuple[AttentionBlock, ...]:
-    """Return every attention of ``model``, in execution order.
-
-    Args:
-        model: Without branches.
-        caches: All of its caches.
-        readers: The attentions that read each.
-        pairs: Their pasts and presents.
-    """
+    """Return all attention of ``model``, one without branches, in execution order."""
     by_name = {pair.read.name: pair for pair in pairs}
     windows = {
         cache.name: window
@@ -48,7 +41,7 @@ def attention_blocks(
 
 
 def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[AttentionBlock, ...]:
-    """Mark ``blocks`` in bodies of loops and branches, which passes do not reach, as not fusable."""
+    """Mark ``blocks`` in bodies, which passes do not reach, as not fusable."""
     reached = {attention.node.name for attention in model.analysis(find_attention)}
     reason = "it is in the body of a loop or branch"
     return tuple(
@@ -60,7 +53,7 @@ def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[Attent
 
 
 def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> tuple[Cache, ...]:
-    """Add a line of evidence to caches whose readers hide positions that they keep."""
+    """Add evidence to caches whose readers hide positions that they keep."""
     windows: dict[str, set[int | None]] = {}
     for block in blocks:
         for name in {block.key, block.value} - {None}:

@@ -1,7 +1,6 @@
 """Classify one carried tensor by its update and its readers.
 
-Rules are tried in order; each claims a `Classification`, or returns the fact that it misses. `classify` takes the first
-claim, and ``why`` (`graphpass.reports.cache`) reports what each rule returned.
+Each rule claims a `Classification` or returns the fact that it misses, which `graphpass.reports.cache` reports.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class Classification:
     Attributes:
         cache: The cache; of kind ``unknown`` if its evidence is not conclusive.
         depth: Depth of its use in the graph.
-        readers: The attention nodes that read it, by index.
-        spans_layers: Whether it holds the caches of several layers.
+        readers: Indices of the attention nodes that read it.
     """
 
     cache: Cache
@@ -46,19 +44,13 @@ class Classification:
 
     @property
     def reader(self) -> int | None:
-        """First attention that reads it."""
+        """Return the first attention that reads it."""
         return self.readers[0] if self.readers else None
 
 
 @dataclass(frozen=True)
 class Case:
-    """A carried tensor to classify.
-
-    Attributes:
-        model: The model, as `graphpass.ir.bodies.inlined` shows it.
-        pair: A tensor that it carries.
-        reads: The attention that reads its past.
-    """
+    """A carried tensor to classify in a ``model`` without bodies, with its reads."""
 
     model: Model
     pair: Pair
@@ -66,51 +58,38 @@ class Case:
 
     @property
     def graph(self) -> Graph:
-        """Graph of the model."""
+        """Return the graph of the model."""
         return self.model.graph
 
     @cached_property
     def updates(self) -> tuple[Update, ...]:
-        """Operators that append to the past or write into it on the way to the present."""
+        """Return the operators that append to the past or write into it."""
         return find_updates(self.graph, self.pair)
 
     @cached_property
     def cache(self) -> Cache:
-        """The cache with shape and type alone."""
+        """Return the cache with shape and type alone."""
         read, past, write = self.pair.read, self.pair.past, self.pair.write
         name, written = read.attributes.get("variable", read.name), write.name if write is not None else None
         return Cache(name, "unknown", "unknown", None, Axes(), past.shape, past.element_type, read.name, written)
 
     @property
     def maker(self) -> Node:
-        """Operator that makes the present, before conversions."""
+        """Return the operator that makes the present, before conversions."""
         assert self.pair.present is not None
         return self.graph.producer(self.graph.look_through(self.pair.present, CASTS))
 
     def claim(
         self, user: int, *evidence: str, readers: tuple[int, ...] = (), spans_layers: bool = False, **known: Any
     ) -> Classification:
-        """Return a classification.
-
-        Args:
-            user: Node that uses the cache, by index.
-            evidence: A line for each fact.
-            readers: The attention nodes that read it, by index.
-            spans_layers: Whether it holds the caches of several layers.
-            known: Fields of the cache.
-        """
+        """Claim a cache of fields ``known``, used by node ``user``, on lines of evidence."""
         cache = replace(self.cache, evidence=evidence, **known)
         return Classification(cache, self.graph.depths[user], readers, spans_layers)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule.
-
-    Attributes:
-        claim: The fact that holds if it applies.
-        judge: Returns the classification, or the first fact that is missed.
-    """
+    """A rule, whose ``claim`` holds unless ``judge`` returns a missing fact."""
 
     claim: str
     judge: Callable[[Case], Classification | str]
@@ -155,7 +134,7 @@ def _inside(case: Case) -> Classification | str:
 
 
 def _kept(case: Case) -> Classification | str:
-    """Classify a cache that is updated along the axis along which attention reads its positions."""
+    """Classify a cache that is updated along the axis of positions that attention reads."""
     graph, reads = case.graph, tuple(read for read in case.reads if "sequence" in read.labels)
     if not case.updates:
         return "no Concat and no scatter operator makes the present from the past"
@@ -171,7 +150,7 @@ def _kept(case: Case) -> Classification | str:
     contents = tuple(one for one in reads if not one.has("scale", "zero_point"))
     readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
     steps = [step for one in contents for step in one.path]
-    # A Slice that takes something else than positions or heads takes a layer.
+    # A Slice of other axes than positions or heads takes a layer.
     takes_layers = any(
         step.kind == "part" or (step.kind == "slice" and {None, "part"} & {*step.labels}) for step in steps
     )
@@ -195,12 +174,11 @@ def _role(reads: tuple[Read, ...]) -> CacheRole:
 
 
 def _keeps_what_is_read(read: Read, update: Update) -> bool:
-    """Return whether attention reads the result of ``update`` along the sequence axis, not another form of the past."""
     return read.labels.index("sequence") in update.axes and any(step.node == update.node for step in read.path)
 
 
 def axes_of(labels: Labels) -> Axes:
-    """Return the places of the logical axes; of a head's size also if heads are merged with it."""
+    """Return the places of logical axes; of ``head_dim`` also if merged with heads."""
     places = {label: place for place, label in enumerate(labels) if isinstance(label, str)}
     merged = next(
         (place for place, label in enumerate(labels) if "head_dim" in (label if isinstance(label, tuple) else ())), None
@@ -209,7 +187,7 @@ def axes_of(labels: Labels) -> Axes:
 
 
 def _growing(case: Case) -> Classification | str:
-    """Classify a tensor that grows but is not known to be read along the axis along which it does."""
+    """Classify a tensor that grows along an axis that no attention is known to read."""
     concat = appended(case.graph, case.pair)
     if concat is None:
         update = next((one for one in case.updates if one.appends and one.cut_after is None), None)
@@ -232,7 +210,7 @@ def _growing(case: Case) -> Classification | str:
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
-    """Return the batch axis: of the size that token inputs start with, or the only other one that is not fixed."""
+    """Return the batch axis: of a token input's batch, or the only other unfixed one."""
     if shape is None:
         return None
     symbols = {
@@ -248,13 +226,12 @@ def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> 
 
 
 def _read_as_given(case: Case) -> tuple[Read, ...]:
-    """Return the attention that reads the tensor's own content."""
     changes = ("weights", "arithmetic", "join", "write", "scale", "zero_point")
     return tuple(read for read in case.reads if "sequence" in read.labels and not read.has(*changes))
 
 
 def read_only(case: Case) -> Classification | None:
-    """Classify an input that attention reads as it is given; ``None`` if none does."""
+    """Classify an input that attention reads as given; ``None`` if none does."""
     direct = _read_as_given(case)
     return _cross(case, direct, "given from outside, never written") if direct else None
 

@@ -1,4 +1,4 @@
-"""Apply a user's declarations of caches, after checking that the graph does not contradict them."""
+"""Apply a user's declarations of caches, unless the graph contradicts them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphpass.ir.model import Model
 def apply_declarations(
     model: Model, declarations: tuple[Declaration, ...], found: dict[Pair, Classification]
 ) -> dict[Pair, Classification]:
-    """Complete ``found`` by ``declarations`` of those whose kind is not known.
+    """Complete entries of unknown kind in ``found`` by ``declarations``.
 
     Raises:
         UsageError: GP219 the graph contradicts a declaration; GP217 nothing of that name is carried.

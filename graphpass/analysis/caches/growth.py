@@ -1,4 +1,4 @@
-"""Find how a carried tensor grows from step to step, axis by axis, by the sizes that the model fixes."""
+"""Find how a carried tensor grows from step to step, axis by axis."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Growth = Literal["fixed", "kept", "grows", "unknown"]
 def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth, ...]:
     """Return the change of each axis of a carried tensor in a step.
 
-    ``fixed`` is always of the same size, ``kept`` of the size of before, ``grows`` of that and something added;
-    ``unknown`` if the model does not show it; the number of tokens in the step is no size of a state's own. Empty if
-    no rank is known, or nothing is written back.
+    ``fixed`` axes always have one size, ``kept`` the size of before, ``grows`` that and something added; others are
+    ``unknown``, as those of the number of tokens, which is no size of a state's own. Empty if no rank is known, or
+    nothing is written back.
     """
     if present is None or past.rank is None:
         return ()
@@ -43,7 +43,7 @@ def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
-    """Return the axis of a carried tensor whose size is the batch of the token inputs; the first if none is found."""
+    """Return the axis of the token inputs' batch; the first if none is found."""
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
@@ -52,7 +52,7 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
 
 
 def _token_sizes(model: Model) -> tuple[set[Size], set[Size]]:
-    """Return the sizes of both axes of the inputs that hold ids, matrices of integers: batches and steps."""
+    """Return the batches and the steps of inputs of ids, matrices of integers."""
     sizes = model.analysis(infer_sizes)
     values = [node.outputs[0] for node in model.graph.of_op("Parameter")]
     ids = [value for value in values if value.rank == 2 and value.element_type in {"i64", "i32"}]

@@ -1,4 +1,4 @@
-"""Take the cache inventory: all tensors that a model carries, with kind, role and axes, by dataflow alone."""
+"""Take the inventory of carried tensors, with kind, role and axes, by dataflow alone."""
 
 from __future__ import annotations
 
@@ -20,15 +20,10 @@ from graphpass.ir.operators import NO_DATA, PRODUCTS
 def analyze_caches(model: Model) -> Inventory:
     """Return all caches of ``model``, and the attention that reads them.
 
-    Args:
-        model: ONNX or OpenVINO, stateless or stateful. Kept until the model is edited.
-
-    Returns:
-        The inventory; the evidence of a cache of kind ``unknown`` ends with the missing fact.
+    The evidence of a cache of kind ``unknown`` ends with the missing fact.
 
     Raises:
-        UsageError: GP217 the model declares a cache (`Model.declare`) that it does not carry; GP219 one that the graph
-            contradicts.
+        UsageError: GP217 a declared cache (`Model.declare`) is not carried; GP219 the graph contradicts one.
         ReadError: GP109, the note with the declarations is damaged.
     """
     return model.analysis(_analyze)
@@ -71,17 +66,16 @@ def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classificati
 
 
 def _regions(model: Model, kinds: dict[Pair, Classification]) -> dict[str, int | None]:
-    """Return the place of the residual stream after which each linear cache is updated, by name."""
     linear = {pair: entry.cache for pair, entry in kinds.items() if entry.cache.kind == "linear"}
     known = regions(model) if len(linear) > 1 else {}
     return {cache.name: known.get(pair.present.node) for pair, cache in linear.items() if pair.present is not None}
 
 
 def _with_layers(found: list[Classification], places: dict[str, int | None]) -> tuple[Cache, ...]:
-    """Number caches by layer, in order: caches of one attention share it, and so do a window and a recurrent state.
+    """Number caches by layer; those of one attention share it, as do window and state.
 
-    All that a layer updates lies deeper in the graph than the layer before. Between a window and a recurrent state of
-    two layers there is also the residual stream.
+    All that a layer updates lies deeper in the graph than the layer before. The residual stream lies between a window
+    and a recurrent state of two layers.
     """
     order = {"key": 0, "value": 1, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
     layer, layers = -1, []
@@ -117,7 +111,7 @@ def _same_layer(first: Classification, second: Classification, *, repeats: bool)
 
 
 def regions(model: Model) -> dict[int, int]:
-    """Return the last such place before each node that data of the tokens reaches, by index."""
+    """Return the last place of the residual stream before each node, by index."""
     graph = model.graph
     written = {pair.write.index for pair in model.analysis(find_pairs) if pair.write is not None}
     results = [node.index for node in graph.of_op("Result") if node.index not in written]
@@ -128,7 +122,7 @@ def regions(model: Model) -> dict[int, int]:
             continue
         dominators = _dominators(graph, node)
         places = max((_chain(dominators, end) for end in results if end in dominators), key=len, default=[])
-        # Masks and positions come in after the first products with weights, or lead around the layers.
+        # Masks and positions enter after the first products with weights, or lead around the layers.
         merit = (sum(graph.nodes[index].op in PRODUCTS for index in dominators), len(places))
         if merit > best:
             best = merit
@@ -137,7 +131,7 @@ def regions(model: Model) -> dict[int, int]:
 
 
 def _dominators(graph: Graph, start: Node) -> dict[int, int]:
-    """Return the last node on every way from ``start`` to each node that it reaches.
+    """Return the immediate dominators of the nodes that ``start`` reaches.
 
     Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm. A graph without cycles needs one round, in order.
     """
@@ -164,7 +158,6 @@ def _chain(dominators: dict[int, int], end: int) -> list[int]:
 
 
 def _adds_up(node: Node, dominators: dict[int, int]) -> bool:
-    """Return whether ``node`` adds the result of a layer to what leads around it."""
     reached = [value for value in node.inputs if value is not None and value.node in dominators]
     return node.op in {"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"} and len(reached) > 1
 

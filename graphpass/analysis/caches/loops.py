@@ -1,7 +1,4 @@
-"""Find the loop that carries a tensor or slices it, and what updates the tensor in the loop's body.
-
-`graphpass.ir.bodies` describes loops in the graph that analyses work on.
-"""
+"""Find the loop that carries or slices a tensor (`graphpass.ir.bodies`), and the update in it."""
 
 from __future__ import annotations
 
@@ -18,15 +15,7 @@ _SILENT = MOVES | LOOP_EXITS
 
 
 def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
-    """Describe how the body of a loop, the innermost of several, updates ``pair``.
-
-    Args:
-        graph: As `graphpass.ir.bodies.inlined` shows it.
-        pair: What the model carries.
-
-    Returns:
-        ``None`` if no loop carries it from its past to its present, or slices and stacks it.
-    """
+    """Describe the update of ``pair`` by the innermost loop; ``None`` if no loop carries it."""
     if pair.present is None:
         return None
     reached = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in _LAYOUT else ())
@@ -45,7 +34,7 @@ def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
 
 
 def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
-    """Return the axes of the past along which a loop slices it and stacks the present, and what takes the slices."""
+    """Return slicing nodes, by the axis along which a loop slices past and stacks present."""
     if pair.present is None:
         return {}
     stacked = [node for node in _leading_to(graph, pair.present) if node.op == "Stacked"]
@@ -61,7 +50,6 @@ def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
 
 
 def _keeps_axes(node: Node) -> bool:
-    """Return whether ``node`` converts its input or picks entries by a list, as the beams of a batch are."""
     if node.op == "Gather":
         return node.inputs[1] is not None and node.inputs[1].rank == 1
     return node.op in CASTS
@@ -73,14 +61,13 @@ def takes_part_in_turn(graph: Graph, step: PathStep) -> bool:
 
 
 def _counted(graph: Graph, gather: Node) -> Node | None:
-    """Return the number of the iteration, or another one that a loop carries, by which a Gather takes a part."""
+    """Return the iteration's number, or another carried one, that indexes a Gather."""
     index = gather.input(1) if gather.op == "Gather" else None
     node = graph.producer(graph.look_through(index, _SILENT)) if index is not None else None
     return node if node is not None and node.op in {"Iteration", "Carried"} else None
 
 
 def _takes_in_turn(graph: Graph, node: Node, stacked: Node) -> bool:
-    """Return whether ``node`` takes parts in the loop of ``stacked``, along the axis along which that one stacks."""
     loop = node if node.op == "Sliced" else _counted(graph, node)
     same = loop is not None and loop.called == stacked.called
     return same and node.attributes.get("axis") == stacked.attributes["axis"]

@@ -1,4 +1,4 @@
-"""Find caches that hold key and value, or several states of a layer, in one tensor, by the operators that split it."""
+"""Find caches that pack keys and values, or several states, into one tensor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class FlatState:
     """One state in a flat tensor.
 
     Attributes:
-        size: Number of entries of the flat tensor.
-        pasts: The state as each reader's Reshape makes it of its part.
-        flattened: The new state as it enters the flat tensor: a Reshape's result.
-        sizes: The state's dimensions but the first, the batch.
+        pasts: The state as each reader reshapes its part.
+        flattened: The new state, reshaped for the flat tensor.
+        sizes: The state's dimensions without the batch.
     """
 
     size: int
@@ -34,13 +33,11 @@ class FlatState:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Way in which a flat tensor is taken apart and put together.
+    """Way in which a tensor is split into states and put together.
 
     Attributes:
-        axis: The axis along which states lie.
-        states: The states, in order.
-        gather: Reorders it by beams before it is taken apart; ``None`` if nothing does.
-        takers: The operators that take it apart.
+        gather: Reorders it by beams before the split; ``None`` if nothing does.
+        takers: Operators that split it.
     """
 
     axis: int
@@ -50,7 +47,7 @@ class Flat:
 
 
 def beam_gather(graph: Graph, read: Node) -> Node | None:
-    """Return the Gather along axis 0 through which alone the state of ``read`` is read, but for its shape."""
+    """Return the Gather on axis 0 that alone reads the state, except for its shape."""
     readers = [use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"]
     if len(readers) != 1 or readers[0].op != "Gather" or readers[0].attributes.get("axis") != 0:
         return None
@@ -59,10 +56,10 @@ def beam_gather(graph: Graph, read: Node) -> Node | None:
 
 
 def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
-    """Return how the tensor between ``read`` and ``write`` holds several states; ``None`` if it does not.
+    """Return the way ``read`` and ``write`` pack several states; ``None`` if they do not.
 
-    A Split, or Slices that leave nothing out, take it apart; each part is reshaped to its state, which keeps the batch;
-    a Concat puts the new states together, each flattened by a Reshape. Nothing else reads it.
+    A Split, or Slices that leave nothing out, splits it; each part is reshaped to its state, which keeps the batch; a
+    Concat joins the new states, each flattened by a Reshape. Nothing else reads it.
     """
     joined = graph.producer(write.source())
     if joined.op != "Concat" or read.outputs[0].rank is None:
@@ -97,7 +94,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
 
 
 def flat_caches(model: Model, inventory: Inventory) -> dict[Cache, Flat]:
-    """Return the caches that hold several states, and how."""
+    """Return the caches that hold several states, with their packing."""
     graph = model.graph
     return {
         cache: flat
@@ -119,28 +116,20 @@ def _state(graph: Graph, parts: list[Value], flattened: Value, size: int) -> Fla
     shapes = {_fixed(value) for value in pasts}
     wanted = _fixed(parts[0])
     sizes = shapes.pop()
-    # As many elements for each batch entry as the part has: so the batch is the first axis of both. And no input of
-    # fewer axes is taken for a past.
+    # As many elements per batch entry as the part: so both start with the batch, and no smaller input is a past.
     if shapes or sizes is None or wanted is None or math.prod(sizes) != math.prod(wanted) or len(sizes) < 2:
         return None
     return FlatState(size, pasts, flattened, sizes)
 
 
 def _fixed(value: Value) -> tuple[int, ...] | None:
-    """Return all dimensions but the first, if they are known."""
     sizes = tuple(size for size in (value.shape or ())[1:] if isinstance(size, int))
     return sizes if value.rank is not None and len(sizes) == value.rank - 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a tensor along one axis.
-
-    Attributes:
-        start: Its first entry.
-        stop: The entry after its last.
-        keeps_axis: Whether the operator that takes it keeps the axis.
-    """
+    """A part of a tensor along one axis, from ``start`` up to ``stop``."""
 
     start: int
     stop: int
@@ -148,7 +137,7 @@ class Range:
 
 
 def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
-    """Return the parts of its first input along ``axis`` that ``node`` outputs; empty if they are not known."""
+    """Return the parts of its first input along ``axis`` that ``node`` outputs; empty if unknown."""
     size = fixed_size(node.inputs[0], axis)
     if size is None:
         return ()
@@ -169,13 +158,7 @@ def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Way in which a tensor is taken apart.
-
-    Attributes:
-        axis: The axis along which parts lie.
-        ranges: The parts, in order.
-        takers: The values that are parts, and their ranges.
-    """
+    """Way in which a tensor is split, with the values that are parts."""
 
     axis: int
     ranges: tuple[Range, ...]
@@ -188,7 +171,7 @@ class Parts:
 
 
 def find_parts(graph: Graph, past: Value) -> Parts | None:
-    """Return how layouts of ``past`` are taken apart into two; ``None`` if they are not, or not in one way."""
+    """Return the way to split layouts of ``past`` into two; ``None`` unless unique."""
     found: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]
@@ -219,7 +202,7 @@ def packed_caches(inventory: Inventory) -> tuple[Cache, ...]:
 
 
 def packed_layout(model: Model, cache: Cache) -> KVLayout:
-    """Return the layout of ``cache``, one of `packed_caches`, by how the graph takes it apart; else by `layout_of`.
+    """Return the layout of a packed ``cache`` by its split, else by `layout_of`.
 
     Raises:
         UnsupportedError: GP381, it is not known.
@@ -244,7 +227,7 @@ def packed_layout(model: Model, cache: Cache) -> KVLayout:
 
 
 def follow(use: Use, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axes after an operator that works on the whole tensor; ``None`` after all others."""
+    """Return the axes after an operator on the whole tensor; ``None`` after others."""
     node = use.node
     if node.op in CASTS | {"Concat"}:
         return axes

@@ -1,4 +1,4 @@
-"""Find the tensors that a model carries from one step to the next by dataflow: past and present, or one half."""
+"""Find the tensors that a model carries from step to step, by dataflow."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ class Pair:
 
     Attributes:
         past: Start of the step: output of a Parameter or ReadValue, or the state chosen among that and its history.
-        present: Start of the next step; ``None`` if nothing is written back.
-        read: The Parameter or ReadValue.
-        write: The Result or Assign; ``None`` if nothing is written back.
+        present: Start of the next step; ``None``, as is ``write``, if nothing is written back.
+        read: The Parameter or ReadValue; ``write`` is the Result or Assign.
     """
 
     past: Value
@@ -61,11 +60,11 @@ def find_pairs(model: Model) -> tuple[Pair, ...]:
     """Return all tensors that ``model`` carries, in the order of their reads.
 
     A stateful model's pairs are its variables. In a stateless model an output belongs to the input that reaches it
-    through the fewest operators without passing a product with weights: layers are separated by such products, so a
-    past never reaches the present of another layer. Names only break ties.
+    through the fewest operators without a product with weights: such products separate layers, so no past reaches the
+    present of another layer. Names only break ties.
     """
     graph = model.graph
-    # A result of attention is no updated cache, and a mask or a past reaches it on ways that would look like one.
+    # A result of attention is no updated cache, though a mask or a past reaches it as if it were one.
     results = {(found.output.node, found.output.port) for found in model.analysis(find_attention)}
     return _variables(graph) + _inputs_and_outputs(model, results)
 
@@ -80,10 +79,7 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
 
 
 def history_of(graph: Graph, pair: Pair) -> Node | None:
-    """Return the variable whose earlier states that of ``pair`` holds, as `insert-snapshot` keeps them; else ``None``.
-
-    A history is written from what variables held before the step alone.
-    """
+    """Return the variable whose earlier states alone ``pair`` holds, as `insert-snapshot` keeps them."""
     reads = _joined_history(graph, pair.present)
     others = [read for read in reads if read != pair.read]
     return others[0] if len(others) == 1 and pair.read in reads else None
@@ -117,7 +113,7 @@ def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[P
 
 
 def _is_hidden_state(graph: Graph, value: Value) -> bool:
-    """Return whether weights multiply ``value`` position by position: no step carries hidden states to the next."""
+    """Return whether weights multiply ``value`` position by position: no step carries hidden states."""
 
     def weighs(use: Use) -> bool:
         return use.node.op in {"MatMul", "Gemm", "MatMulNBits"} and use.port == 0
@@ -127,7 +123,7 @@ def _is_hidden_state(graph: Graph, value: Value) -> bool:
 
 
 def _is_residual(model: Model, pair: Pair) -> bool:
-    """Return whether the past is only added and scaled on its way to a present of open size: one tensor a token."""
+    """Return whether the past is only added and scaled: one tensor a token."""
     assert pair.present is not None
     graph, sizes = model.graph, pair.present.shape
     if pair.present == pair.past or sizes is None or all(isinstance(size, int) for size in sizes[1:]):
@@ -140,17 +136,16 @@ def _is_residual(model: Model, pair: Pair) -> bool:
     upstream = {node.index for node in graph.backward([pair.present], operands)}
     if pair.past.node not in upstream or graph.producer(pair.present).op not in _POSITIONWISE:
         return False
-    # A state that decays is only added to and scaled, too, but keeps its size however many tokens come.
+    # A decaying state is only added to and scaled, too, but keeps its size for any number of tokens.
     return not {"fixed", "kept"}.issuperset(growth_of(model, pair.past, pair.present)[1:])
 
 
 def may_be_past(value: Value) -> bool:
-    """Return whether ``value`` has a matrix of real or quantized numbers per batch entry; ids and masks have not."""
+    """Return whether ``value`` has a matrix of numbers per batch entry, unlike ids and masks."""
     return (value.rank is None or value.rank >= 3) and value.element_type not in {"i64", "boolean", "string"}
 
 
 def _fit(past: Value, present: Value | None) -> bool:
-    """Return whether types and shapes allow ``present`` to be the next step's ``past``."""
     if present is None:
         return False
     if "dynamic" not in {past.element_type, present.element_type} and past.element_type != present.element_type:
@@ -169,7 +164,7 @@ def _fit(past: Value, present: Value | None) -> bool:
 
 
 def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> dict[int, int]:
-    """Return the number of operators from each Parameter to ``result`` on ways without a product with weights."""
+    """Count operators from each Parameter to ``result`` on ways without products with weights."""
     found: dict[int, int] = {}
     pending = deque((value, 0) for value in result.inputs if value is not None)
     seen: set[tuple[int, int]] = set(barriers)
@@ -187,7 +182,7 @@ def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> di
 
 
 def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
-    """Return the inputs whose elements reach ``value``, an output of ``node``; none of a product with weights."""
+    """Return the inputs whose elements reach ``value``; none of products with weights."""
     if node.op in STATE_OPERATORS:
         state = inner_state(node, present=value)
         source = node.input(state.past) if state is not None else None
@@ -202,7 +197,7 @@ def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
 
 
 def appended(graph: Graph, pair: Pair) -> Node | None:
-    """Return the Concat that appends new positions to the past and is written back as it is."""
+    """Return the Concat that appends to the past and is written back."""
     if pair.present is None:
         return None
     node = graph.producer(graph.look_through(pair.present, CASTS | {"Final"}))
@@ -230,7 +225,7 @@ def look_through_moves(graph: Graph, value: Value) -> Value:
 
 
 def _chosen_state(graph: Graph, read: Node) -> Value:
-    """Return the start of a step: the variable, or the state that is chosen among it and its history."""
+    """Return the variable, or the state chosen among it and its history."""
     value = read.outputs[0]
     for op in ("Unsqueeze", "Concat"):
         following = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
@@ -245,7 +240,7 @@ def _chosen_state(graph: Graph, read: Node) -> Value:
 
 
 def _joined_history(graph: Graph, value: Value | None) -> list[Node]:
-    """Return the variables of a state and its history, if ``value`` is a Concat of both, chosen from or not."""
+    """Return the variables of a state and its history that ``value`` concatenates."""
     node = graph.producer(graph.look_through(value, {"Gather"})) if value is not None else None
     if node is None or node.op != "Concat":
         return []
@@ -264,13 +259,7 @@ def unpaired_ports(
     """Return inputs like a past, and outputs like a present.
 
     Attention reads such inputs with something appended, and the content of such outputs; or they enter and leave as
-    linear caches do.
-
-    Args:
-        graph: The graph.
-        pairs: The tensors that the model carries.
-        linear: Names of those that are linear caches.
-        operands: Values (node index, port) that attention reads as key or value.
+    ``linear`` caches do.
     """
     reads = {pair.read.index for pair in pairs}
     writes = {pair.write.index for pair in pairs if pair.write is not None}
@@ -310,7 +299,6 @@ def _sizes(value: Value) -> tuple[object, ...]:
 
 
 def _entries(graph: Graph, value: Value) -> set[tuple[object, ...]]:
-    """Return the sizes of a linear past, with each operator and port that reads it."""
     return {(_sizes(value), use.node.op, use.port) for use in graph.uses(value) if use.node.op != "ShapeOf"}
 
 

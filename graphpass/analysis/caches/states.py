@@ -1,4 +1,4 @@
-"""Recognize carried tensors that attention does not read: states of operators, windows, adapter weights, counters."""
+"""Recognize carried tensors that attention does not read: states, windows, adapter weights, counters."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
 
 
 def _alternatives(graph: Graph, value: Value) -> Iterator[Value]:
-    """Yield the origins of ``value``, before conversions and the branches that it may come from."""
     pending = [value]
     while pending:
         current = pending.pop()
@@ -75,7 +74,7 @@ def _axes(node: Node, state: InnerState) -> Axes:
     if node.op in {"LSTM", "GRU", "RNN"} and node.attributes.get("layout"):
         return Axes(batch=0)
     if node.attributes.get("state_window"):
-        # The states after each of the last positions stand one after the other, before the batch.
+        # Axis 0 has the states after each of the last positions.
         return Axes(batch=1)
     return state.axes
 
@@ -95,7 +94,7 @@ def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
 
 
 def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
-    """Return ``cache`` if its past, laid out, is the state of recurrent operators, perhaps of several layers."""
+    """Return ``cache`` if its past, laid out, is the state of recurrent operators."""
 
     def state_of(use: Use) -> InnerState | None:
         state = inner_state(use.node, past=use.node.inputs[use.port])
@@ -119,10 +118,7 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
 def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
     """Return the Concat or Roll that shifts new columns into a convolution's window.
 
-    Args:
-        graph: The graph.
-        past: The window before a step.
-        in_loops: Search bodies of loops, too, which shift once a token.
+    Bodies of loops shift once a token; ``in_loops`` enters them.
     """
     way = _WAY | LOOP_ENTRIES if in_loops else _WAY
     uses = graph.forward([past], lambda use: use.node.outputs if use.node.op in way and use.port == 0 else ())
@@ -130,10 +126,10 @@ def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | No
 
 
 def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
-    """Return why ``pair`` holds weights that are set from outside (LoRA), or the fact that is missing for that.
+    """Return evidence that ``pair`` holds weights set from outside (LoRA), or the missing fact.
 
-    A variable without initial value that no step changes holds what the application put there; a cache that is computed
-    once has an initial value that computes it.
+    A variable without initial value that no step changes holds the application's weights; a cache that is computed once
+    has an initial value.
     """
     if pair.read.op != "ReadValue":
         return "it is an input of the model, not a variable"
@@ -149,7 +145,7 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
 
 
 def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
-    """Return why ``pair`` is a number that counts, or the fact that is missing for that."""
+    """Return evidence that ``pair`` is a counter, or the missing fact."""
     shape = pair.past.shape
     if shape is None or len(shape) > 1:
         return f"it is no single number: its rank is {pair.past.rank or 'unknown'}"

@@ -1,4 +1,4 @@
-"""Find the tokens that a model takes at one step, and whether padding among them enters its states."""
+"""Find the tokens of one step, and whether padding among them enters states."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ class Stepping:
     """The tokens that a model takes at one step.
 
     Attributes:
-        one_by_one: After a past it takes one token: the window of a convolution is rolled by one column, and what a
-            step holds before its last token never enters it.
-        masks_new_tokens: ``attention_mask`` stands for the step's own tokens, not for those of the past, too: it weighs
-            their hidden states as it is.
+        one_by_one: It takes one token after a past: a window rolls by one column, and only the last token enters it.
+        masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
     """
 
@@ -37,7 +35,7 @@ class Stepping:
 
 
 def find_stepping(model: Model, inventory: Inventory) -> Stepping:
-    """Return what the graph of ``model``, with the caches of ``inventory``, takes at one step."""
+    """Return the tokens that ``model`` takes at one step."""
     graph = model.graph
     packed = [
         (state.sizes[-1], past)
@@ -61,7 +59,7 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
     masks = [node.outputs[0] for node in graph.of_op("Parameter") if node.name == "attention_mask"]
 
     def first_columns(node: Node) -> bool:
-        # Of a mask over past and new tokens the first ones are the past's; the last ones are the new tokens'.
+        # The first columns are the past's in a mask over past and new tokens; the last are the new tokens'.
         return node.op in KEEPS_ORDER or starts_at_first(graph, node)
 
     for use in graph.forward(masks, lambda use: use.node.outputs if use.port == 0 and first_columns(use.node) else ()):
@@ -73,12 +71,7 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
 
 
 def absorbs_padding(model: Model, cache: Cache) -> bool:
-    """Return whether ``attention_mask`` reaches the new content of ``cache`` through attention alone.
-
-    Args:
-        model: The model.
-        cache: One of its linear caches: what enters it stays in it.
-    """
+    """Return whether ``attention_mask`` reaches new content of a linear ``cache`` through attention alone."""
     return cache.write not in model.analysis(_masked_writes)
 
 
@@ -91,7 +84,6 @@ def absorbs_attention(model: Model, cache: Cache) -> bool:
 
 
 def _masked_writes(model: Model) -> set[str]:
-    """Return the names of the Assigns and Results that an attention mask reaches."""
     masks = [node.outputs[0] for node in model.graph.of_op("Parameter") if node.name == "attention_mask"]
     reached = model.graph.forward(masks, lambda use: () if use.node.op in _NO_WAY else use.node.outputs)
     return {use.node.name for use in reached if use.node.op in {"Assign", "Result"}}

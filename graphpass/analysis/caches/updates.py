@@ -1,4 +1,4 @@
-"""Find the operators that make the next cache from the old one, with their axes, and describe updates and reads."""
+"""Find the operators that update caches, and describe updates and reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
 
-#: A cache is updated within its layer: nothing is searched for beyond this many operators.
+#: Most operators to search: a cache is updated within its layer.
 _LIMIT = 400
 
 
@@ -26,12 +26,11 @@ class Update:
     """One operator that makes the new cache from the old one.
 
     Attributes:
-        node: The Concat or scatter operator.
-        axes: Axes of the cache along which it appends or writes; several if it could be any of them.
+        axes: Axes of the cache along which it appends or writes; candidates if several.
         appends: Whether it is a Concat; else it writes in place.
         cut_before: The Slice or Split that drops old positions before it.
-        cut_after: The Slice or Split that drops positions of the result before it is written back.
-        loop: The entry of the cache into the loop in whose body the operator is.
+        cut_after: The Slice or Split that drops positions before the result is written back.
+        loop: The cache's entry into the loop whose body holds the operator.
     """
 
     node: Node
@@ -43,7 +42,7 @@ class Update:
 
 
 def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
-    """Return the operators that append to the past of ``pair`` or write into it on the way to its present."""
+    """Return the operators that append to the past of ``pair`` or write into it."""
     if pair.present is None or pair.present.rank is None:
         return ()
     found: dict[tuple[int, tuple[int, ...]], Update] = {}
@@ -62,7 +61,7 @@ def _cut(path: Path, axes: Labels) -> Node | None:
 
 
 def _entered(path: Path) -> Node | None:
-    """Return the entry into the innermost loop that ``path``, back to the past, enters but does not leave."""
+    """Return the entry into the innermost loop that ``path`` enters but does not leave."""
     left = 0
     for step in path:
         if step.node.op in LOOP_EXITS:
@@ -75,7 +74,7 @@ def _entered(path: Path) -> Node | None:
 
 
 def _ways(graph: Graph, present: Value, past: Value) -> list[Path]:
-    """Return each way from the present back to the past on which every axis keeps its meaning."""
+    """Return each way back to the past on which every axis keeps its meaning."""
     start = Place(present, tuple(range(present.rank or 0)))
     ends = [start] if present == past else []
 
@@ -120,7 +119,7 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
 
 
 def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | None:
-    """Return the operator that drops old positions, and the number that it keeps if known; ``None`` if none does."""
+    """Return the operator that drops old positions, and the number kept if known."""
     if update.cut_after is not None:
         start = _start(graph, update.cut_after)
         if start != 0:
@@ -138,7 +137,7 @@ def _start(graph: Graph, node: Node) -> int | None:
 
 
 def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[str, ...]:
-    """Return a line for each role in which attention reads a cache, with all readers."""
+    """Return a line for each role in which attention reads a cache."""
     roles = dict.fromkeys(read.role for read in reads)
     return tuple(
         f"{words} {role} of {names(read.attention.node for read in reads if read.role == role)}" for role in roles

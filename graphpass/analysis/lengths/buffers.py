@@ -1,4 +1,4 @@
-"""Find masks that a model keeps as a constant, place by place, and cuts to the step: GPT-Neo's and GPT-2's ``bias``."""
+"""Find constant masks that a model cuts to the step: GPT-Neo's and GPT-2's ``bias``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from graphpass.ir.model import Model
 
 @dataclass(frozen=True, slots=True)
 class MaskBuffer:
-    """A condition ``[.., queries, keys]`` cut from a constant in which a query sees itself and some before it.
+    """A condition ``[.., queries, keys]`` cut from a constant that holds a window.
 
     Attributes:
-        condition: The part of the constant that is left. Its last row is that of the last column's place.
+        condition: The part left of the constant; its last row is that of the last column's place.
         window: Number of positions that a query sees, itself included.
-        holds: Whether the condition is that a position is seen; else that it is hidden.
+        holds: Whether the condition means seen instead of hidden.
     """
 
     condition: Value
@@ -29,7 +29,7 @@ class MaskBuffer:
 
 
 def find_mask_buffers(model: Model) -> tuple[MaskBuffer, ...]:
-    """Return the constants that hold a window, cut to the places of all keys and of the last queries."""
+    """Return constant windows cut to the places of all keys and the last queries."""
     graph = model.graph
     bands = []
     for node in graph.of_op("Constant"):
@@ -53,15 +53,12 @@ def find_mask_buffers(model: Model) -> tuple[MaskBuffer, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Part of a constant that is left, and the Slices that left it."""
-
     condition: Value
     rows: Node | None = None
     columns: Node | None = None
 
 
 def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
-    """Yield the parts of ``buffer`` after at most one Slice along each axis."""
     pending = [_Cut(buffer.outputs[0])]
     while pending:
         cut = pending.pop()
@@ -76,6 +73,5 @@ def _cuts(graph: Graph, buffer: Node) -> Iterator[_Cut]:
 
 
 def _ends_alike(graph: Graph, rows: Node, columns: Node, sizes: Sizes) -> bool:
-    """Return whether ``columns`` keeps all from the first place on, and ``rows`` has the same end."""
     stops = [sizes.content(slice_.inputs[2]) for slice_ in (rows, columns)]
     return starts_at_first(graph, columns) and stops[0] is not None and stops[0] == stops[1]

@@ -1,4 +1,4 @@
-"""Find how far a mask depends on the order of past entries, and which nodes have something for each entry."""
+"""Find how far a mask depends on the order of past entries."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ FIRST_ONLY = LAYOUT | SPLITS | {"ConvertLike", "CumSum", "Pad", "Trilu"}
 def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int]) -> PastOrder:
     """Return the order of past entries that a mask of known parts needs.
 
-    Args:
-        graph: The graph.
-        mask: Tensor that one attention adds to its scores, or condition that selects them.
-        lengths: Nodes that hold something for each past entry.
-        stops: Results of attention, which do not depend on the number of entries.
+    ``lengths`` hold something for each past entry; ``stops``, results of attention, do not depend on their number.
     """
     orders: set[PastOrder] = {"any"}
     for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):
@@ -43,8 +39,6 @@ def order_of_mask(graph: Graph, mask: Value, lengths: set[int], stops: set[int])
 
 
 def _writes_all(graph: Graph, node: Node, lengths: set[int], stops: set[int]) -> bool:
-    """Return whether ``node`` writes to all places, which it counts from the first one."""
-
     def places(node: Node) -> tuple[Value | None, ...]:
         return () if node.op == "Range" else node.inputs if node.op == "Concat" else node.inputs[:1]
 
@@ -70,13 +64,13 @@ def _order_of_comparison(graph: Graph, node: Node) -> PastOrder:
     keys, queries = _counts(graph, compared.keys), _counts(graph, compared.queries)
     if keys | queries <= {"counted", "given"}:
         return "order"
-    # New entries follow all others, and in their order: whether a key comes before its query does not change.
+    # New entries follow all others in order: whether a key comes before its query does not change.
     causal = keys | queries == {"index"} and bound_of_positions(graph, compared) == 0
     return "any" if causal else "index"
 
 
 def _counts(graph: Graph, value: Value) -> set[str]:
-    """Return origins of numbers: ``index`` a range or length, ``counted`` a sum of the mask, ``given`` an input."""
+    """Return origins of numbers: ``index`` (range, length), ``counted`` (sum of the mask), ``given`` (input)."""
     found = set()
     for node in graph.backward([value], _numbers):
         if node.op in {"Range"} | SHAPE_READERS or (node.op == "Parameter" and node.name == "cache_position"):
@@ -98,7 +92,7 @@ def _numbers(node: Node) -> tuple[Value | None, ...]:
 
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
-    """Return whether ``value`` is computed from a size of one of ``lengths``, other than through ``stops``."""
+    """Return whether a size of ``lengths`` reaches ``value`` on ways without ``stops``."""
     upstream = graph.backward(
         [value], lambda node: () if node.op in SHAPE_READERS or node.index in stops else node.inputs
     )
@@ -106,10 +100,7 @@ def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) 
 
 
 def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
-    """Return the nodes that ``sources`` reach, without ``stops`` and what lies downstream of them.
-
-    Nodes with an element for each new token, and none for others, end the way, too.
-    """
+    """Return the nodes that ``sources`` reach, up to ``stops`` and nodes of new tokens alone."""
     found = set(sources)
     for node in graph.nodes:
         follows = any(value is not None and value.node in found and value.node not in stops for value in node.inputs)
@@ -119,7 +110,7 @@ def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
 
 
 def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Return whether ``node`` counts on from a length, by a number of steps that the past does not determine."""
+    """Return whether ``node`` counts on from a length by steps independent of the past."""
     if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
         return False
     start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (0, 1))
@@ -131,7 +122,7 @@ def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
 
 
 def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Return whether ``node`` keeps the last entries along one axis, as many as there are new tokens."""
+    """Return whether ``node`` keeps as many last entries as there are new tokens."""
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or not cuts[0].reaches_end:
         return False

@@ -1,11 +1,9 @@
 """Find whether a model depends on the places of past positions in its caches.
 
 Attention adds up over its keys, so neither their order matters nor hidden ones between them. Counts of entries may
-matter: a window that compares their indices, ALiBi, positions that are taken from the cache's length. All of these show
-in the graph as a length of something that holds past entries, or a range up to one, on its way to numbers; on its way
-to shapes it does no harm.
-
-Anything not known to do no harm counts as harm.
+matter: windows that compare indices, ALiBi, positions from the cache's length. They show in the graph as a length of
+something that holds past entries, or a range up to one, on its way to numbers; shapes do no harm. Anything not known to
+do no harm counts as harm.
 """
 
 from __future__ import annotations
@@ -47,11 +45,7 @@ _ALLOWED_PARTS: frozenset[MaskPart] = frozenset({"causal", "input", "alibi"})
 
 
 def past_order(model: Model) -> PastOrder:
-    """Return the order of past positions in growing caches that ``model`` needs.
-
-    Args:
-        model: ONNX or OpenVINO, stateful or not. Kept until the model is edited.
-    """
+    """Return the order of past positions in growing caches that ``model`` needs."""
     return model.analysis(_past_order)
 
 
@@ -76,8 +70,6 @@ def _past_order(model: Model) -> PastOrder:
 
 
 class _Attentions:
-    """Masks, results and insides of all attentions."""
-
     def __init__(self, graph: Graph, attentions: Iterable[Attention]) -> None:
         self.masks_of_each: list[list[Value]] = []
         self.results: set[int] = set()
@@ -105,7 +97,6 @@ class _Attentions:
 
 
 def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
-    """Return the nodes from ``softmax`` to the product with the value, included; ``None`` if there is no such way."""
     way = _INSIDE - {"MatMul"}
     uses = list(graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in way else ()))
     products = {use.node.index for use in uses if use.node.op == "MatMul"}
@@ -115,7 +106,6 @@ def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
 
 
 def _are_plain(inventory: Inventory) -> bool:
-    """Return whether each attention reads growing caches under a mask of known parts."""
     return all(
         block.key is not None
         and block.value is not None
@@ -127,13 +117,12 @@ def _are_plain(inventory: Inventory) -> bool:
 
 
 def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
-    """Return whether elements of ``attention_mask``, not its shape alone, enter one of the masks of an attention."""
     upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
     return any(node.op == "Parameter" and node.name == "attention_mask" for node in upstream)
 
 
 def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
-    """Return whether nothing but attention joins entries of a cache, or takes some of them."""
+    """Return whether nothing but attention joins entries of a cache or takes some."""
     shapes = _shapes(graph, entries)
     for index in entries - shapes:
         node = graph.nodes[index]
@@ -148,7 +137,6 @@ def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) ->
 
 
 def _shapes(graph: Graph, entries: set[int]) -> set[int]:
-    """Return those of ``entries`` that hold sizes only."""
     shapes: set[int] = set()
     for index in sorted(entries):
         node = graph.nodes[index]
@@ -159,7 +147,6 @@ def _shapes(graph: Graph, entries: set[int]) -> set[int]:
 
 
 def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
-    """Return whether ``node`` only changes scores on their way to the Softmax."""
     allowed = _INSIDE | {"Concat"}
 
     def goes_on(node: Node) -> bool:
@@ -171,13 +158,12 @@ def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
 
 
 def _slices_last_axis(node: Node) -> bool:
-    """Return whether a slice leaves all axes but the last one of four as they are."""
     axes = node.attributes.get("axes")
     return node.op == "Slice" and node.outputs[0].rank == 4 and axes is not None and tuple(axes) in {(3,), (-1,)}
 
 
 def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
-    """Return whether numbers that are neither masks nor shapes are computed from the number of entries."""
+    """Return whether numbers besides masks and shapes depend on the number of entries."""
     masks = set(found.masks)
 
     def numbers(node: Node) -> Iterable[Value | None]:
@@ -203,8 +189,8 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
 def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
     """Return whether a slice takes the same for any number of hidden entries.
 
-    From a tensor with something for each position it may take the new ones, which stand last; from any other, a part
-    that does not start at a length.
+    From tensors with something for each position it may take the new ones, which stand last; from others, a part that
+    does not start at a length.
     """
     start = node.input(1)
     if node.source().node not in lengths:

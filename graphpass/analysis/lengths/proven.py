@@ -1,4 +1,4 @@
-"""Prove which dimensions are equal, with caches as long as each other if every step keeps them so."""
+"""Prove which dimensions are equal; caches are if every step keeps them so."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from graphpass.ir.model import Model
 
 _Group: TypeAlias = "Callable[[Cache], int | None]"
 
-#: Caches of one group are as long as each other; those of none have lengths of their own.
+#: Caches of one group are equally long; those of none have lengths of their own.
 _GROUPS: tuple[_Group, ...] = (lambda _: 0, lambda cache: cache.layer)
 
 
 def find_lengths(model: Model) -> Sizes:
-    """Return the sizes of ``model`` that hold in every inference that succeeds, kept until it is edited.
+    """Return the sizes that hold in every inference of ``model`` that succeeds.
 
-    Caches of kind ``kv`` are equally long if every step appends equally many positions to each: they start empty.
-    Runtimes feed stateless ones so. If that is not proven for all, it may be for those of each layer, which one
-    attention reads. Embeddings of tokens and positions that are added are equally many.
-
-    Args:
-        model: ONNX or OpenVINO. Bodies of If and Loop are not entered.
+    Caches of kind ``kv`` are equally long if every step appends equally many positions to each: they start empty, and
+    runtimes feed stateless ones so. If that is not proven for all, it may be for those of a layer, which one attention
+    reads. Added embeddings of tokens and positions are equally many. Bodies of If and Loop are not entered.
     """
     return model.analysis(_find)
 
@@ -45,7 +42,7 @@ def _find(model: Model) -> Sizes:
 
 
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:
-    """Return the dimension of each past's positions, and the present, by node index and axis."""
+    """Map node index and axis of each past's positions to its dimension and present."""
     graph = model.graph
     reads = {node.name: node.index for node in graph.of_op("Parameter", "ReadValue")}
     writes = {node.name: node.inputs[0] for node in graph.of_op("Assign", "Result")}

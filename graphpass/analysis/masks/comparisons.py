@@ -14,14 +14,13 @@ from graphpass.ir.values import INTEGERS
 class Comparison:
     """``key_position - query_position > bound``, however it is written.
 
-    A bound of 0 separates the keys after the query from those up to it: the causal condition. One of ``-n`` separates
-    the last ``n`` positions, the query's own included, from those before them: a window.
+    A bound of 0 separates the keys after the query: the causal condition. One of ``-n`` separates the last ``n``
+    positions, the query's own included: a window.
 
     Attributes:
         keys: Positions of the keys, along the last axis.
         queries: Positions of the queries, along the axis before it.
-        bound: Positions.
-        is_negated: Whether the condition is that the difference is not greater.
+        is_negated: Whether the difference is not greater.
     """
 
     keys: Value
@@ -31,16 +30,7 @@ class Comparison:
 
 
 def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) -> Comparison | None:
-    """Read ``condition``, or its negation if not ``holds``, as a comparison of positions.
-
-    Args:
-        graph: The graph.
-        condition: Compares whole numbers, shifted by constants alone.
-        holds: Whether the condition itself is meant.
-
-    Returns:
-        ``None`` if it is something else.
-    """
+    """Read ``condition``, or its negation, as a comparison of positions shifted by constants alone."""
     node = graph.producer(condition)
     if node.op not in COMPARISONS:
         return None
@@ -63,7 +53,7 @@ def compared_positions(graph: Graph, condition: Value, *, holds: bool = True) ->
 
 
 def bound_of_positions(graph: Graph, comparison: Comparison) -> int:
-    """Return the bound between the positions themselves, which may be shifted before they are laid out.
+    """Return the bound between positions before shifts by constants.
 
     A range that starts at a constant is one of a step without a past: its positions are shifted, too.
     """
@@ -106,7 +96,7 @@ def _difference(graph: Graph, greater: Value, lesser: Value) -> tuple[list[Value
 
 
 def _varies(positions: Value, axis: int) -> bool:
-    """Return whether ``positions`` differ along ``axis`` of the last two alone: keys along -1, queries along -2."""
+    """Return whether ``positions`` differ along ``axis`` alone: keys along -1, queries along -2."""
     if not positions.shape:
         return False
     last = (1, *positions.shape)[-2:]

@@ -18,7 +18,7 @@ LARGEST_MASK = 1 << 24
 
 
 def seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
-    """Return the positions that a constant mask shows, or hides; ``None`` if its numbers mean more than that."""
+    """Return the positions that a constant mask shows or hides; ``None`` if it weighs."""
     import numpy
 
     zero: numpy.ndarray = numpy.equal(constant, 0)
@@ -33,11 +33,7 @@ def seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
 def band_of(seen: numpy.ndarray) -> tuple[int, bool] | None:
     """Return the window of a square mask and whether marked positions are seen.
 
-    Args:
-        seen: Boolean; the last two axes are queries and keys.
-
-    Returns:
-        The window is as large as the mask if this is causal alone; ``None`` if it is no band.
+    The last two axes are queries and keys. The window of a mask that is causal alone is as large as the mask.
     """
     import numpy
 
@@ -75,7 +71,7 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """Return a constant in ``mask`` with a number for each place of a cache, cut to the places in use."""
+    """Return a constant of ``mask`` with a number per place, cut to places in use."""
     for node in graph.backward([mask], _numbers_of):
         whole, cut = node.inputs[0] if node.op in SLICES else None, node.outputs[0]
         if whole is None or not whole.shape or not cut.shape:
@@ -96,5 +92,4 @@ def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def _numbers_of(node: Node) -> tuple[Value | None, ...]:
-    """Return the inputs that the numbers of ``node`` come from; none of sizes and conditions."""
     return () if node.op in SHAPE_READERS or node.outputs[0].element_type == "boolean" else node.inputs

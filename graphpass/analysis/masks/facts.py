@@ -1,7 +1,6 @@
 """Read a mask's parts: conditions on positions, inputs of the model, biases.
 
-A mask is followed upstream through layout and joins to the origins of its numbers. Anything unknown on the way makes
-the whole answer unknown.
+Masks are followed upstream to the origins of their numbers; an unknown node makes the whole answer unknown.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ class MaskFacts:
     """Facts of a mask.
 
     Attributes:
-        parts: What hides or weighs positions.
         windows: Number of positions that a query sees, itself included, for each window found.
-        unknown: Name of the first node that is not understood; the parts are not all then.
+        unknown: Name of the first node that is not understood; the parts are then incomplete.
     """
 
     parts: set[MaskPart] = field(default_factory=set)
@@ -63,13 +61,13 @@ class MaskFacts:
     unknown: str | None = None
 
     def add(self, other: MaskFacts) -> None:
-        """Add the facts of a further mask of the same attention."""
+        """Add the facts of another mask of the same attention."""
         self.parts |= other.parts
         self.windows |= other.windows
         self.unknown = self.unknown or other.unknown
 
     def add_bound(self, bound: int, name: str) -> None:
-        """Add a condition that separates keys more than ``bound`` positions after the query from the others."""
+        """Add a condition that separates keys more than ``bound`` positions after the query."""
         if bound == 0:
             self.parts.add("causal")
         elif bound < -1:
@@ -80,7 +78,7 @@ class MaskFacts:
 
 
 def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
-    """Return the parts of ``mask``, a condition or a tensor that is added to the scores."""
+    """Return the facts of ``mask``, a condition or a tensor added to the scores."""
     facts = MaskFacts()
     for _ in graph.backward([mask], lambda node: _read(graph, node, facts)):
         pass
@@ -88,7 +86,7 @@ def mask_facts(graph: Graph, mask: Value) -> MaskFacts:
 
 
 def _read(graph: Graph, node: Node, facts: MaskFacts) -> tuple[Value | None, ...]:
-    """Add the facts of ``node`` to those of a mask, and return the inputs that contribute, too."""
+    """Add the facts of ``node`` and return the inputs that contribute, too."""
     if node.op == "Trilu":
         _add_trilu(graph, node, facts)
     elif node.op == "Parameter":
@@ -109,7 +107,7 @@ def _read(graph: Graph, node: Node, facts: MaskFacts) -> tuple[Value | None, ...
 
 
 def _sources(node: Node) -> tuple[Value | None, ...] | None:
-    """Return the inputs that ``node`` makes a mask from; ``None`` if it does something else."""
+    """Return the inputs that make a mask; ``None`` if ``node`` makes none."""
     if node.op in _LAYOUT:
         return node.inputs[:1]
     if node.op in SCATTERS:
@@ -120,7 +118,7 @@ def _sources(node: Node) -> tuple[Value | None, ...] | None:
 
 
 def added_terms(graph: Graph, mask: Value) -> list[Value]:
-    """Return the terms of a sum, from the innermost operand on; a bound may keep the sum finite."""
+    """Return the terms of a sum, innermost first, looking through bounds."""
     terms: list[Value] = []
     pending = [mask]
     while pending:
@@ -138,22 +136,19 @@ def _is_low(graph: Graph, value: Value) -> str | None:
     return None if held is not None and (held <= MASKED_BELOW).all() else f"{value.name} is not below {MASKED_BELOW:g}"
 
 
-#: Keeps numbers that are added to scores from falling far below masked ones.
+#: Keeps added numbers from falling far below masked ones.
 _BOUNDED = op.Maximum(var("value"), var().where(_is_low))
 
 
 def unbounded(graph: Graph, value: Value) -> Value:
-    """Return ``value`` without the Maximum that keeps it from falling far below what counts as masked."""
+    """Return ``value`` without the Maximum that bounds masked numbers from below."""
     while isinstance(match := _BOUNDED.match(graph, value), Match):
         value = match["value"]
     return value
 
 
 def added_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """Return the node that makes numbers in ``mask`` mean more than masking: ALiBi, a table of distances.
-
-    ALiBi in the form that paged attention finds does not count.
-    """
+    """Return the node that adds a bias, except ALiBi in paged attention's form."""
 
     def terms(node: Node) -> tuple[Value | None, ...]:
         if node.outputs[0].element_type == "boolean":
@@ -172,7 +167,6 @@ def added_bias(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def _is_bias(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` itself makes numbers that mean more than masking."""
     if node.op != "Constant":
         return _is_table(graph, node) or alibi_operands(graph, node) is not None
     facts = MaskFacts()
@@ -181,7 +175,6 @@ def _is_bias(graph: Graph, node: Node) -> bool:
 
 
 def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: MaskFacts) -> None:
-    """Add a comparison of keys with the queries' positions, or with the number of positions of a sequence."""
     queries = comparison.queries
     if _holds_positions(graph, queries):
         facts.add_bound(bound_of_positions(graph, comparison), name)
@@ -195,7 +188,6 @@ def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: Mask
 
 
 def _add_trilu(graph: Graph, node: Node, facts: MaskFacts) -> None:
-    """Add a triangle of ONNX's Trilu: of ones, or of added numbers."""
     offset = fold_scalar(graph, node.input(1)) if node.input(1) is not None else 0.0
     if offset is None:
         facts.unknown = facts.unknown or node.name
@@ -204,14 +196,13 @@ def _add_trilu(graph: Graph, node: Node, facts: MaskFacts) -> None:
 
 
 def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
-    """Add a mask or bias that is a constant; masked scores are set to a single number."""
     sizes = [size for size in value.shape or () if size != 1]
     if value.shape is not None and not sizes:
         return
     try:
         constant = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:
-        # A graph may be looked at without its weights.
+        # The weights may be missing.
         constant = None
     if constant is None:
         facts.unknown = facts.unknown or value.name
@@ -222,7 +213,6 @@ def _add_constant(graph: Graph, value: Value, facts: MaskFacts) -> None:
 
 
 def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
-    """Add a constant mask: all seen or nothing, the causal triangle, or the band of a window."""
     if seen.all() or not seen.any():
         return
     band = band_of(seen)
@@ -234,7 +224,7 @@ def _add_pattern(seen: numpy.ndarray, name: str, facts: MaskFacts) -> None:
 
 
 def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | None:
-    """Return slopes ``[heads]`` and positions if ``node`` multiplies positions with a slope for each head."""
+    """Return slopes ``[heads]`` and positions if ``node`` multiplies them."""
     for port in (0, 1) if node.op == "Multiply" else ():
         slopes, positions = graph.look_through(node.source(port), _LAYOUT), node.source(1 - port)
         constant = graph.constant(slopes)
@@ -246,7 +236,7 @@ def alibi_operands(graph: Graph, node: Node) -> tuple[numpy.ndarray, Value] | No
 
 
 def counts_up(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` is a constant ``[.., n]`` that counts up, as MPT keeps its positions."""
+    """Return whether ``value`` is a constant ``[.., n]`` that counts up, as in MPT."""
     constant = graph.constant(graph.look_through(value, KEEPS_ORDER), LARGEST_MASK)
     if constant is None or value.shape is None or constant.size < 2 or value.shape[-1:] != (constant.size,):
         return False
@@ -268,7 +258,7 @@ def is_exposed_alibi(graph: Graph, value: Value) -> bool:
 
 
 def _holds_positions(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` counts positions: a range, or the running sum of an input's ones."""
+    """Return whether ``value`` counts positions: a range, or a running sum of ones."""
 
     def counted(node: Node) -> tuple[Value | None, ...]:
         if node.op in _LAYOUT:
@@ -279,10 +269,7 @@ def _holds_positions(graph: Graph, value: Value) -> bool:
 
 
 def _is_table(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` reads a table of weights, as learned relative position biases do.
-
-    A square may hold what a mask adds, row by row, so that its numbers have to decide.
-    """
+    """Return whether ``node`` reads learned position biases; a square may hold a mask instead."""
     if node.op != "Gather" or len(node.inputs) < 2:
         return False
     table = graph.look_through(node.source(), MOVES)

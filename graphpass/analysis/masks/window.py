@@ -1,4 +1,4 @@
-"""Read sliding-window masks: the comparison that holds the window, and the conditions beside it."""
+"""Read sliding-window masks: the window's comparison and the conditions beside it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from graphpass.ir.values import MASKED_BELOW, REALS
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition, or its negation if not ``holds``; of a mask of numbers, that it masks nothing."""
+    """A condition or its negation; of a mask of numbers, that it masks nothing."""
 
     value: Value
     holds: bool
 
     def compares(self, graph: Graph) -> Comparison | None:
-        """Read it as a comparison of positions; ``None`` if it is something else."""
+        """Read it as a comparison of positions."""
         return compared_positions(graph, self.value, holds=self.holds)
 
 
@@ -31,15 +31,11 @@ class WindowMask:
     """Parts of a sliding-window mask.
 
     Attributes:
-        keys: Positions of the keys, compared with the queries'.
-        queries: Positions of the queries.
         window: Number of positions that a query sees, itself included.
         others: The other conditions, outermost first.
-        shape: Shape that the condition is broadcast to; ``None`` if it is not.
-        bounds: Start, stop, step and axes of the Slice on the way; empty if there is none.
-        kept: Number that is added if the condition holds.
-        masked: Number that is added elsewhere.
-        element_type: Of the mask.
+        shape: Target of the condition's broadcast, if any.
+        bounds: Start, stop, step and axes of the Slice on the way, if any.
+        kept: Number added if the condition holds; ``masked`` elsewhere.
     """
 
     keys: Value
@@ -56,7 +52,7 @@ class WindowMask:
 def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
     """Read ``mask`` if it selects between constants by a condition that holds a window.
 
-    It may be a sum: all other terms have to mask and nothing more.
+    All other terms of a sum have to mask and nothing more.
     """
     terms = added_terms(graph, mask)[::-1] if mask is not None else []
     for number, term in enumerate(terms):
@@ -70,7 +66,7 @@ def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
 
 
 def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
-    """Return the input attention_mask if ``mask`` hides nothing but what that and the causal condition hide.
+    """Return input attention_mask if ``mask`` hides no more than that and the causal condition.
 
     NPUW takes a causal condition beside that of the window for a contradiction (detect_causal_mask.cpp).
     """
@@ -87,7 +83,6 @@ def _padding(graph: Graph, window: WindowMask, mask: Value) -> Value | None:
 
 
 def _only_masks(graph: Graph, mask: Value) -> bool:
-    """Return whether each number of ``mask`` is 0 or counts as masked."""
     facts = mask_facts(graph, mask)
     if facts.unknown is not None or facts.parts & {"alibi", "bias"}:
         return False
@@ -101,7 +96,6 @@ def _only_masks(graph: Graph, mask: Value) -> bool:
 
 
 def _numbers_of(node: Node) -> Iterable[Value | None]:
-    """Return the inputs that the numbers of a mask come from; none if these are made of a condition."""
     if node.op == "Select":
         return node.inputs[1:]
     if node.op == "ScatterNDUpdate":
@@ -145,7 +139,7 @@ def _read_term(graph: Graph, mask: Value) -> WindowMask | None:
 
 
 def _terms(graph: Graph, condition: Value, holds: bool) -> list[Condition]:
-    """Return the conditions that ``condition`` or its negation joins by And, without constants that are true."""
+    """Return the conditions that ``condition`` or its negation joins by And, except true constants."""
     terms: list[Condition] = []
     pending = [Condition(condition, holds)]
     while pending:

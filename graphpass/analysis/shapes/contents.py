@@ -1,4 +1,4 @@
-"""Fold the integers that shape arithmetic computes from sizes and constants, as `graphpass.ir.folding` does numbers."""
+"""Fold the integers of shape arithmetic over sizes, as `graphpass.ir.folding` folds numbers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,17 @@ Content: TypeAlias = "numpy.ndarray[Any, Any]"
 
 
 class Contents:
-    """Small integer tensors of a graph, noted in topological order."""
+    """Record the content of small integer tensors, in topological order."""
 
     def __init__(self, graph: Graph, classes: Classes) -> None:
-        """Create an empty record.
-
-        Args:
-            graph: The model.
-            classes: Dimensions that are known to be equal.
-        """
         self._graph = graph
         self._classes = classes
         self._known: dict[tuple[int, int], Content] = {}
-        #: Outputs whose content is not known although that of all inputs is.
+        #: Outputs of unknown content although that of all inputs is known.
         self._missing: list[tuple[Node, Value]] = []
 
     def read(self, value: Value | None) -> Content | None:
-        """Return the content of ``value``, if anything of it is known."""
+        """Return the content of ``value`` if any of it is known."""
         found = None if value is None else self._known.get((value.node, value.port))
         if found is not None and self._classes.joins:
             for place, size in enumerate(found.flat):
@@ -49,13 +43,7 @@ class Contents:
         return found
 
     def note(self, node: Node, value: Value, shape: Vector | None) -> None:
-        """Note the content of an output, if it is small and made of sizes and constants.
-
-        Args:
-            node: The operator.
-            value: One of its outputs.
-            shape: The sizes of the input, for ShapeOf.
-        """
+        """Note an output's content if it is small; ``shape`` is that of ShapeOf's input."""
         if value.element_type not in _INTEGERS or value.shape is None or _elements(value.shape) > _LARGEST:
             return
         if node.op == "ShapeOf":
@@ -71,7 +59,7 @@ class Contents:
             self._known[value.node, value.port] = found
 
     def know_more(self) -> bool:
-        """Return whether equalities that were found since give the content of more outputs."""
+        """Return whether new equalities give the content of more outputs."""
         missing, self._missing = self._missing, []
         return any(self._computed(node, value) is not None for node, value in missing)
 
@@ -88,7 +76,7 @@ class Contents:
         return found
 
     def _operand(self, node: Node, value: Value) -> Content | None:
-        """Return the content of an input; all parts of a Concat need not be known."""
+        """Return an input's content; parts of a Concat need not be known."""
         found, shape = self.read(value), value.shape
         sizes = [size for size in shape or () if isinstance(size, int)]
         if found is None and node.op == "Concat" and shape is not None and len(sizes) == len(shape):
@@ -97,7 +85,6 @@ class Contents:
 
 
 def _elements(shape: tuple[Dimension, ...]) -> int:
-    """Return the number of elements that ``shape`` has at least."""
     return prod(size for size in shape if isinstance(size, int))
 
 
@@ -113,7 +100,7 @@ def _numbers(content: Content) -> numpy.ndarray | None:
 
 
 def _moved(node: Node, value: Value, inputs: list[Content]) -> Content | None:
-    """Place elements of the first input (Concat: of all) by the others, which must be numbers."""
+    """Place elements of the first input (Concat: of all) by the other inputs' numbers."""
     source = node.inputs[0]
     if node.op in SLICES | SPLITS and inputs[0].ndim != 1:  # a part of a matrix is no shape
         return None

@@ -1,4 +1,4 @@
-"""`Size`: the number of entries along an axis as a linear expression, and classes of equal dimensions."""
+"""Express sizes linearly, and keep classes of equal dimensions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Size:
     """A number plus multiples of unknown dimensions: ``batch``, ``past + 3``, ``-2 * heads``.
 
     Attributes:
-        number: The constant part.
         dimensions: Each dimension with its factor, never 0; sorted.
     """
 
@@ -38,24 +37,24 @@ class Size:
 
     @property
     def as_int(self) -> int | None:
-        """Its value if it has no dimensions."""
+        """Return its value if it has no dimensions."""
         return None if self.dimensions else self.number
 
     @property
     def as_dimension(self) -> Dimension | None:
-        """Its dimension if it is nothing but one."""
+        """Return its dimension if it is nothing but one."""
         if self.number == 0 and len(self.dimensions) == 1 and self.dimensions[0][1] == 1:
             return self.dimensions[0][0]
         return None
 
     @property
     def is_negative(self) -> bool:
-        """Whether it is below 0 for all values of its dimensions."""
+        """Return whether it is below 0 for all values of its dimensions."""
         return self != Size() and self.number <= 0 and all(factor < 0 for _, factor in self.dimensions)
 
     @property
     def is_natural(self) -> bool:
-        """Whether it is at least 0 for all values of its dimensions."""
+        """Return whether it is at least 0 for all values of its dimensions."""
         return self.number >= 0 and all(factor > 0 for _, factor in self.dimensions)
 
     def __add__(self, other: Size) -> Size:
@@ -95,7 +94,7 @@ def multiply(one: Size, other: Size) -> Size | None:
 
 
 def divide(one: Size, other: Size) -> Size | None:
-    """Return the quotient by a number if it is exact: truncation and flooring differ elsewhere."""
+    """Return the exact quotient by a number: truncation and flooring differ elsewhere."""
     by = other.as_int
     if not by or one.number % by or any(factor % by for _, factor in one.dimensions):
         return None
@@ -103,7 +102,7 @@ def divide(one: Size, other: Size) -> Size | None:
 
 
 def position(size: Size, bound: Size) -> Size:
-    """Return the place that a bound of a Slice means on an axis of ``size``."""
+    """Return the place that a Slice's bound means on an axis of ``size``."""
     if bound.as_int is not None and bound.as_int >= NO_END:
         return size
     return size + bound if bound.is_negative else bound
@@ -128,12 +127,11 @@ class Classes:
     """Dimensions that are equal to others, to numbers or to sums."""
 
     def __init__(self) -> None:
-        """Create a record of nothing."""
         self._known: dict[Dimension, Size] = {}
 
     @property
     def joins(self) -> int:
-        """Number of dimensions that equal something else."""
+        """Return the number of dimensions that equal something else."""
         return len(self._known)
 
     def resolve(self, size: Size) -> Size:
@@ -166,7 +164,7 @@ class Classes:
                     return
 
     def _value(self, dimension: Dimension) -> Size | None:
-        """Return what ``dimension`` equals, past all that are equal to one other."""
+        """Return the end of the chain of sizes that ``dimension`` equals."""
         path, found = [], self._known.get(dimension)
         while found is not None and found.as_dimension in self._known:
             path.append(dimension)

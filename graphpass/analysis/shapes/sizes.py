@@ -1,12 +1,8 @@
-"""Infer the sizes of tensors, and the integers that shape arithmetic computes, as linear expressions of dimensions.
+"""Infer sizes, and the integers of shape arithmetic, as linear expressions of dimensions.
 
-One engine walks a `Graph` of either dialect, in one of two modes:
-
-assume
-    Sizes of operands that are combined are equal if neither is 1: a model that runs at more than one length has no
-    others. Enough to classify caches, whatever the ports declare.
-prove
-    Sizes are equal only if they are in every inference that succeeds. Passes edit by these.
+Assumed sizes of combined operands are equal if neither is 1: a model that runs at more than one length has no others.
+That suffices to classify caches, whatever ports declare. Proven sizes are equal only if they are in every inference
+that succeeds; passes edit by these.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ def infer_sizes(model: Model) -> Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """An axis along which an operator changes the size of its first input; ``place`` is its own among all of these."""
+    """An axis whose size an operator changes; ``place`` counts among all such axes."""
 
     node: Node
     value: Value
@@ -50,16 +46,12 @@ class _Change:
 
 
 class Sizes:
-    """Sizes of a graph's tensors, and the integers that its shape arithmetic computes."""
+    """Sizes of a graph's tensors, and the integers of its shape arithmetic.
+
+    Sizes are proven from ``given``, dimensions of Parameters and ReadValues by node index and axis; without, assumed.
+    """
 
     def __init__(self, graph: Graph, given: Mapping[tuple[int, int], Dimension] | None = None) -> None:
-        """Infer them.
-
-        Args:
-            graph: The model.
-            given: Dimensions of Parameters and ReadValues, by node index and axis. If not ``None``, sizes are proven
-                from them; else they are assumed.
-        """
         from graphpass.analysis.shapes.contents import Contents
 
         self._graph = graph
@@ -79,12 +71,12 @@ class Sizes:
             self._settle()
 
     def shape(self, value: Value | None) -> Vector | None:
-        """Return the size along each axis; ``None`` if not even the rank is known."""
+        """Return the size along each axis; ``None`` if the rank is unknown."""
         found = None if value is None else self._shapes.get((value.node, value.port))
         return None if found is None else tuple([self._classes.resolve(size) for size in found])
 
     def content(self, value: Value | None) -> Vector | None:
-        """Return the integers that ``value`` holds, flat; ``None`` if they are more than 16, or one is unknown."""
+        """Return the integers of ``value``, flat; ``None`` if more than 16, or one is unknown."""
         found = self._contents.read(value)
         return None if found is None or None in found.flat else tuple(found.flat)
 
@@ -97,7 +89,7 @@ class Sizes:
                 self._contents.note(node, value, self.shape(node.inputs[0]) if node.op == "ShapeOf" else None)
 
     def _settle(self) -> None:
-        """Ask again for sizes that were unknown, until nothing more is equal."""
+        """Infer unknown sizes again until no more are equal."""
         for _ in range(_ROUNDS):
             joins = self._classes.joins
             for value in self._unknown:
@@ -149,7 +141,6 @@ class Sizes:
         return tuple(sizes)
 
     def _along_computed(self, node: Node, rank: int) -> AxisEffect | None:
-        """Return the effect of ``node`` along the axes that its second input is computed to hold."""
         if len(node.inputs) != 2 or "axes" in node.attributes:
             return None
         source, axes = node.inputs[0], self.content(node.inputs[1])
@@ -159,7 +150,7 @@ class Sizes:
         return axis_effect(replace(node, attributes={**node.attributes, "axes": known}), rank)
 
     def _broadcast(self, shapes: list[Vector | None], value: Value, last: int = 0) -> _Inferred:
-        """Return the sizes of operands that are combined to ``value``, but for its ``last`` axes."""
+        """Return the sizes of operands combined to ``value``, without its ``last`` axes."""
         rank = (value.rank or 0) - last
         known = [shape for shape in shapes if shape is not None and len(shape) <= rank]
         if self._proves and len(known) < len(shapes):
@@ -174,7 +165,6 @@ class Sizes:
         return tuple(result)
 
     def _combined(self, sizes: list[Size], result: Size) -> Size | None:
-        """Return the size along an axis that all operands have, unless they have 1 there."""
         first = sizes[0]
         if all(size == first for size in sizes):
             return first
@@ -187,11 +177,11 @@ class Sizes:
         return next((size for size in sizes if size.as_int is not None), None)
 
     def _below(self, size: Size) -> set[Size]:
-        """Return the sizes that were broadcast to ``size``: each is that or 1."""
+        """Return the sizes broadcast to ``size``: each is that or 1."""
         return {self._classes.resolve(part) for part in self._parts.get(size.as_dimension, ())}
 
     def _source(self, node: Node) -> _Inferred:
-        # Names are an input's word for its sizes, which is no proof. Those inside are often one word for all unknown.
+        # Names state an input's sizes, which is no proof; inside, one name often stands for all unknown.
         declared = node.outputs[0].shape or ()
         names = declared if node.op == "Parameter" and not self._proves else (None,) * len(declared)
         given = [self._given.get((node.index, axis), name) for axis, name in enumerate(names)]
@@ -211,7 +201,7 @@ class Sizes:
         return tuple(result)
 
     def _broadcast_to(self, node: Node) -> _Inferred:
-        """Return the sizes of a Broadcast, whose target may be 1 if the tensor is larger, but in mode ``numpy``."""
+        """Return a Broadcast's sizes; except in mode ``numpy`` its target may be 1."""
         shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
         if self._proves and node.attributes.get("mode") == "numpy":
             return target
@@ -268,7 +258,6 @@ class Sizes:
         return self._by_table(node, node.outputs[0])
 
     def _is_embedding(self, value: Value | None) -> bool:
-        """Return whether ``value`` is rows of a table, chosen by an input."""
         node = self._graph.producer(self._graph.look_through(value, CASTS)) if value is not None else None
         if node is None or node.op != "Gather" or node.source().rank != 2:
             return False
@@ -295,7 +284,7 @@ class Sizes:
         return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
 
     def _final(self, node: Node) -> _Inferred:
-        """Return the sizes that no iteration of a loop changes; others grow by an unknown number."""
+        """Return the sizes that no iteration changes; others grow by an unknown number."""
         result, *start = (self.shape(source) for source in node.inputs)
         if result is None or not start or start[0] is None or len(start[0]) != len(result):
             return None
@@ -383,7 +372,7 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
     "Sliced": Sizes._sliced,
 }
 
-#: Of effects along an axis; all others leave its size open.
+#: Changes of size by effects along an axis; other effects leave it open.
 _CHANGES: dict[str, Callable[[Sizes, _Change, Vector], Size | None]] = {
     "cut": Sizes._cut,
     "part": Sizes._part,
