@@ -18,7 +18,6 @@ from graphpass.storage.switching import settle, switch
 
 _PREFIX = ".graphpass-"
 
-#: The folder to write files in.
 _WRITING = "new"
 
 
@@ -103,7 +102,6 @@ def _leave(scratch: Path, base: Path) -> None:
 
 
 def _inodes(folder: Path) -> dict[str, int] | None:
-    """Return the inode of each entry of ``folder``; ``None`` if there is no such folder."""
     if not folder.exists():
         return None
     with os.scandir(folder) as entries:
