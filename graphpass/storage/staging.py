@@ -70,7 +70,6 @@ def staging(destination: Path) -> Iterator[Path]:
 
 
 def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
-    """Return a new folder in ``base``, locked as long as its writer lives."""
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"
         stack.callback(_leave, scratch, base)  # first: an interrupt right after the folder is made finds it known

@@ -324,7 +324,7 @@ class EditableCaches(CacheStore):
         self._slots = Slots(batch)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Move entries as the next step needs; return sources and destinations of the model's own moves."""
+        """Move entries for the next step; return sources and destinations left to the model."""
         if not slots.in_place and self._inputs.takes_moves:
             self._copy_snapshots()
             entries = slots.compact()
