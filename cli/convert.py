@@ -41,11 +41,8 @@ class _Plan:
     """Plans the conversion of a model or of an encoder and its decoder.
 
     Attributes:
-        title: First line of the report.
         source: A file of the input, beside which configurations and tokenizers lie.
-        reference: The input, to compare the result with.
         inputs: All models of the input, by part.
-        parts: The conversions.
     """
 
     title: str
@@ -106,12 +103,7 @@ def _plan_model(console: Console, job: Job, target: Target) -> _Plan:
 
 
 def _plan_folder(console: Console, job: Job, files: EncoderDecoder, target: Target) -> _Plan:
-    """Read and plan the parts of a folder.
-
-    Raises:
-        UsageError: GP226 the target, or an option of it, is not for such models; GP203 a file of the input would be
-            overwritten.
-    """
+    """Read and plan the parts of a folder."""
     from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
@@ -136,12 +128,7 @@ def _plan_folder(console: Console, job: Job, files: EncoderDecoder, target: Targ
 def _convert(
     console: Console, job: Job, target: Target, plan: _Plan, made: Result, *, allow_unfused: bool, tokenizer: bool
 ) -> None:
-    """Run the pipelines, prove the result, and write it with its companions.
-
-    Raises:
-        VerificationError: GP601, the result does not compute the same as the input.
-        GraphpassError: As passes, checks and writing raise.
-    """
+    """Run the pipelines, prove the result, and write it with its companions."""
     from graphpass.engine.conditions import OPENVINO
     from graphpass.io import check_destination
     from graphpass.reports.contract import hold_to_contract
@@ -200,11 +187,7 @@ def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...]
 
 
 def _add_tokenizer(model_file: Path, folder: Path, console: Console) -> list[str]:
-    """Convert the tokenizer beside a file of the input, and return a line.
-
-    Raises:
-        UnsupportedError: GP348, it cannot be converted.
-    """
+    """Convert the tokenizer beside a file of the input, and return a line."""
     from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
     if not has_tokenizer(model_file.parent):

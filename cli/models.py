@@ -44,12 +44,7 @@ cache_option = click.option(
 
 
 def _locate(path: Path) -> Path:
-    """Return the model file that ``path`` means, or ask at a terminal.
-
-    Raises:
-        ReadError: As `graphpass.io.find_model`.
-        UsageError: GP201, several models and nobody to ask.
-    """
+    """Return the model file that ``path`` means, or ask at a terminal."""
     try:
         return find_model(path)
     except UsageError:

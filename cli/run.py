@@ -15,7 +15,6 @@ from .job import Job, job_options, prove, run_pipeline
 from .models import load_model
 from .results import Result, refuse_input
 
-#: Names of model files in a folder.
 _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 
 

@@ -21,7 +21,6 @@ Weights = Literal["auto", "share", "copy"]
 #: Models that stand beside a language model; the name of a folder never means them.
 _COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
 
-#: Endings of weights without a graph.
 _CHECKPOINTS = frozenset({".safetensors", ".gguf", ".pt", ".pth"})
 
 _EXPORT = "export the checkpoint first: optimum-cli export onnx, or optimum-cli export openvino"
@@ -310,7 +309,6 @@ def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) 
 
 
 def _weight_names(model: Model, path: Path) -> list[str]:
-    """Return the names of files with weights that writing ``model`` to ``path`` writes beside it."""
     if model.dialect == "openvino":
         return [path.with_suffix(".bin").name]
     from graphpass.dialects.onnx.model import OnnxModel
@@ -328,7 +326,6 @@ def _same(before: tuple[Port, ...], after: tuple[Port, ...]) -> bool:
 
 
 def _same_shape(before: tuple[Dimension, ...] | None, after: tuple[Dimension, ...] | None) -> bool:
-    """Return whether two shapes agree, as far as both are known."""
     if before is None or after is None:
         return True
     return len(before) == len(after) and all(

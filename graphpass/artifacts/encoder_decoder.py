@@ -86,7 +86,6 @@ _BUILDER = ("encoder.onnx", "decoder.onnx")
 #: Optimum's names of the encoder and its decoders.
 _PARTS = ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged")
 
-#: Prefixes and suffixes of optimum's names.
 _FORMS = (("", ".onnx"), ("openvino_", ".xml"))
 
 

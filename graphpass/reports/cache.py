@@ -135,7 +135,6 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
 
 
 def _attempts(case: Case) -> Iterator[Attempt]:
-    """Try the rules, up to the first that applies."""
     for rule in RULES:
         found = rule.judge(case)
         if isinstance(found, str):

@@ -69,7 +69,6 @@ def as_page(difference: Difference, before: str, after: str) -> str:
 
 
 def _sections(difference: Difference) -> dict[str, tuple[Change, ...]]:
-    """Return the changes by section, in the order of reports; empty sections are left out."""
     sections = {name: getattr(difference, name) for name in ("inputs", "outputs", "caches", "operators", "metadata")}
     return {name: changes for name, changes in (sections | {"weights": difference.weights.changes}).items() if changes}
 

@@ -150,7 +150,6 @@ def runs_with(model: Model) -> list[str]:
 
 
 def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
-    """Return the layouts of growing caches by name, but for the common one."""
     from graphpass.analysis.caches.packed import packed_caches, packed_layout
     from graphpass.ir.layout import layout_of
 
@@ -163,7 +162,6 @@ def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
 
 
 def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
-    """Return a line for all alike layers; alike roles share one."""
     groups: dict[tuple[str, ...], list[Cache]] = {}
     for cache in caches:
         alike = (cache.role, cache.kind, cache.element_type, _laid_out(cache, layouts))

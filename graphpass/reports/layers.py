@@ -64,7 +64,6 @@ def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
 
 
 def _reader(model: Model, inventory: Inventory, cache: Cache) -> Node | None:
-    """Return the attention over ``cache``: the fused operator, its Softmax or its product."""
     for block, attention in zip(inventory.attention, model.analysis(find_attention), strict=True):
         if cache.name == block.value:
             return model.graph.producer(attention.output)

@@ -151,7 +151,6 @@ def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[i
 
 
 def _keep(target: DecodeSession, held: int, path: Sequence[int]) -> None:
-    """Keep the slots of ``path`` after the first ``held``, in its order."""
     moves = [(held + node, held + depth) for depth, node in enumerate(path) if node != depth]
     if moves:
         target.reorder([source for source, _ in moves], [slot for _, slot in moves])

@@ -203,7 +203,6 @@ def _whole_file(used: Iterable[Place]) -> list[Extent]:
 
 
 def _extents(used: Iterable[Place]) -> list[Extent]:
-    """Return ranges of files that hold all used bytes, laid out in sequence."""
     ranges: dict[WeightFile, list[tuple[int, int]]] = {}
     for place in used:
         ranges.setdefault(place.file, []).append((place.offset, place.offset + place.length))

@@ -108,7 +108,6 @@ def _cloned(source: int, target: int) -> bool:
 
 
 def _copied_past_cache(source: int, size: int, target: Path) -> bool:
-    """Copy a large file past the file cache, and return whether the file system can."""
     if size < _LARGE or not hasattr(os, "O_DIRECT"):
         return False
     try:
@@ -134,7 +133,6 @@ def _copied_past_cache(source: int, size: int, target: Path) -> bool:
 
 
 def _written(target: int, data: memoryview, offset: int) -> bool:
-    """Write sectors, and return whether the file system takes them."""
     written = 0
     try:
         while written < len(data):

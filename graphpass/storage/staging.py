@@ -18,7 +18,6 @@ from graphpass.storage.switching import settle, switch
 
 _PREFIX = ".graphpass-"
 
-#: The folder to write files in.
 _WRITING = "new"
 
 
@@ -71,7 +70,6 @@ def staging(destination: Path) -> Iterator[Path]:
 
 
 def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
-    """Return a new folder in ``base``, locked as long as its writer lives."""
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"
         stack.callback(_leave, scratch, base)  # first: an interrupt right after the folder is made finds it known
@@ -103,7 +101,6 @@ def _leave(scratch: Path, base: Path) -> None:
 
 
 def _inodes(folder: Path) -> dict[str, int] | None:
-    """Return the inode of each entry of ``folder``; ``None`` if there is no such folder."""
     if not folder.exists():
         return None
     with os.scandir(folder) as entries:

@@ -25,10 +25,8 @@ _CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
 #: Copies of links among the old files; in ``old`` they are relative to the new place.
 _LINKS = "links"
 
-#: The folders made for new files.
 _MADE = "made"
 
-#: A file or link on its way.
 _MOVING = "moving"
 
 
@@ -144,7 +142,6 @@ def _hang(scratch: Path, destination: Path, name: Path) -> None:
 
 
 def _put(file: Path, target: Path, scratch: Path) -> None:
-    """Give a file a second name, replacing the owner of that name."""
     moving = scratch / _MOVING
     moving.unlink(missing_ok=True)
     os.link(file, moving, follow_symlinks=False)
@@ -152,7 +149,6 @@ def _put(file: Path, target: Path, scratch: Path) -> None:
 
 
 def _restore(scratch: Path, destination: Path, name: Path) -> None:
-    """Restore the old file under a name, or none."""
     target = destination / name
     for kept in (scratch / _LINKS / name, scratch / _OLD / name):
         if os.path.lexists(kept):

@@ -111,8 +111,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Describes a part of a file that is mapped from address ``start`` to ``end``."""
-
     start: int
     end: int
     offset: int

@@ -89,7 +89,6 @@ def _rows(steps: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _feeds(encoder: Model, lengths: tuple[int, ...], random: np.random.Generator, tokens: int) -> dict[str, Array]:
-    """Make up ids and masks, or features of a fixed size, for an encoder."""
     return {port.name: _made_up(port, lengths, random, tokens) for port in encoder.inputs}
 
 

@@ -128,7 +128,6 @@ class _Lockstep:
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
 
     def run(self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind]) -> Comparison:
-        """Run plain trajectories, then edited ones if there are kinds of models to edit."""
         runs: list[SequenceRun] = []
         divergence = None
         prompts = self._prompts(prompt_ids)

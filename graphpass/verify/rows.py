@@ -79,7 +79,6 @@ class RowByRow:
 
 
 def _aligned(output: Array, tokens: int, length: int) -> Array:
-    """Cut or pad ``output`` of ``tokens`` to the last ``length``."""
     if output.shape[1] != tokens:
         return output
     missing = max(length - tokens, 0)

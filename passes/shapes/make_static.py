@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy
+
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.lengths.past_order import past_order
@@ -11,6 +13,7 @@ from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
+from graphpass.ir.constants import fold
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
@@ -19,13 +22,15 @@ from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
-from graphpass.passes.shapes.fold_shapes import fold_shapes
 
 #: Operators that make logits of hidden states.
 _VOCABULARY_PRODUCTS = frozenset({"MatMul", "MatMulNBits"})
 
 #: Operators between that product and the output.
 _AFTER_LOGITS = CASTS | {"Add", "Divide", "Multiply", "Tanh"}
+
+#: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
+_FOLDED = frozenset({"boolean", "i32", "i64"})
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class MakeStatic(Pass[Model]):
 
             raise UnsupportedError("GP393", f"the model takes no fixed shapes: {openvino_words(error)}") from error
         if model.dialect == "onnx":
-            fold_shapes(model)
+            _fold_shapes(model)
         _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
@@ -176,6 +181,23 @@ def _keep_last(rewriter: Rewriter, logits: Node) -> None:
     if source.rank != 3:
         raise UnsupportedError("GP393", f"{source.name}, of which logits are made, has no axis of positions")
     rewriter.redirect(node, port, rewriter.under("last_position").slice(source, -1, None, 1, label="hidden"))
+
+
+def _fold_shapes(model: Model) -> None:
+    """Fold whole numbers of constants and known sizes, so that shapes depend on no input."""
+    changed = True
+    while changed:
+        graph, rewriter = model.graph, model.rewriter()
+        known = {
+            value: held
+            for node in graph.nodes
+            for value in (node.outputs if node.op != "Constant" else ())
+            if value.element_type in _FOLDED and (held := fold(graph, value)) is not None
+        }
+        for value, held in known.items():
+            if any(not use.node.outputs or not set(use.node.outputs) <= known.keys() for use in graph.uses(value)):
+                rewriter.replace(value, rewriter.constant(numpy.array(held), "", f"{value.name}/folded"))
+        changed = rewriter.finish()
 
 
 def _check_static(model: Model) -> None:

@@ -65,7 +65,6 @@ def _ports(ports: Iterable[Port], *, symbols: bool) -> dict[str, Facets]:
 
 
 def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -> tuple[Change, ...]:
-    """Return changes of caches, paired by name, or by layer and role."""
     news = {cache.name: cache for cache in after}
     olds = {cache.name: cache for cache in before}
     places = {(cache.layer, cache.role): cache for cache in news.values() if cache.name not in olds}
@@ -111,7 +110,6 @@ def _metadata(model: Model) -> dict[str, Facets]:
 
 
 def _flat(value: Any) -> list[tuple[str, str]]:
-    """Flatten nested runtime information to pairs of a path with slashes and a value."""
     found, pending = [], [("", value)]
     while pending:
         key, inner = pending.pop()

@@ -103,7 +103,6 @@ def _source(value: Value, graph: Graph) -> str:
 
 
 def _constant(node: Node, value: Value, graph: Graph) -> str:
-    """Return the value of a small constant, or the name of a weight."""
     if value.element_type == "string":
         return f"strings {node.name}"
     held = graph.constant(value, SMALL)

@@ -77,7 +77,6 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
         return self.buffers[cache.read]
 
     def _make_memory(self, cache: Cache, batch: int) -> Array:
-        """Return the memory of ``cache`` for so many rows, zeroed if the number changed."""
         buffer, axis = self.buffers.get(cache.read), cache.axes.batch
         if buffer is None or (axis is not None and buffer.shape[axis] != batch):
             buffer = self.buffers[cache.read] = cache_memory(cache, batch)

@@ -73,7 +73,6 @@ class OnnxRuntimeRequest:
 
 
 def _in_f32(model: OnnxModel) -> OnnxModel:
-    """Return ``model``, or a copy in which no operator rounds activations."""
     if not any(True for _ in _rounding(model)):
         return model
     copy = model.clone()

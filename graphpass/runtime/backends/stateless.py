@@ -130,7 +130,6 @@ def _has_capacity(cache: Cache) -> bool:
 
 
 def _start(cache: Cache, length: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-    """Return shape and type before the first step, of ``length`` entries unless capacity is fixed."""
     require_written(cache)
     free = {cache.axes.batch: 0, cache.axes.sequence: length}
     shape = tuple(

@@ -120,7 +120,6 @@ def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) 
 
 
 def _starts(placement: Placement, counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the element with which each row begins, in row-major order of the outer axes."""
     starts = np.full(1, placement.offset, np.int64)
     for count, stride in zip(counts, placement.strides(), strict=False):
         starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)

@@ -38,9 +38,6 @@ class _Bound:
     """Binds one model of a pair to its runtime and buffers.
 
     Attributes:
-        phase: Sizes and caches of the model.
-        inputs: Its feeds.
-        request: Runs it.
         pasts: Views of the session's buffers by the name of the past.
         new: Buffers of new positions and states by the name of the present.
     """
@@ -128,7 +125,6 @@ class PhasePairSession(FixedCapacitySession):
         return self._decode.pasts[cache.read]
 
     def _run_once(self, bound: _Bound, step: Step, start: int, count: int) -> Array:
-        """Run ``count`` tokens of a step, padded on the left, and keep their entries."""
         phase = bound.phase
         past, padding = step.past + start, phase.length - count
         mask = np.zeros((1, phase.past + phase.length), np.int64)
@@ -149,12 +145,10 @@ class PhasePairSession(FixedCapacitySession):
         return outputs[self.logits_output]
 
     def _view(self, cache: Cache) -> Array:
-        """Return the memory of ``cache`` in the shape of its model."""
         shape = _shape(cache)
         return self.buffers[cache.read][: prod(shape)].reshape(shape)
 
     def _hand_over(self, length: int) -> None:
-        """Lay the first ``length`` positions of each cache out for the decode model."""
         for before, after in zip(self._prefill.phase.caches, self._decode.phase.caches, strict=True):
             if after.kind == "kv":
                 source, target = _shape(before), _shape(after)

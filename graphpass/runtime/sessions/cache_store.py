@@ -56,7 +56,6 @@ class CacheStore(ABC):
             self._put(cache, value)
 
     def _read_fixed(self, rows: NDArray[np.int64] | None) -> dict[str, Array]:
-        """Return copies of the caches of fixed size by name; ``rows`` as in `_gather`."""
         states = {}
         for cache in self._fixed:
             state, axis = self._read(cache), cache.axes.batch

@@ -316,7 +316,6 @@ class EditableCaches(CacheStore):
             self._start_over(slots.batch)
 
     def _start_over(self, batch: int) -> None:
-        """Empty the caches, for as many rows."""
         self._copy_snapshots()
         self._forget()
         self._rows = None
@@ -325,11 +324,7 @@ class EditableCaches(CacheStore):
         self._slots = Slots(batch)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Move entries as far as the next step needs it.
-
-        Returns:
-            The moves that the model makes itself: sources and destinations.
-        """
+        """Move entries for the next step; return sources and destinations left to the model."""
         if not slots.in_place and self._inputs.takes_moves:
             self._copy_snapshots()
             entries = slots.compact()
@@ -350,7 +345,6 @@ class EditableCaches(CacheStore):
         self._compaction.compacted()
 
     def _settle_rows(self) -> None:
-        """Reorder the rows of all caches as selected, unless the model did so already."""
         if self._rows is not None:
             rows, self._rows = self._rows, None
             self._gather(None, rows)

@@ -217,7 +217,6 @@ def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: In
 
 
 def _is_laid_out_as(cache: Cache, shape: tuple[int | str | None, ...]) -> bool:
-    """Return whether ``cache`` has these sizes, but for the number of rows and entries."""
     free = {cache.axes.batch, cache.axes.sequence}
     return (
         cache.shape is not None

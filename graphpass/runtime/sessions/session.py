@@ -221,7 +221,6 @@ class DecodeSession(EditableCaches):
             self._owed = Tokens(self._owed.ids, mask[:, slots.length :], self._owed.positions)
 
     def _tree(self, parents: ArrayLike, length: int) -> NDArray[np.int64] | None:
-        """Return the parents of the new tokens; ``None`` if they are a chain."""
         checked = checked_parents(parents, length)
         if is_chain(checked):
             return None
@@ -259,7 +258,6 @@ class DecodeSession(EditableCaches):
         return results
 
     def _must_keep_state(self) -> bool:
-        """Return whether a state is due while steps are still to be taken back."""
         assert self._slots is not None
         return self._steps.pending > 0 and self._checkpoints.are_due(self._slots.length, drafting=False)
 

@@ -18,7 +18,6 @@ CONSUMER = "openvino.genai"
 
 Shape = tuple["Dimension", ...] | None
 
-#: Inputs that the pipeline feeds by name.
 _FED = frozenset({*TOKEN_INPUTS, "attention_mask", "position_ids", "token_type_ids", "beam_idx"})
 
 

@@ -69,7 +69,6 @@ def _stateless(model: Model, inventory: Inventory) -> View:
 
 
 def _kind(name: str) -> Sees | None:
-    """Return the kind that a name of the hybrid family stands for."""
     found = _HYBRID.search(name)
     if found is None:
         return None

@@ -113,7 +113,6 @@ def _is_size(value: Value) -> bool:
 
 
 def _require_one_order(graph: Graph, query: Value, key: Chain, value: Chain) -> None:
-    """Refuse a transposed cache unless query, key and value are transposed alike."""
     orders = [_order(chain.layout[0]) if chain.layout else None for chain in (key, value)]
     if orders == [None, None]:
         return

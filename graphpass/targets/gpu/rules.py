@@ -26,7 +26,6 @@ _INDIRECT = f"{_TRANSFORMATIONS}/indirect_kv_cache.cpp"
 _KERNEL = "src/plugins/intel_gpu/src/graph/impls/ocl/gather_nd.cpp"
 _SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
 
-#: Limits of a trim that begins at 1.
 _ONE_VERSION = "by 2026.4.1 alone: later versions do not fuse it and, like all other devices, drop the first position"
 
 _OTHER_MOVES = "it moves positions, but not those of the ReadValue by an i32 input of the model"
@@ -73,11 +72,7 @@ def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:
 
 
 def _form(graph: Graph, write: Node) -> str:
-    """Return the form of the fused cache, for people.
-
-    Raises:
-        MissError: At the first node, from the Assign on, that is not in the pattern.
-    """
+    """Return the form of the fused cache, for people, or raise the first miss."""
     concat = _before(graph, write)
     if concat.op == "Convert":
         concat = _before(graph, concat)

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.targets.npu.names import gather_by_beams
 
-#: The axes that NPUW swaps.
 _SWAPPED = {2, 3}
 
 #: Producers of new values that NPUW can make transposed: a Transpose, or a Reshape if there is one head of values.
 _PRODUCERS = frozenset({"Reshape", "Transpose"})
 
-#: Operators that copy values for each head of the query, in order.
 _REPEATS = ("Unsqueeze", "Broadcast", "Reshape")
 
 #: Readers of values, which are the second operand of a product.
@@ -42,13 +40,11 @@ def _joined(graph: Graph, read: Node) -> list[Node]:
 
 
 def _is_attended(graph: Graph, value: Value) -> bool:
-    """Return whether attention reads ``value``, perhaps repeated for query heads."""
     read = [value, *(node.outputs[0] for node in _repeats(graph, value)[-1])]
     return any(_ATTENDS.get(use.node.op) == use.port for one in read for use in graph.uses(one))
 
 
 def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
-    """Return the nodes of each of `_REPEATS` that repeat ``value`` for query heads."""
     steps, values = [], [value]
     for kind in _REPEATS:
         steps.append([use.node for one in values for use in graph.uses(one) if use.node.op == kind])

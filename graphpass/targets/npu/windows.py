@@ -57,8 +57,6 @@ def unpatched_window(graph: Graph) -> Iterator[Node]:
 
 
 def _is_position(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` is a Range, laid out and perhaps moved by a constant."""
-
     def passes(node: Node) -> bool:
         return node.op in _LAYOUT or (node.op in {"Add", "Subtract"} and graph.constant(node.inputs[1]) is not None)
 

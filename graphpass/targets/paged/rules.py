@@ -75,7 +75,6 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
 
 
 def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
-    """Return why a convolution over ``cache`` and new columns is not found."""
     reads = [node.outputs[0] for node in graph.of_op("ReadValue") if node.name == cache.read]
     for use in graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ()):
         node = use.node
