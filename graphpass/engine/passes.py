@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
@@ -95,21 +93,6 @@ class Pass(ABC, Generic[ModelT]):
             PreconditionError: The model is not of the form that this pass takes.
             UnsupportedError: The model holds something that this pass cannot handle.
         """
-
-
-@contextmanager
-def at_node(name: str) -> Iterator[None]:
-    """Name the node in errors that are raised inside.
-
-    Raises:
-        PassFailedError: GP401, for anything raised inside that is no graphpass error.
-    """
-    try:
-        yield
-    except (GraphpassError, MemoryError):
-        raise
-    except Exception as error:
-        raise PassFailedError("GP401", f"at node {name}: {first_line(error)}") from error
 
 
 def first_line(error: Exception) -> str:

@@ -138,12 +138,6 @@ class KVLayout:
         text = letters + f"+{_PACKED}" * (self.packing == "content") + f"+{_TRANSPOSED}" * self.value_transposed
         return next((name for name, meaning in _VLLM.items() if meaning == text), text)
 
-    @property
-    def permutation(self) -> tuple[int, ...]:
-        """Place of each physical axis in the logical order: ``BSHD`` is (0, 2, 1, 3)."""
-        present = [axis for axis in _AXES if axis in self.order]
-        return tuple(present.index(axis) for axis in self.order)
-
     def of(self, part: Part) -> tuple[AxisName, ...]:
         """Return the physical order of keys, or of values."""
         if part == "key" or not self.value_transposed:
@@ -190,14 +184,6 @@ class KVLayout:
                 raise UnsupportedError("GP382", f"key and value are not of one size: {found} and {others}")
         rest = {axis: extent[0] for axis, extent in found.items() if axis not in {"content", "pair"}}
         return KVSizes(content, None if value == content else value, **rest)
-
-    def shape_from(self, other: KVLayout, shape: Iterable[int], *, key: int = 0) -> tuple[int, ...]:
-        """Convert the shape of keys, or of a packed tensor, from layout ``other``.
-
-        Raises:
-            UnsupportedError: As `sizes` and `shape`.
-        """
-        return self.shape(other.sizes(shape, key=key))
 
     def transposition(self, other: KVLayout, part: Part = "key") -> tuple[int, ...]:
         """Return the order by which a Transpose leads from ``other`` to this layout.

@@ -80,7 +80,6 @@ class InputPlan:
         takes_mask: Whether padding can be hidden from the model.
         takes_rows: Whether the model can reorder the rows of its caches.
         takes_tree: Whether new tokens can be hidden from each other.
-        takes_steps_back: Whether the model can go back in its linear caches.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
     """
 
@@ -114,7 +113,6 @@ class InputPlan:
         # GPU plugins that move entries do not move rows of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
-        self.takes_steps_back = "steps_back" in fed
         self._one_by_one = stepping.one_by_one
 
     def tokens_at_once(self, past: int, length: int) -> int:
