@@ -22,17 +22,19 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Let the quick run take every second of four or more fixtures that a test goes through; the slow run has all.
+    """Let the quick run take a part of the fixtures that a test goes through; the slow run has the others.
 
-    The first one alternates from test to test, so that each fixture meets half of the tests.
+    It takes every second of two or three and every third of more. The first one differs from test to test, so that each
+    fixture meets its share of all tests.
     """
     cases = defaultdict(list)
     for item in items:
         if fixture_of(item.nodeid) is not None and item.get_closest_marker("slow") is None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, those in cases.items():
-        if len(those) >= 4:
-            for item in those[zlib.crc32(name.encode()) % 2 :: 2]:
+        parts = 1 if len(those) == 1 else 2 if len(those) < 4 else 3
+        for place, item in enumerate(those, zlib.crc32(name.encode())):
+            if place % parts:
                 item.add_marker(pytest.mark.slow)
 
 

@@ -230,6 +230,7 @@ def test_what_paged_attention_would_refuse_is_not_written(capfd, tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lfm2", pytest.param("granitemoehybrid", marks=pytest.mark.slow)])
 def test_for_paged_attention(capfd, tmp_path, name):
     out = tmp_path / "out"
@@ -252,6 +253,7 @@ def test_for_an_npu(capfd, tmp_path):
     assert "contract  holds; confirmed: compiled with NPUW on the CPU, and ran 8 steps" in done.out
 
 
+@pytest.mark.slow
 def test_a_hybrid_for_an_npu(capfd, tmp_path):
     """Whose linear layers absorb padding as they are exported, and whose caches other exporters name otherwise."""
     done = in_process(capfd, "convert", export("lfm2", "onnx-genai"), "-o", tmp_path / "out", "--target", "npu")

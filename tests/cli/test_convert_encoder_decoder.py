@@ -141,6 +141,7 @@ def test_openvino_genai_hears_what_it_hears_with_optimum_s_export(converted, tmp
     assert heard == _heard(theirs)
 
 
+@pytest.mark.slow
 def test_reports_both_parts(capfd, tmp_path):
     source, out = export("t5", "onnx"), tmp_path / "out"
     done = in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--dump-dir", tmp_path / "dump")

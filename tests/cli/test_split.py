@@ -76,6 +76,7 @@ def test_onnx_over_one_data_file(capfd: Any, tmp_path: Path) -> None:
     assert greedy(tmp_path, ".onnx") == reference("llama")["greedy_ids"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "suffix"), [([], ".onnx"), pytest.param(["--to", "openvino"], ".xml", marks=pytest.mark.slow)]
 )
@@ -86,6 +87,7 @@ def test_weights_in_constants_and_presents_behind_casts(
     assert greedy(tmp_path, suffix, "gptj") == reference("gptj")["greedy_ids"]
 
 
+@pytest.mark.slow
 def test_onnx_to_an_ir(capfd: Any, tmp_path: Path) -> None:
     output = split(capfd, export("llama", "onnx"), tmp_path, "--to", "openvino")
     assert "fuse-attention" in output
@@ -103,6 +105,7 @@ def test_a_hybrid_masks_its_padding(capfd: Any, tmp_path: Path, name: str) -> No
     assert greedy(tmp_path, ".xml", name) == reference(name)["greedy_ids"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variant", "step"),
     [

@@ -119,6 +119,7 @@ def test_verify_each_accepts_passes_that_tell_the_truth(model):
     assert told == []
 
 
+@pytest.mark.slow
 def test_verify_each_accepts_the_main_job():
     told = []
     passes = parse("to-openvino,fuse-attention,make-stateful")

@@ -62,6 +62,7 @@ def test_a_cache_that_does_not_follow_beams_is_found_by_edits_only() -> None:
     assert found.sequences[4].edits == ((), ("select 1,0",))
 
 
+@pytest.mark.slow
 def test_a_tree_is_held_against_its_branches() -> None:
     model = openvino_model("llama")
     tree = run_passes(model, "add-tree-mask")

@@ -52,6 +52,7 @@ def test_every_attention_is_what_it_is(path):
     assert rows(blocks(path)) == GOLDEN["models"][path]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told():
     untold: dict[str, int] = {}
     for path in GOLDEN["models"]:

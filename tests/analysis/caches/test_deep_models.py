@@ -1,5 +1,6 @@
 """Forty layers are found, paired and numbered as two are."""
 
+import pytest
 from support.deep_models import deepened
 from support.models import export
 
@@ -18,6 +19,7 @@ def test_layers_of_a_deep_model():
     assert all(cache.read.replace("past_key_values", "present") == cache.write for cache in caches)
 
 
+@pytest.mark.slow
 def test_a_deepened_model_is_a_model():
     """The repetition itself is sound: it runs, and further layers change what comes out."""
     source = graphpass.load(export("llama_12l", "onnx"))

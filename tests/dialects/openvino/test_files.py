@@ -124,6 +124,7 @@ def with_scaled_weights(file: Path, *factors: float) -> OpenVINOModel:
     return model
 
 
+@pytest.mark.slow
 def test_what_the_same_work_appended_before_is_not_appended_again(tmp_path):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
     source = tmp_path / "in" / "openvino_model.xml"

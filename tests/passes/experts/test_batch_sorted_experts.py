@@ -65,6 +65,7 @@ def test_weights_are_not_written_again(tmp_path):
     assert (tmp_path / "openvino_model.bin").stat().st_size < 1.1 * before
 
 
+@pytest.mark.slow
 def test_weights_in_half_precision(tmp_path):
     openvino.save_model(exported(), tmp_path / "openvino_model.xml", compress_to_fp16=True)
     half = openvino.Core().read_model(tmp_path / "openvino_model.xml")

@@ -81,6 +81,7 @@ def test_padding_in_the_past_is_not_attended_to():
         padded, expected = session.step(token), alone.step(token)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", ["", "extend-mask-to-past"])
 def test_going_back_feeds_token_by_token(passes: str):
     """A step behind a past takes one token: what a rewind owes is not fed in one run with what follows."""

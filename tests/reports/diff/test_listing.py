@@ -46,6 +46,7 @@ def test_no_file(tmp_path):
         list_file(tmp_path / "missing.xml")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_git_shows_what_changed(tmp_path):
     def git(*arguments: str) -> str:

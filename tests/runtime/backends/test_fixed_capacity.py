@@ -112,6 +112,7 @@ def test_what_attention_does_not_see_may_not_be_nan() -> None:
     np.testing.assert_array_equal(session.step([9]), fresh.step([9]))
 
 
+@pytest.mark.slow
 def test_verification_through_edits() -> None:
     model = fixed("llama", capacity=64)
     assert compare(onnx_model("llama"), model, edits=True).divergence is None

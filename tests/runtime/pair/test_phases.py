@@ -153,6 +153,7 @@ def test_edits_are_those_of_any_session(name: str) -> None:
     assert pair.length == 15
 
 
+@pytest.mark.slow
 def test_rows_that_the_models_do_not_have() -> None:
     pair = pair_of(onnx_model("llama"), "")
     with pytest.raises(GraphpassError) as caught:
@@ -164,6 +165,7 @@ def test_rows_that_the_models_do_not_have() -> None:
     assert caught.value.id == "GP246"
 
 
+@pytest.mark.slow
 def test_two_models_that_are_no_pair() -> None:
     def made(name: str, length: int) -> Model:
         return PassManager(parse(f"make-static{{length={length},past=16}}")).run(onnx_model(name)).model
