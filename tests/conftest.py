@@ -24,15 +24,17 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Let the quick run take a part of the fixtures that a test goes through; the slow run has the others.
 
-    It takes every second of two or three and every third of more. The first one differs from test to test, so that each
-    fixture meets its share of all tests.
+    It takes every second of two or three and every third of more, or every n-th case of a test marked `sampled(n)`. The
+    first one differs from test to test, so that each fixture meets its share of all tests.
     """
     cases = defaultdict(list)
     for item in items:
-        if fixture_of(item.nodeid) is not None and item.get_closest_marker("slow") is None:
+        is_sampled = fixture_of(item.nodeid) is not None or item.get_closest_marker("sampled") is not None
+        if is_sampled and item.get_closest_marker("slow") is None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, those in cases.items():
-        parts = 1 if len(those) == 1 else 2 if len(those) < 4 else 3
+        given = those[0].get_closest_marker("sampled")
+        parts = given.args[0] if given is not None else 1 if len(those) == 1 else 2 if len(those) < 4 else 3
         for place, item in enumerate(those, zlib.crc32(name.encode())):
             if place % parts:
                 item.add_marker(pytest.mark.slow)

@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
     return build
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["SDPA", "PA"])
 @pytest.mark.parametrize("variant", ["onnx", "onnx-genai"])
 def test_equals_hugging_face_s(folder, variant, backend):

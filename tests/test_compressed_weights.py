@@ -46,6 +46,7 @@ def stored(model: graphpass.Model) -> object:
     return stored_bytes(model.proto if model.dialect == "onnx" else model.ov_model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
 def test_for_the_cpu(tmp_path, case):
     source = graphpass.load(made(case, tmp_path / "in"))

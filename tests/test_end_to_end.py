@@ -87,6 +87,7 @@ def genai_folder(tmp_path_factory):
     return build
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "backend"), crossed(CASES, ["SDPA", "PA"]))
 def test_openvino_genai_generates_the_reference_tokens(genai_folder, case, backend):
     model, variant = case
@@ -97,6 +98,7 @@ def test_openvino_genai_generates_the_reference_tokens(genai_folder, case, backe
     assert list(pipeline.generate(prompt, config).tokens[0]) == expected["greedy_ids"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("variant", "backend"), crossed(["ov-stateless", "ov-stateful"], ["SDPA", "PA"]))
 def test_openvino_genai_generates_the_reference_tokens_of_a_hybrid_that_masks_padding(genai_folder, variant, backend):
     """Optimum's own export of it gives other tokens on the paged backend, which does not find its positions."""

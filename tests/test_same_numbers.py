@@ -43,6 +43,7 @@ def logits(file: Path) -> numpy.ndarray:
     return numpy.stack([decoder.step(ids), *(decoder.step(numpy.array([[token]])) for token in (5, 9, 3))])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weights", ["copy", "share"])
 @pytest.mark.parametrize("case", ["ir", "ir-f16", "onnx", "onnx-external", "onnx-shards"])
 def test_to_stateful_ir(tmp_path, case, weights):
@@ -93,6 +94,7 @@ def generated(folder: Path) -> tuple[list[list[int]], list[float]]:
     return [list(tokens) for tokens in found.tokens], list(found.scores)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weights", ["copy", "share"])
 def test_openvino_genai(tmp_path, weights):
     source = with_external_data(export("llama", "onnx") / "model.onnx", tmp_path / "in")

@@ -146,6 +146,7 @@ def test_an_unknown_pass_or_option(tmp_path, older, pipeline, error_id):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("below", "command"), crossed(["file", "file/deeper"], ["convert", "run", "run to file"]))
 def test_an_output_that_cannot_be_written(tmp_path, below, command):
     (tmp_path / "file").write_text("a regular file")

@@ -124,6 +124,7 @@ def other_version(source, out):
     path.write_text(path.read_text().replace('"openvino": "20', '"openvino": "19'))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

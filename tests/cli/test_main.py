@@ -176,6 +176,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("moment", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4)), 2, 5])
 def test_an_interrupted_process_leaves_nothing(tmp_path, moment):
     command = ["convert", export("llama", "onnx"), "--target", "cpu", "-o", tmp_path / "out"]
@@ -196,6 +197,7 @@ def test_a_reader_that_goes_away_is_no_error():
     assert done.stdout.strip() == "141"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's redirections")
 @pytest.mark.parametrize(("stream", "code"), [("<&-", 0), (">&-", 0), ("2>&-", 0), ("> /dev/full", 6)])
 def test_streams_that_are_closed_or_full(stream, code):

@@ -38,6 +38,7 @@ def greedy(folder: Path, suffix: str, name: str = "llama") -> list[int]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("more", [[], ["--weights", "share"]])
 def test_an_ir_over_one_bin_file(capfd: Any, tmp_path: Path, more: list[str]) -> None:
     source = tmp_path / "source"

@@ -51,6 +51,7 @@ def attempts(
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
+@pytest.mark.sampled(2)
 @STEP_BY_STEP
 def test_killed_at_every_step(tmp_path, variant, policy, stride):
     """A reader finds the old graph with the old weights, or the new ones; never another mixture, never none."""
@@ -76,6 +77,7 @@ def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path, strid
         assert status == "9" or (reader, stray) == ("new", "clean")
 
 
+@pytest.mark.sampled(2)
 @STEP_BY_STEP
 def test_no_room_at_every_step(tmp_path, variant, policy, stride):
     rows = attempts(tmp_path, variant, policy, stride, 28)

@@ -114,6 +114,7 @@ def older(folder):
     return folder / "out"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "interrupt"]

@@ -19,6 +19,7 @@ from graphpass.targets import check_model
 BEHIND = numpy.arange(256, dtype=numpy.float32)[:, None] - numpy.arange(256, dtype=numpy.float32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["paged", "npu"])
 @pytest.mark.parametrize(
     ("added", "words"),

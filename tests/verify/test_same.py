@@ -21,6 +21,7 @@ def same(first: tuple[str, str], second: tuple[str, str], **options: Any) -> Com
     return compare(load(export(*first)), load(export(*second)), **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -82,6 +82,7 @@ def attended(model, feeds):
     return openvino.Core().compile_model(model.ov_model, "CPU", EXACT)(feeds)["attended"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("softmax_rank", [3, 4])
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("alibi", [False, True])

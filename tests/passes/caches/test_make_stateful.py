@@ -164,6 +164,7 @@ DECODERS = [
 
 
 class TestLayouts:
+    @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("decoder", "beam_index"),
         thinned(

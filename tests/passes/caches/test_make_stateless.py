@@ -108,6 +108,7 @@ def test_nothing_is_left_of_what_make_stateful_wrote():
     assert set(after.ov_model.rt_info) == set(before.ov_model.rt_info)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "decoder",
     [

@@ -95,6 +95,7 @@ def set_producer(proto):
     proto.producer_version = "3"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "section", "facet"),
     [

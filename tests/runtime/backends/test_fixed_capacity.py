@@ -91,6 +91,7 @@ def test_positions_that_were_rewound_are_written_over() -> None:
         session.rewind(9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "variant", "passes"),
     [("llama", "onnx", ""), ("gpt2", "onnx", "add-tree-mask,"), ("lfm2", "onnx-genai", "")],

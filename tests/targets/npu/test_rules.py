@@ -26,6 +26,7 @@ def failing(model):
     return [finding for finding in checked(model).findings if not finding.holds]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "mutate", [state_mutants.without_gather, state_mutants.with_slice, state_mutants.with_convert, reordered]
 )

@@ -20,6 +20,7 @@ def reordered(model):
     return graphpass.PassManager(graphpass.parse("insert-reorder")).run(model).model
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "mutate",
     [
