@@ -80,6 +80,13 @@ def without(consumer: str, inventory: Inventory) -> View | None:
     return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
 
 
+def not_onnx(consumer: str, model: Model, inventory: Inventory) -> View | None:
+    """Return an ONNX consumer's view of any other model; ``None`` on ONNX with caches."""
+    if model.dialect != "onnx":
+        return View(consumer, "not applicable", ("reads ONNX models",))
+    return without(consumer, inventory)
+
+
 def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
     """Return a stateful-IR consumer's view of any other model; ``None`` on such IR.
 
@@ -90,8 +97,7 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
         finds: The part of a variable by which it finds caches: ``names``.
         cross: The reason that a model with cross-attention caches is not for it.
     """
-    empty = without(consumer, inventory)
-    if empty is not None:
+    if (empty := without(consumer, inventory)) is not None:
         return empty
     if model.dialect != "openvino":
         return View(consumer, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))

@@ -36,6 +36,16 @@ Operand: TypeAlias = Any
 NO_STOP = 2**63 - 1
 
 
+def claim_name(taken: set[str], name: str) -> str:
+    """Return ``name``, numbered if it is taken, and take it."""
+    number, unused = 1, name
+    while unused in taken:
+        number += 1
+        unused = f"{name}_{number}"
+    taken.add(unused)
+    return unused
+
+
 class Rewriter(ABC):
     """Edits one model, once; nothing holds before `finish`.
 

@@ -13,7 +13,7 @@ from graphpass.errors import PreconditionError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Use
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.passes.caches.slots import (
     Trim,
     beam_gather,
@@ -187,17 +187,7 @@ class _Destinations:
                 shape[axis] = -1
         key = (*shape, cache.axes.sequence or 0)
         if key not in self._made:
-            self._made[key] = self._rewriter.input(self._name(cache, shape), "i32", shape)
-        return self._made[key]
-
-    def _name(self, cache: Cache, shape: list[int]) -> str:
-        name = "dst_idx"
-        if self._made:
             sizes = (shape[axis] for axis in (cache.axes.heads, cache.axes.head_dim) if axis is not None)
-            name += "_" + "x".join("any" if size < 0 else str(size) for size in sizes)
-        number, unused = 1, name
-        while unused in self._names:
-            number += 1
-            unused = f"{name}_{number}"
-        self._names.add(unused)
-        return unused
+            suffix = "_" + "x".join("any" if size < 0 else str(size) for size in sizes) if self._made else ""
+            self._made[key] = self._rewriter.input(claim_name(self._names, f"dst_idx{suffix}"), "i32", shape)
+        return self._made[key]

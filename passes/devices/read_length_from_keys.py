@@ -42,8 +42,7 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
     requires = (STATEFUL,)
 
     def run(self, model: OpenVINOModel) -> Done:
-        graph, caches = model.graph, analyze_caches(model).of_kind("kv")
-        reads = {node.name: node for node in graph.of_op("ReadValue")}
+        graph, reads, caches = model.graph, model.graph.reads, analyze_caches(model).of_kind("kv")
         keys = {cache.layer: cache for cache in caches if cache.role == "key"}
         asked = {
             cache: uses
@@ -60,9 +59,8 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
             for use in uses:
                 if use.node.op != "Result" and _is_equal(graph, sizes, use, key):
                     kind = use.node.source(use.port).element_type
-                    if kind not in made:
-                        made[kind] = write.op("ShapeOf", key, output_type=kind)
-                    rewriter.redirect(use.node, use.port, made[kind])
+                    length = made[kind] = made.get(kind) or write.op("ShapeOf", key, output_type=kind)
+                    rewriter.redirect(use.node, use.port, length)
                     moved += 1
         rewriter.finish()
         return Done({"lengths asked of keys": moved})

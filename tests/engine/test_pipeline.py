@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from graphpass.engine import registry
 from graphpass.engine.options import options_of

@@ -6,8 +6,7 @@ import numpy
 import onnx
 import openvino
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from openvino import opset13 as ops
 from support.folded import fold, upstream
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as some
+from hypothesis import HealthCheck, Phase, settings, strategies as some
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,

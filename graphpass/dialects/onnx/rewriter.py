@@ -17,7 +17,7 @@ from graphpass.dialects.onnx.operators import check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.ir.types import Dimension
 
 #: Inputs that hold axes; all other operators have them in an attribute.
@@ -106,7 +106,7 @@ class OnnxRewriter(Rewriter):
         tensor.dims[:] = shape
         if element_type:
             tensor.data_type = element_code(element_type)
-        return gs.Constant(self._unused(name), Weights(tensor, self._path))
+        return gs.Constant(claim_name(self._names, name), Weights(tensor, self._path))
 
     @contextlib.contextmanager
     def body(self, name: str, inputs: Iterable[str], element_type: str) -> Iterator[gs.Graph]:
@@ -119,7 +119,7 @@ class OnnxRewriter(Rewriter):
         """
         code, outer = element_code(element_type), self._home
         self._home = made = gs.Graph(name=name, opset=self.opset)
-        made.inputs = [gs.Variable(self._unused(f"{name}/{label}"), code) for label in inputs]
+        made.inputs = [gs.Variable(claim_name(self._names, f"{name}/{label}"), code) for label in inputs]
         yield made
         for output in made.outputs:
             output.dtype = code
@@ -137,7 +137,7 @@ class OnnxRewriter(Rewriter):
         inner = self.surgery.main.get(name)
         self._names.add(name)
         if inner is not None and inner.name == name:
-            inner.name = self._unused(f"{name}/inner")
+            inner.name = claim_name(self._names, f"{name}/inner")
 
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
         shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
@@ -168,9 +168,9 @@ class OnnxRewriter(Rewriter):
         """Let ``new`` take over the name and model outputs of ``old``."""
         outputs = self.surgery.graph.outputs
         if (ports and not new.inputs) or any(output is new for output in outputs):
-            (new,) = self._add("Identity", [new], self._unused(f"{old.name}/output"), 1, {}, None)
+            (new,) = self._add("Identity", [new], claim_name(self._names, f"{old.name}/output"), 1, {}, None)
         name = old.name
-        old.name = self._unused(f"{name}/before")
+        old.name = claim_name(self._names, f"{name}/before")
         new.name = name
         if ports:
             new.dtype, new.shape, new.type = old.dtype, old.shape, old.type
@@ -327,8 +327,8 @@ class OnnxRewriter(Rewriter):
     def _add(
         self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
     ) -> list[Handle]:
-        name = self._unused(name)
-        names = [name] if count == 1 else [self._unused(f"{name}/output_{place}") for place in range(count)]
+        name = claim_name(self._names, name)
+        names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
         outputs = [gs.Variable(one) for one in names]
         node = gs.Node(op, name, attributes, inputs, outputs, domain)
         self._home.nodes.append(node)
@@ -350,14 +350,6 @@ class OnnxRewriter(Rewriter):
                     one.inputs.clear()
         for one in graphs if dead else ():
             one.nodes[:] = [node for node in one.nodes if id(node) not in dead]
-
-    def _unused(self, name: str) -> str:
-        number, unused = 1, name
-        while unused in self._names:
-            number += 1
-            unused = f"{name}_{number}"
-        self._names.add(unused)
-        return unused
 
 
 def _inner_nodes(node: gs.Node) -> list[gs.Node]:

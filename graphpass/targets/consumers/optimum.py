@@ -23,8 +23,7 @@ _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
 
 def view(model: Model, inventory: Inventory) -> View:
     """Return the caches of ``model`` as optimum-intel sees them."""
-    empty = without(CONSUMER, inventory)
-    if empty is not None:
+    if (empty := without(CONSUMER, inventory)) is not None:
         return empty
     return _stateful(inventory) if inventory.stateful else _stateless(model, inventory)
 

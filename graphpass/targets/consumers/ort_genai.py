@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from graphpass.engine.view import Sees, View, judged, listed, without
+from graphpass.engine.view import Sees, View, judged, listed, not_onnx
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.model import Model
 
@@ -38,11 +38,8 @@ _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 def view(model: Model, inventory: Inventory) -> View:
     """Return the caches of ``model`` as onnxruntime-genai sees them."""
-    if model.dialect != "onnx":
-        return View(CONSUMER, "not applicable", ("reads ONNX models",))
-    empty = without(CONSUMER, inventory)
-    if empty is not None:
-        return empty
+    if (other := not_onnx(CONSUMER, model, inventory)) is not None:
+        return other
     sees: dict[str, Sees] = {}
     problems, doubts = [], []
     roles: dict[str, list[Cache]] = {}

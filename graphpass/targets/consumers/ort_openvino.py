@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from graphpass.engine.view import View, judged, listed, without
+from graphpass.engine.view import View, judged, listed, not_onnx
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.targets.consumers.pairing import paired_by_order
@@ -26,11 +26,8 @@ _AXIS = 2
 
 def view(model: Model, inventory: Inventory) -> View:
     """Return the caches of ``model`` as the execution provider sees them to make it stateful."""
-    if model.dialect != "onnx":
-        return View(CONSUMER, "not applicable", ("reads ONNX models",))
-    empty = without(CONSUMER, inventory)
-    if empty is not None:
-        return empty
+    if (other := not_onnx(CONSUMER, model, inventory)) is not None:
+        return other
     outputs = [port.name for port in model.outputs]
     patterns = {match[1] for name in outputs if (match := _UNDERSCORES.fullmatch(name))}
     presents = [name for name in outputs if _UNDERSCORES.fullmatch(name) or _DOTS.fullmatch(name)]

@@ -43,8 +43,8 @@ def observe(model: Model) -> Observation | str:
     if "reads" not in done.found:
         return f"there is no GPU here, and {ENVIRONMENT} names no environment that stands in for one"
     reads = set(done.found["reads"])
-    fused = {node.attributes["variable"] for node in model.graph.of_op("ReadValue") if node.name in reads}
-    return Observation(done.tried, frozenset(fused), "cache")
+    fused = frozenset(node.attributes["variable"] for node in model.graph.of_op("ReadValue") if node.name in reads)
+    return Observation(done.tried, fused, "cache")
 
 
 def _environment() -> Path | None:

@@ -75,7 +75,7 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
 
 
 def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
-    reads = [node.outputs[0] for node in graph.of_op("ReadValue") if node.name == cache.read]
+    reads = graph.reads[cache.read].outputs
     for use in graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ()):
         node = use.node
         if node.op == "Concat" and any(user.op == "GroupConvolution" for user in data_uses(graph, node.outputs[0])):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy
 import onnxruntime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from support.cache_graphs import Renaming, renamed, shuffled
 from support.random_decoders import FORMS, Layer, decoder, decoders
 

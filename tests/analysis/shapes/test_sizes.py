@@ -8,8 +8,7 @@ import numpy
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from onnx import TensorProto, helper
 from support.cache_forms import Build, started
 

@@ -9,8 +9,7 @@ import pytest
 from support.folders import contents
 from support.models import export
 
-from graphpass.dialects.onnx import files as onnx_files
-from graphpass.dialects.onnx import model as onnx_model
+from graphpass.dialects.onnx import files as onnx_files, model as onnx_model
 from graphpass.dialects.openvino import files as openvino_files
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager

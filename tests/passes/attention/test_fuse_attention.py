@@ -7,8 +7,7 @@ from collections import Counter
 import numpy
 import openvino
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from openvino import opset13 as ops
 from support.attention_graphs import (
     HEAD_DIM,

@@ -7,8 +7,7 @@ import itertools
 import numpy
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from support import layout_forms as forms
 from support.cache_forms import step
 from support.decode import compiled, fused_attention

@@ -13,8 +13,7 @@ import openvino
 import openvino_genai
 import pytest
 from onnx import numpy_helper
-from openvino import Op, opset8, opset9
-from openvino import opset13 as ops
+from openvino import Op, opset8, opset9, opset13 as ops
 from support.cache_graphs import TinyDecoder
 from support.decode import EXACT, compiled, fused_attention, greedy
 from support.loaded import converted, exported, made, onnx_model

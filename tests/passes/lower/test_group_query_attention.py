@@ -7,8 +7,7 @@ import functools
 import numpy
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from openvino._offline_transformations import paged_attention_transformation
 from support import loaded
 from support.decode import compiled, fused_attention, greedy

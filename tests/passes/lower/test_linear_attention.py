@@ -7,8 +7,7 @@ from typing import Any
 import numpy
 import onnxruntime
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from support.decode import compiled

@@ -7,8 +7,7 @@ import functools
 import numpy
 import openvino
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from onnx import TensorProto, helper
 from support.attention_graphs import infer
 from support.decode import Decoder, compiled, greedy

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from graphpass.errors import GraphpassError
 from graphpass.runtime.pair.hand_over import Placement, hand_over

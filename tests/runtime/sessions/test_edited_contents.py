@@ -6,8 +6,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from support.contents import Contents, compiled
 from support.edit_machine import TOKENS
 from support.edited import forms, subject
