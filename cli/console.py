@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from graphpass.errors import GraphpassError
-from graphpass.progress import Activity
+from graphpass.progress import watched
+
+from .watch import watcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,10 +50,6 @@ class Console:
         if not self.quiet:
             click.echo(text, err=True)
 
-    def activity(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """Return a context that prints a line, unless quiet, about work of over a second."""
-        return contextlib.nullcontext() if self.quiet else Activity(text, sys.stderr)
-
     def error(self, error: GraphpassError) -> None:
         """Print an error and its cure."""
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {error.message}", err=True)
@@ -80,7 +78,12 @@ def console_command(name: str) -> Callable[[Callable[..., None]], click.Command]
     """Make a command of a function that takes a `Console` first."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        return click.command(name, params=talk_options())(click.make_pass_decorator(Console)(function))
+        @functools.wraps(function)
+        def shown(console: Console, *arguments: Any, **options: Any) -> None:
+            with watched(None if console.quiet else watcher(sys.stderr, verbose=console.verbose)):
+                function(console, *arguments, **options)
+
+        return click.command(name, params=talk_options())(click.make_pass_decorator(Console)(shown))
 
     return decorate
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphpass.errors import PassFailedError, UsageError
+from graphpass.progress import stage
 
 from .console import Console, console_command
 from .job import Job, job_options, prove, run_pipeline
@@ -79,20 +80,20 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
     options["tokenizer"] = tokenizer and not missing_packages()
     if (files := find_encoder_decoder(job.model)) is not None:
-        plan = _plan_folder(console, job, files, target)
+        plan = _plan_folder(job, files, target)
     else:
         if (folder := folder_of_part(job.model)) is not None:
             console.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
-        plan = _plan_model(console, job, target)
+        plan = _plan_model(job, target)
     made = Result(console, job, plan.inputs, {part.name: part.passes for part in plan.parts}, options)
     if not made.is_there():
         _convert(console, job, target, plan, made, allow_unfused=allow_unfused, tokenizer=tokenizer)
 
 
-def _plan_model(console: Console, job: Job, target: Target) -> _Plan:
+def _plan_model(job: Job, target: Target) -> _Plan:
     from graphpass.engine.pipeline import format_target
 
-    loaded = load_model(job.model, console, job.declared)
+    loaded = load_model(job.model, job.declared)
     assert loaded.path is not None
     written_to = job.output / target.output_file
     refuse_input(loaded, written_to)
@@ -102,17 +103,17 @@ def _plan_model(console: Console, job: Job, target: Target) -> _Plan:
     )
 
 
-def _plan_folder(console: Console, job: Job, files: EncoderDecoder, target: Target) -> _Plan:
+def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
     """Read and plan the parts of a folder."""
     from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
     if target.gives_up_fusion:
         raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
-    encoder, decoder = load_model(files.encoder, console), load_model(files.decoder, console, job.declared)
+    encoder, decoder = load_model(files.encoder), load_model(files.decoder, job.declared)
     inputs = {"encoder": encoder, "decoder": decoder}
     if files.first is not None and not files.merged:
-        inputs["first decoder"] = load_model(files.first, console)
+        inputs["first decoder"] = load_model(files.first)
     for model in inputs.values():
         for name in (ENCODER_FILE, DECODER_FILE):
             refuse_input(model, job.output / name)
@@ -146,7 +147,7 @@ def _convert(
         for other in others:
             if missing := OPENVINO.missing(other):
                 raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
-        with console.activity("checking"):
+        with stage("checking"):
             allowed = allow_unfused or target.gives_up_fusion
             contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed)
         for name, model in models.items():
@@ -154,9 +155,9 @@ def _convert(
         verdict = "not verified (--no-verify)"
         if job.verify:
             hint = "" if others else "--verify-each names the pass, "
-            verdict = prove(lambda: _compare(plan.reference, tuple(models.values())), console, hint).summary()
+            verdict = prove(lambda: _compare(plan.reference, tuple(models.values())), hint).summary()
         report += ["", *contract] if contract else []
-        notes = _add_tokenizer(plan.source, folder, console) if tokenizer and main.dialect == "openvino" else []
+        notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else []
         made.write(folder, models, records, plan.source)
     made.tell([*report, "", f"verified  {verdict}"], notes)
 
@@ -186,7 +187,7 @@ def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...]
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None))
 
 
-def _add_tokenizer(model_file: Path, folder: Path, console: Console) -> list[str]:
+def _add_tokenizer(model_file: Path, folder: Path) -> list[str]:
     """Convert the tokenizer beside a file of the input, and return a line."""
     from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
@@ -194,5 +195,5 @@ def _add_tokenizer(model_file: Path, folder: Path, console: Console) -> list[str
         return []
     if missing := missing_packages():
         return [f"tokenizer not converted: no {' and no '.join(missing)} here; pip install 'graphpass[genai]'"]
-    with console.activity("converting the tokenizer"):
+    with stage("converting the tokenizer"):
         return [f"tokenizer converted by {stage_tokenizer(model_file.parent, folder)}"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged, Progress
+from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged
 from graphpass.errors import UnsupportedError, VerificationError
+from graphpass.progress import Clock, clocked, stage
 
 from .models import PATH, cache_option
 
@@ -45,6 +46,7 @@ class Job:
         print_changed: Whether to print the operators that each pass added and removed.
         verify_each: Whether to compare the model's numbers after each pass.
         dump_dir: A folder for the model after each pass.
+        time_passes: Whether to report the times of passes and analyses apart.
     """
 
     model: Path
@@ -56,6 +58,7 @@ class Job:
     print_changed: bool = False
     verify_each: bool = False
     dump_dir: Path | None = None
+    time_passes: bool = False
 
     @property
     def noted(self) -> dict[str, Any]:
@@ -92,6 +95,7 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
             "--if-changed": "Do nothing if the result of the same input, options and versions is there.",
             "--print-changed": "Print the operators that each pass added and removed.",
             "--verify-each": "Check the graph and compare its numbers after each pass.",
+            "--time-passes": "Report the times of passes and analyses apart, and the memory at its peak.",
         }
         options += [click.option(name, is_flag=True, help=text) for name, text in flags.items()]
         options.append(click.option("--dump-dir", type=PATH, help="Write the model after each pass into this folder."))
@@ -120,37 +124,40 @@ def run_pipeline(
     """
     from graphpass.engine.manager import PassManager
     from graphpass.engine.pipeline import format_passes
-    from graphpass.reports.text import columns
+    from graphpass.reports.text import columns, time_table
     from graphpass.verify.each import VerifyEach
 
-    observers: list[Instrumentation] = [] if console.quiet else [Progress(sys.stderr)]
+    observers: list[Instrumentation] = []
     if job.verify_each:
         observers.append(VerifyEach(console.note))
     if job.dump_dir is not None:
         observers.append(DumpDir(job.dump_dir))
     if job.print_changed:
         observers.append(PrintChanged(lambda line: click.echo(line, err=True)))
-    result = PassManager(passes, observers).run(model)
+    clock = Clock()
+    with clocked(clock) if job.time_passes else contextlib.nullcontext():
+        result = PassManager(passes, observers).run(model)
     rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in result.records]
     total = sum(record.seconds for record in result.records)
     report = [f"pipeline  {format_passes(passes)}", *columns([*rows, ("total", f"{total:.3f} s", "")])]
     report += [f"  note: {record.step.name}: {note}" for record in result.records for note in record.notes]
+    if job.time_passes:
+        report += ["", *time_table(clock.timings)]
     return result, report
 
 
-def prove(comparing: Callable[[], Comparison], console: Console, hint: str) -> Comparison:
+def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
     """Compare a result with its input.
 
     Args:
         comparing: Compares them.
-        console: Prints the activity.
         hint: Advice if they do not compute the same.
 
     Raises:
         VerificationError: GP601, they do not compute the same.
         UnsupportedError: One of them cannot be run here.
     """
-    with console.activity("verifying"):
+    with stage("verifying"):
         try:
             comparison = comparing()
         except UnsupportedError as error:

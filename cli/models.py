@@ -13,8 +13,7 @@ from graphpass.errors import UsageError
 from graphpass.io import find_model, load, models_in
 from graphpass.ir.declaration import parse_declaration
 from graphpass.ir.model import Model
-
-from .console import Console
+from graphpass.progress import stage
 
 
 class _NamedPath(click.Path):
@@ -55,12 +54,11 @@ def _locate(path: Path) -> Path:
     return files[chosen]
 
 
-def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Model:
+def load_model(path: Path, declared: Iterable[str] = ()) -> Model:
     """Read the model that ``path`` means.
 
     Args:
         path: The user's path.
-        console: Prints the activity.
         declared: The user's declarations of caches, from `cache_option`.
 
     Raises:
@@ -69,7 +67,7 @@ def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Mo
     """
     new = {declaration.name: declaration for declaration in map(parse_declaration, declared)}
     file = _locate(path)
-    with console.activity(f"reading {file}"):
+    with stage(f"reading {file}"):
         model = load(file)
         if new:
             known = {declaration.name: declaration for declaration in model.declarations}

@@ -13,6 +13,7 @@ from graphpass.engine.passes import Pass
 from graphpass.errors import UsageError
 from graphpass.io import Written, is_same_place
 from graphpass.ir.model import Model
+from graphpass.progress import stage
 
 from .console import Console
 from .job import Job
@@ -56,7 +57,7 @@ class Result:
         self._console, self._job, self._is_file = console, job, is_file
         self._files: list[str] = []
         self._graphs: list[str] = []
-        with console.activity("reading what the input holds"):
+        with stage("reading what the input holds"):
             self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
 
     def is_there(self) -> bool:
@@ -100,12 +101,11 @@ class Result:
         from graphpass.io import stage_model
 
         self._graphs = list(models)
-        with self._console.activity("writing"):
-            written = [stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()]
-            if source is not None and not self._is_file:
-                copy_companions(source, staged, next(iter(models.values())).dialect)
-            place = staged / self._graphs[0] if self._is_file else staged
-            write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, self._graphs)
+        written = [stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()]
+        if source is not None and not self._is_file:
+            copy_companions(source, staged, next(iter(models.values())).dialect)
+        place = staged / self._graphs[0] if self._is_file else staged
+        write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, self._graphs)
         self._files = files_told(staged, written)
 
     def tell(self, report: Iterable[str], notes: Iterable[str] = ()) -> None:

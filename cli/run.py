@@ -35,7 +35,7 @@ def command(console: Console, job: Job, text: str) -> None:
                  beam-index = true
     """  # noqa: D301 - click keeps the lines of a paragraph after this character
     passes = _passes(text)
-    loaded = load_model(job.model, console, job.declared)
+    loaded = load_model(job.model, job.declared)
     output = job.output
     is_file = output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()
     if is_file:
@@ -55,7 +55,7 @@ def command(console: Console, job: Job, text: str) -> None:
             from graphpass.verify import compare
 
             hint = "--verify-each names the pass, "
-            verdict = prove(lambda: compare(loaded, result.model), console, hint)
+            verdict = prove(lambda: compare(loaded, result.model), hint)
             report += ["", f"verified  {verdict.summary()}"]
         made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
     made.tell(report)

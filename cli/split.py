@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from graphpass.ir.types import Dialect
+from graphpass.progress import stage
 
 from .console import Console, console_command
 from .job import Job, job_options, run_pipeline
@@ -31,7 +32,7 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
     from graphpass.storage.staging import staging
 
     split = Split(prompt, prompt if chunk is None else chunk, capacity)
-    loaded = load_model(job.model, console, job.declared)
+    loaded = load_model(job.model, job.declared)
     wanted = dialect or loaded.dialect
     if wanted == "onnx" and loaded.dialect == "openvino":
         raise UsageError("GP268", "an IR cannot be written as ONNX", "leave out --to onnx")
@@ -45,10 +46,9 @@ def command(console: Console, job: Job, prompt: int, chunk: int | None, capacity
         if passes:
             result, report = run_pipeline(passes, loaded, console, job)
             prepared = result.model
-        with console.activity("writing"):
-            models, written = stage_split(prepared, split, folder, job.weights)
+        models, written = stage_split(prepared, split, folder, job.weights)
         if job.verify:
-            with console.activity("verifying"):
+            with stage("verifying"):
                 compared = verify_split(loaded, models, split)
             report += [""] if report else []
             report.append(f"verified  same: {compared} positions compared, after prompts of 1 to {split.prompt} tokens")

@@ -42,7 +42,7 @@ class Weight:
 
     @property
     def bytes_of(self) -> tuple[int, ...] | None:
-        """Return the file's identity, whatever its path, and the place in it; ``None`` for bytes in memory."""
+        """Return the file's identity and the place in it; ``None`` for bytes in memory."""
         if not isinstance(self.content, Place):
             return None
         file = self.content.file
