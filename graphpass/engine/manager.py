@@ -140,7 +140,8 @@ class PassManager:
 def _collector_paused() -> Iterator[None]:
     """Pause the cyclic collector, which walks all nodes again and again.
 
-    Passes make no cycles for it to find. At 80 layers of 86 nodes it took a quarter of the time of target cpu, and its share grew with the layers.
+    Passes make no cycles for it to find. At 80 layers of 86 nodes it took a quarter of the time of target cpu, and its
+    share grew with the layers.
     """
     enabled = gc.isenabled()
     gc.disable()
