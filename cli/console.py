@@ -7,19 +7,24 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from graphpass.errors import GraphpassError
+from graphpass.jobs.watch import Watch
 from graphpass.progress import Activity
+
+if TYPE_CHECKING:
+    from graphpass.engine.instrumentation import Instrumentation
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(slots=True)
-class Console:
-    """Prints for a command.
+@dataclass
+class Console(Watch):
+    """Prints for a command, and watches its jobs.
 
     Attributes:
         quiet: Print nothing but results and errors.
@@ -51,6 +56,27 @@ class Console:
     def activity(self, text: str) -> contextlib.AbstractContextManager[object]:
         """Return a context that prints a line, unless quiet, about work of over a second."""
         return contextlib.nullcontext() if self.quiet else Activity(text, sys.stderr)
+
+    def detail(self, text: str) -> None:
+        """Print a line that the user asked for, quiet or not."""
+        click.echo(text, err=True)
+
+    def choose(self, folder: Path) -> Path | None:
+        """Ask for one of the models of a folder, at a terminal."""
+        if not sys.stdin.isatty():
+            return None
+        from graphpass.io import models_in
+
+        files = {file.name: file for file in models_in(folder)}
+        question = f"{folder} holds several models. Which one"
+        chosen: str = click.prompt(question, type=click.Choice(list(files)), err=True)
+        return files[chosen]
+
+    def instruments(self) -> list[Instrumentation]:
+        """Return an observer that prints progress, unless quiet."""
+        from graphpass.engine.instrumentation import Progress
+
+        return [] if self.quiet else [Progress(sys.stderr)]
 
     def error(self, error: GraphpassError) -> None:
         """Print an error and its cure."""

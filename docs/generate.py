@@ -47,6 +47,8 @@ SCHEMAS = {
     "check": "graphpass check MODEL --target TARGET --format json",
     "verify": "graphpass verify REFERENCE CANDIDATE --format json",
     "diff": "graphpass diff A B --format json",
+    "result": "graphpass convert MODEL -o DIR --target TARGET --format json",
+    "split": "graphpass split MODEL -o DIR --format json",
     "manifest": "graphpass.json",
 }
 
