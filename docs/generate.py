@@ -49,6 +49,8 @@ SCHEMAS = {
     "diff": "graphpass diff A B --format json",
     "result": "graphpass convert MODEL -o DIR --target TARGET --format json",
     "split": "graphpass split MODEL -o DIR --format json",
+    "ci": "graphpass ci --format json",
+    "config": "graphpass.toml",
     "manifest": "graphpass.json",
 }
 

@@ -80,7 +80,7 @@ GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried 
 GP230 --weights share makes the result's weights a second name (a hard link) of the input's. That needs weights that
   lie in one file, and a result on the same file system. Write with --weights copy.
 GP231 The configuration of a matrix is not well formed; the message has its file and line. The JSON Schema
-  graphpass/matrix/config.json says what may stand there, and editors complete it.
+  graphpass/reports/schemas/config.json says what may stand there, and editors complete it.
 GP232 There is no graphpass.toml, and no pyproject.toml with [tool.graphpass], in this folder or one above it. Write
   one, or name one.
 GP233 Two cells of a matrix have one name, or would write to one place, so one would overwrite the other. Give the

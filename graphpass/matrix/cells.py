@@ -81,6 +81,7 @@ class Cell:
         pipeline: The pipeline's text; ``None`` for a target.
         published: The folder of the last published result, to compare with.
         settings: Its settings.
+        refuse_changes: Whether a result that differs from the published one is refused.
     """
 
     model: str
@@ -91,6 +92,7 @@ class Cell:
     pipeline: str | None
     published: str
     settings: Settings = field(default_factory=Settings)
+    refuse_changes: bool = False
 
     @property
     def id(self) -> str:

@@ -161,6 +161,11 @@ def estimate(cell: Cell) -> int:
         return _BASE
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def available_memory() -> int:
     """Return the bytes of memory that this machine or its container has left."""
     import psutil

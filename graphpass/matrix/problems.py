@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from graphpass.errors import GraphpassError
@@ -18,13 +19,18 @@ def problems_of_error(error: GraphpassError) -> tuple[Problem, ...]:
     from graphpass.jobs.job import UnequalError
     from graphpass.reports.contract import BrokenContractError
 
-    hint = error.hint or ""
+    hint = _of_configuration(error.hint or "")
     if isinstance(error, BrokenContractError):
         return _of_contract(error.report, "error", hint)
     if isinstance(error, UnequalError) and error.comparison.divergence is not None:
         output = error.comparison.divergence.output or ""
         return (Problem(error.id, "error", error.message, hint, output),)
     return (Problem(error.id, "error", error.message, hint),)
+
+
+def _of_configuration(hint: str) -> str:
+    """Return a hint with keys of the configuration in place of options of ``graphpass convert``."""
+    return re.sub(r"--no-([a-z-]+)", r"\1 = false", re.sub(r"--(verify-each|allow-unfused)", r"\1 = true", hint))
 
 
 def problems_of_outcome(outcome: Outcome) -> tuple[Problem, ...]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, VerificationError
+from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, VerificationError, WriteError
 from graphpass.jobs.job import Job, Proof
 from graphpass.jobs.watch import Watch
-from graphpass.storage.locking import lock
+from graphpass.storage.locking import sole_worker
 
-from .cells import Cell, CellResult
+from .cells import Cell, CellResult, Problem
 from .problems import problems_of_error, problems_of_outcome
 from .remembering import earlier_result, remember, write_result
 
@@ -38,7 +38,7 @@ def run_cell(cell: Cell) -> CellResult:
     """
     start = time.perf_counter()
     try:
-        with _locked(Path(cell.output)):
+        with _alone(Path(cell.output)):
             result = _converted(cell, start)
     except GraphpassError as error:
         result = _failed(cell, error)
@@ -52,13 +52,13 @@ def run_cell(cell: Cell) -> CellResult:
 
 
 @contextlib.contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    file = output.parent / f".{output.name}.graphpass-lock"
-    file.touch()
-    with contextlib.ExitStack() as stack:
-        lock(file, stack, wait=True)
-        yield
+def _alone(output: Path) -> Iterator[None]:
+    try:
+        with sole_worker(output):
+            yield
+    except OSError as error:
+        reason = f"cannot write to {output}: {error.strerror or error}"
+        raise WriteError("GP501", reason, "nothing was changed; choose another folder") from error
 
 
 def _converted(cell: Cell, start: float) -> CellResult:
@@ -100,7 +100,18 @@ def _failed(cell: Cell, error: GraphpassError) -> CellResult:
     file = cell.source
     with contextlib.suppress(GraphpassError):
         file = str(find_model(file))
-    return CellResult(cell, "failed", problems_of_error(error), error.exit_code, file)
+    changes = error.changes if isinstance(error, _ChangedError) else ()
+    problems = problems_of_error(error)
+    changed = True if changes else None
+    return CellResult(cell, "failed", problems, error.exit_code, file, changed=changed, changes=changes)
+
+
+class _ChangedError(VerificationError):
+    """Reports a result that differs from the published one, with the differences."""
+
+    def __init__(self, id: str, message: str, hint: str | None, changes: tuple[str, ...]) -> None:  # noqa: A002
+        super().__init__(id, message, hint)
+        self.changes = changes
 
 
 @dataclass(slots=True)
@@ -116,14 +127,19 @@ class _Gate:
 
         changes = _changes(self.cell, folder, outcome)
         problems = problems_of_outcome(outcome)
+        if changes:
+            told = f"the result differs from the published one: {', '.join(changes)}"
+            if self.cell.refuse_changes:
+                hint = "the published one stays; without --fail-on changed it is replaced"
+                raise _ChangedError("GP603", told, hint, changes)
+            problems += (Problem("GP603", "note", told),)
         seconds, memory = time.perf_counter() - self.start, _peak()
-        told = as_json(outcome)
         result = CellResult(
             self.cell,
             "converted",
             problems,
             file=str(outcome.input),
-            outcome=told,
+            outcome=as_json(outcome),
             changed=_if_any(changes),
             changes=changes or (),
             seconds=seconds,
