@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from graphpass.progress import stage
+
 from .console import Console, console_command, format_option
 from .models import PATH, cache_option, load_model
 
@@ -25,12 +27,12 @@ def command(console: Console, model: Path, target: str, confirm: bool, form: str
     whether the runtime fuses it, and if not, the first node that prevents it. Then the runtime is tried, if that is
     possible on this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
     """
-    loaded = load_model(model, console, declared)
+    loaded = load_model(model, declared)
 
     from graphpass.reports.contract import as_json, as_text
     from graphpass.targets import check_model
 
-    with console.activity("checking"):
+    with stage("checking"):
         report = check_model(loaded, target, confirm=confirm)
     console.report(form, lambda: as_text(loaded, report), lambda: as_json(loaded, report))
     if not report.holds:

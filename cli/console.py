@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from graphpass.errors import GraphpassError
 from graphpass.jobs.watch import Watch
-from graphpass.progress import Activity
+from graphpass.progress import watched
 
-if TYPE_CHECKING:
-    from graphpass.engine.instrumentation import Instrumentation
+from .watch import watcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,36 +52,31 @@ class Console(Watch):
         if not self.quiet:
             click.echo(text, err=True)
 
-    def activity(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """Return a context that prints a line, unless quiet, about work of over a second."""
-        return contextlib.nullcontext() if self.quiet else Activity(text, sys.stderr)
-
     def detail(self, text: str) -> None:
         """Print a line that the user asked for, quiet or not."""
         click.echo(text, err=True)
 
     def choose(self, folder: Path) -> Path | None:
         """Ask for one of the models of a folder, at a terminal."""
-        if not sys.stdin.isatty():
-            return None
-        from graphpass.io import models_in
-
-        files = {file.name: file for file in models_in(folder)}
-        question = f"{folder} holds several models. Which one"
-        chosen: str = click.prompt(question, type=click.Choice(list(files)), err=True)
-        return files[chosen]
-
-    def instruments(self) -> list[Instrumentation]:
-        """Return an observer that prints progress, unless quiet."""
-        from graphpass.engine.instrumentation import Progress
-
-        return [] if self.quiet else [Progress(sys.stderr)]
+        return ask_for_model(folder)
 
     def error(self, error: GraphpassError) -> None:
         """Print an error and its cure."""
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {error.message}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)
+
+
+def ask_for_model(folder: Path) -> Path | None:
+    """Ask for one of the models of a folder, if somebody is at a terminal."""
+    if not sys.stdin.isatty():
+        return None
+    from graphpass.io import models_in
+
+    files = {file.name: file for file in models_in(folder)}
+    question = f"{folder} holds several models. Which one"
+    chosen: str = click.prompt(question, type=click.Choice(list(files)), err=True)
+    return files[chosen]
 
 
 def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -106,7 +100,12 @@ def console_command(name: str) -> Callable[[Callable[..., None]], click.Command]
     """Make a command of a function that takes a `Console` first."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        return click.command(name, params=talk_options())(click.make_pass_decorator(Console)(function))
+        @functools.wraps(function)
+        def shown(console: Console, *arguments: Any, **options: Any) -> None:
+            with watched(None if console.quiet else watcher(sys.stderr, verbose=console.verbose)):
+                function(console, *arguments, **options)
+
+        return click.command(name, params=talk_options())(click.make_pass_decorator(Console)(shown))
 
     return decorate
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from graphpass.progress import stage
+
 from .console import Console, console_command, format_option
 from .models import PATH, load_model
 
@@ -42,12 +44,12 @@ def command(console: Console, models: tuple[Path, ...], form: str, unfolded: boo
 
         console.result(list_file(listed))
         return
-    before, after = (load_model(path, console) for path in models)
+    before, after = (load_model(path) for path in models)
 
     from graphpass.reports.diff import diff_models
     from graphpass.reports.difference import as_json, as_page, as_text
 
-    with console.activity("comparing"):
+    with stage("comparing"):
         difference = diff_models(before, after)
     if form == "html":
         console.result(as_page(difference, *map(str, models)).rstrip("\n"))

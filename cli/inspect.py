@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from graphpass.jobs.result import refuse_input
+from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .models import PATH, cache_option, load_model
@@ -28,7 +29,7 @@ def command(
     line. The text ends with the caches as other programs see them, by their own rules, and with warnings. `graphpass
     why MODEL CACHE` reasons about one cache.
     """
-    loaded = load_model(model, console, declared)
+    loaded = load_model(model, declared)
     if page is not None:
         refuse_input(loaded, page)
 
@@ -36,7 +37,7 @@ def command(
     from graphpass.reports.inventory import as_json, as_text
     from graphpass.targets.consumers import view_caches
 
-    with console.activity("analyzing"):
+    with stage("analyzing"):
         inventory = analyze_caches(loaded)
         views = view_caches(loaded, inventory)
     if page is not None:

@@ -44,6 +44,7 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
             "--if-changed": "Do nothing if the result of the same input, options and versions is there.",
             "--print-changed": "Print the operators that each pass added and removed.",
             "--verify-each": "Check the graph and compare its numbers after each pass.",
+            "--time-passes": "Report the times of passes and analyses apart, and the memory at its peak.",
         }
         options += [click.option(name, is_flag=True, help=text) for name, text in flags.items()]
         options.append(click.option("--dump-dir", type=PATH, help="Write the model after each pass into this folder."))

@@ -10,7 +10,7 @@ import click
 
 from graphpass.ir.model import Model
 
-from .console import Console
+from .console import ask_for_model
 
 
 class _NamedPath(click.Path):
@@ -39,12 +39,11 @@ cache_option = click.option(
 )
 
 
-def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Model:
+def load_model(path: Path, declared: Iterable[str] = ()) -> Model:
     """Read the model that ``path`` means, or ask at a terminal.
 
     Args:
         path: The user's path.
-        console: Prints the activity, and asks.
         declared: The user's declarations of caches, from `cache_option`.
 
     Raises:
@@ -52,4 +51,4 @@ def load_model(path: Path, console: Console, declared: Iterable[str] = ()) -> Mo
     """
     from graphpass.jobs.reading import read_model
 
-    return read_model(path, console, declared)
+    return read_model(path, declared, ask_for_model)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from graphpass.progress import stage
+
 from .console import Console, console_command, format_option
 from .models import PATH, load_model
 
@@ -51,11 +53,11 @@ def command(
     before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
     both are edited alike on the way, as speculative decoding and beam search do. Exits with 1 if the models differ.
     """
-    models = load_model(reference, console), load_model(candidate, console)
+    models = load_model(reference), load_model(candidate)
 
     from graphpass.verify import compare
 
-    with console.activity("comparing"):
+    with stage("comparing"):
         comparison = compare(*models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol, edits=edits)
     console.report(form, comparison.summary, comparison.to_json)
     if not comparison.passed:

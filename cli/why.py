@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from graphpass.progress import stage
+
 from .console import Console, console_command
 from .models import PATH, load_model
 
@@ -21,12 +23,12 @@ def command(console: Console, model: Path, cache: str, unfolded: bool) -> None:
     input or present output, or the beginning of the name. Prints the evidence, the way from past to present, the
     readers, and the rules that were tried in order, each with the first fact that it missed.
     """
-    loaded = load_model(model, console)
+    loaded = load_model(model)
 
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.reports.cache import as_text, find_cache, reason_about
 
-    with console.activity("analyzing"):
+    with stage("analyzing"):
         inventory = analyze_caches(loaded)
         reasoning = reason_about(loaded, inventory, find_cache(inventory, cache))
     console.result(as_text(reasoning, unfolded=unfolded))

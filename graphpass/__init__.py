@@ -9,8 +9,8 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
 if TYPE_CHECKING:
     from graphpass.analysis.caches.inventory import analyze_caches as analyze_caches
     from graphpass.engine.instrumentation import Instrumentation as Instrumentation

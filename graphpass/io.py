@@ -12,6 +12,7 @@ from graphpass.dialects.openvino.frontend import LOWERED, lowering_hint
 from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect, Dimension, Port
+from graphpass.progress import stage
 from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
@@ -232,11 +233,12 @@ def stage_model(
         OSError: The file system's words; ``staging`` turns it into a `WriteError`.
     """
     share = weights == "share"
-    if model.dialect == "onnx":
-        done = _stage_onnx(model, folder, file_name, limit, share=share)
-    else:
-        done = _stage_openvino(model, folder, file_name, share=share)
-    _check_written(model, folder, file_name)
+    with stage(f"writing {file_name}"):
+        if model.dialect == "onnx":
+            done = _stage_onnx(model, folder, file_name, limit, share=share)
+        else:
+            done = _stage_openvino(model, folder, file_name, share=share)
+        _check_written(model, folder, file_name)
     return done
 
 

@@ -1,33 +1,192 @@
-"""Report work that takes long."""
+"""Report stages of long work, and time by pass and analysis, to whoever watches.
+
+>>> with watched(watcher), stage("copying"):    # doctest: +SKIP
+...     expect(len(blocks), "blocks")
+...     for block in blocks:
+...         copy(block)
+...         advance()
+
+Nothing is watched by default, and reports cost next to nothing then. A thread of its own reports to nobody.
+"""
 
 from __future__ import annotations
 
-import threading
-from typing import TextIO
+import contextlib
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from typing_extensions import Self
+
+@dataclass(eq=False, slots=True)
+class Stage:
+    """Follows one stage of work.
+
+    Attributes:
+        text: The work: ``verifying``.
+        unit: The counted things, or ``bytes``; empty if nothing is counted.
+        total: Their number; 0 if nobody knows it yet.
+        done: Those that are done.
+        at: The part in work.
+        started: Seconds of `time.perf_counter`.
+    """
+
+    text: str
+    unit: str = ""
+    total: int = 0
+    done: int = 0
+    at: str = ""
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """Return the time since the stage began."""
+        return time.perf_counter() - self.started
 
 
-class Activity:
-    """Prints a line on work that takes longer than ``delay`` seconds."""
+class Watcher(Protocol):
+    """Follows stages; inner ones begin and end while outer ones last."""
 
-    def __init__(self, text: str, stream: TextIO, delay: float = 1.0) -> None:
-        """Create an activity.
+    def began(self, stage: Stage) -> None:
+        """Observe the begin of a stage."""
 
-        Args:
-            text: The work.
-            stream: Takes the line.
-            delay: Seconds to stay silent.
-        """
-        # A whole line, so that other output meanwhile starts a line of its own.
-        self._timer = threading.Timer(delay, lambda: print(f"{text} ...", file=stream, flush=True))
-        self._timer.daemon = True
+    def moved(self, stage: Stage) -> None:
+        """Observe that counts or the part in work changed."""
 
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
+    def ended(self, stage: Stage) -> None:
+        """Observe the end of a stage, failed ones included."""
 
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        # Afterwards the timer either spoke or never will.
-        self._timer.join()
+
+_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+_STAGE: ContextVar[Stage | None] = ContextVar("stage", default=None)
+
+
+@contextlib.contextmanager
+def watched(watcher: Watcher | None) -> Iterator[None]:
+    """Report stages to ``watcher`` as long as the context lasts; ``None`` silences them."""
+    with _set(_WATCHER, watcher), _set(_STAGE, None):
+        yield
+
+
+@contextlib.contextmanager
+def stage(text: str) -> Iterator[None]:
+    """Begin a stage, and end it with the context."""
+    watcher = _WATCHER.get()
+    if watcher is None:
+        yield
+        return
+    began = Stage(text)
+    with _set(_STAGE, began):
+        watcher.began(began)
+        try:
+            yield
+        finally:
+            watcher.ended(began)
+
+
+def expect(count: int, unit: str) -> None:
+    """Announce ``count`` more things to do in the innermost stage."""
+    current, watcher = _STAGE.get(), _WATCHER.get()
+    if current is not None and watcher is not None:
+        current.total, current.unit = current.total + count, unit
+        watcher.moved(current)
+
+
+def advance(count: int = 1, at: str = "") -> None:
+    """Report ``count`` things done in the innermost stage.
+
+    Args:
+        count: Their number.
+        at: The part in work from now on; empty if it is the same.
+    """
+    current, watcher = _STAGE.get(), _WATCHER.get()
+    if current is not None and watcher is not None:
+        current.done, current.at = current.done + count, at or current.at
+        watcher.moved(current)
+
+
+@dataclass(slots=True)
+class Timing:
+    """Sums up the runs of a pass or an analysis.
+
+    Attributes:
+        kind: ``pass`` or ``analysis``.
+        name: Its name.
+        runs: Number of runs.
+        seconds: Time of its own, without passes and analyses inside.
+        peak: The process's largest memory until the last run ended, in bytes; 0 if it is unknown.
+    """
+
+    kind: str
+    name: str
+    runs: int = 0
+    seconds: float = 0.0
+    peak: int = 0
+
+
+class Clock:
+    """Times passes and analyses apart, though they run inside one another."""
+
+    def __init__(self) -> None:
+        """Create a clock that has measured nothing."""
+        self._timings: dict[tuple[str, str], Timing] = {}
+        self._inner: list[float] = []
+
+    @property
+    def timings(self) -> tuple[Timing, ...]:
+        """Return a sum for each pass and analysis, in the order of their first end."""
+        return tuple(self._timings.values())
+
+    @contextlib.contextmanager
+    def measure(self, kind: str, name: str) -> Iterator[None]:
+        """Add the time of the context to the sum of ``name``."""
+        start = time.perf_counter()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            timing = self._timings.setdefault((kind, name), Timing(kind, name))
+            timing.runs += 1
+            timing.seconds += spent - self._inner.pop()
+            timing.peak = peak_memory()
+            if self._inner:
+                self._inner[-1] += spent
+
+
+_CLOCK: ContextVar[Clock | None] = ContextVar("clock", default=None)
+
+
+@contextlib.contextmanager
+def clocked(clock: Clock) -> Iterator[None]:
+    """Measure by ``clock`` as long as the context lasts."""
+    with _set(_CLOCK, clock):
+        yield
+
+
+def timed(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context whose time counts as that of a pass or an analysis."""
+    clock = _CLOCK.get()
+    return contextlib.nullcontext() if clock is None else clock.measure(kind, name)
+
+
+def peak_memory() -> int:
+    """Return the largest memory of the process in bytes; 0 if it is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@contextlib.contextmanager
+def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from graphpass.engine.passes import Pass, PassResult, Skipped
 from graphpass.ir.model import Model
-from graphpass.progress import Activity
 
 
 class Instrumentation:
@@ -74,36 +72,6 @@ class DumpDir(Instrumentation):
         self._number += 1
         suffix = ".onnx" if model.dialect == "onnx" else ".xml"
         save(model, self._folder / f"{self._number:02}-{step.name}{suffix}")
-
-
-class Progress(Instrumentation):
-    """Prints one line for each pass that takes over a second."""
-
-    def __init__(self, stream: TextIO, delay: float = 1.0) -> None:
-        """Create an observer.
-
-        Args:
-            stream: Takes the lines.
-            delay: Seconds that a pass may take silently.
-        """
-        self._stream = stream
-        self._delay = delay
-        self._activity: Activity | None = None
-
-    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: ARG002
-        self._activity = Activity(step.name, self._stream, self._delay).__enter__()
-
-    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:  # noqa: ARG002
-        self._end()
-
-    def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:  # noqa: ARG002
-        self._end()
-
-    def _end(self) -> None:
-        # A pass whose requirements do not hold fails before it begins.
-        if self._activity is not None:
-            self._activity.__exit__()
-            self._activity = None
 
 
 def _operators(model: Model) -> Counter[str]:

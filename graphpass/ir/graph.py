@@ -7,8 +7,9 @@ dialects.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -188,7 +189,15 @@ class Graph:
 
     def of_op(self, *ops: str) -> Iterator[Node]:
         """Yield the nodes of these operators, in order."""
-        return (node for node in self.nodes if node.op in ops)
+        found = [self._by_op.get(op, ()) for op in ops]
+        return iter(found[0]) if len(found) == 1 else heapq.merge(*found, key=lambda node: node.index)
+
+    @cached_property
+    def _by_op(self) -> Mapping[str, Sequence[Node]]:
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.op, []).append(node)
+        return found
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
         """Return the elements of a readable constant of at most ``limit`` elements.

@@ -14,6 +14,7 @@ from graphpass.ir.declaration import Declaration, declarations_from, note_of
 from graphpass.ir.graph import Graph
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dialect, Port
+from graphpass.progress import timed
 from graphpass.storage.weight_file import WeightFile
 
 Analysis = TypeVar("Analysis")
@@ -111,8 +112,10 @@ class Model(ABC):
             UnsupportedError: GP310, it failed because the graph is not well formed.
         """
         if compute not in self._analyses:
+            name = f"{compute.__module__}.{compute.__name__.strip('_')}".removeprefix("graphpass.")
             try:
-                self._analyses[compute] = compute(self)
+                with timed("analysis", name):
+                    self._analyses[compute] = compute(self)
             except GraphpassError:
                 raise
             except Exception:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import PassFailedError, UsageError
+from graphpass.progress import stage
 
 from .job import Job, Proof, prove, run_passes
 from .reading import read_model
@@ -85,7 +86,7 @@ def convert(
     options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
     options["tokenizer"] = tokenizer and not missing_packages()
     if (files := find_encoder_decoder(job.model)) is not None:
-        plan = _plan_folder(watch, job, files, target)
+        plan = _plan_folder(job, files, target)
     else:
         if (folder := folder_of_part(job.model)) is not None:
             watch.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
@@ -98,24 +99,24 @@ def convert(
 
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
-    loaded = read_model(job.model, watch, job.declared)
+    loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
     refuse_input(loaded, job.output / target.output_file)
     part = _Part("", loaded, target.pipeline(loaded), target.output_file)
     return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,))
 
 
-def _plan_folder(watch: Watch, job: Job, files: EncoderDecoder, target: Target) -> _Plan:
+def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
     """Read and plan the parts of a folder."""
     from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
     if target.gives_up_fusion:
         raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
-    encoder, decoder = read_model(files.encoder, watch), read_model(files.decoder, watch, job.declared)
+    encoder, decoder = read_model(files.encoder), read_model(files.decoder, job.declared)
     inputs = {"encoder": encoder, "decoder": decoder}
     if files.first is not None and not files.merged:
-        inputs["first decoder"] = read_model(files.first, watch)
+        inputs["first decoder"] = read_model(files.first)
     for model in inputs.values():
         for name in (ENCODER_FILE, DECODER_FILE):
             refuse_input(model, job.output / name)
@@ -150,14 +151,16 @@ def _convert(
     with made.staged() as folder:
         for part in plan.parts:
             dumps = job.dump_dir / part.name if job.dump_dir is not None else None
-            result = run_passes(part.passes, part.model, replace(job, dump_dir=dumps), watch)
+            result, timings = run_passes(part.passes, part.model, replace(job, dump_dir=dumps), watch)
             models[part.file] = result.model
-            reports.append(ModelReport(part.name, part.file, part.model, result.model, part.passes, result.records))
+            reports.append(
+                ModelReport(part.name, part.file, part.model, result.model, part.passes, result.records, timings)
+            )
         *others, main = models.values()
         for other in others:
             if missing := OPENVINO.missing(other):
                 raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
-        with watch.activity("checking"):
+        with stage("checking"):
             allowed = allow_unfused or target.gives_up_fusion
             contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed)
         for name, model in models.items():
@@ -165,8 +168,8 @@ def _convert(
         comparison = None
         if job.verify:
             hint = "" if others else "--verify-each names the pass, "
-            comparison = prove(lambda: _compare(plan.reference, tuple(models.values()), job.proof), watch, hint)
-        notes = _add_tokenizer(plan.source, folder, watch) if tokenizer and main.dialect == "openvino" else ()
+            comparison = prove(lambda: _compare(plan.reference, tuple(models.values()), job.proof), hint)
+        notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
         made.write(folder, models, {report.name: report.records for report in reports}, plan.source)
         outcome = Outcome(
             plan.input,
@@ -198,7 +201,7 @@ def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...]
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
 
 
-def _add_tokenizer(model_file: Path, folder: Path, watch: Watch) -> tuple[str, ...]:
+def _add_tokenizer(model_file: Path, folder: Path) -> tuple[str, ...]:
     """Convert the tokenizer beside a file of the input, and return a line."""
     from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
@@ -206,5 +209,5 @@ def _add_tokenizer(model_file: Path, folder: Path, watch: Watch) -> tuple[str, .
         return ()
     if missing := missing_packages():
         return (f"tokenizer not converted: no {' and no '.join(missing)} here; pip install 'graphpass[genai]'",)
-    with watch.activity("converting the tokenizer"):
+    with stage("converting the tokenizer"):
         return (f"tokenizer converted by {stage_tokenizer(model_file.parent, folder)}",)

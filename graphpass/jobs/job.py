@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged
 from graphpass.errors import UnsupportedError, VerificationError
+from graphpass.progress import Clock, Timing, clocked, stage
 
 from .watch import Watch
 
@@ -51,6 +53,7 @@ class Job:
         print_changed: Whether to print the operators that each pass added and removed.
         verify_each: Whether to compare the model's numbers after each pass.
         dump_dir: A folder for the model after each pass.
+        time_passes: Whether to report the times of passes and analyses apart.
         proof: The comparison with the input.
     """
 
@@ -63,6 +66,7 @@ class Job:
     print_changed: bool = False
     verify_each: bool = False
     dump_dir: Path | None = None
+    time_passes: bool = False
     proof: Proof = field(default_factory=Proof)
 
     @property
@@ -86,8 +90,13 @@ class UnequalError(VerificationError):
         self.comparison = comparison
 
 
-def run_passes(passes: Sequence[Pass[Any]], model: Model, job: Job, watch: Watch) -> PipelineResult:
+def run_passes(
+    passes: Sequence[Pass[Any]], model: Model, job: Job, watch: Watch
+) -> tuple[PipelineResult, tuple[Timing, ...]]:
     """Run passes as a job asks.
+
+    Returns:
+        The result, and times of passes and analyses if the job asks for them.
 
     Raises:
         GraphpassError: As `graphpass.engine.manager.PassManager.run`.
@@ -95,29 +104,30 @@ def run_passes(passes: Sequence[Pass[Any]], model: Model, job: Job, watch: Watch
     from graphpass.engine.manager import PassManager
     from graphpass.verify.each import VerifyEach
 
-    observers: list[Instrumentation] = watch.instruments()
+    observers: list[Instrumentation] = []
     if job.verify_each:
         observers.append(VerifyEach(watch.note))
     if job.dump_dir is not None:
         observers.append(DumpDir(job.dump_dir))
     if job.print_changed:
         observers.append(PrintChanged(watch.detail))
-    return PassManager(passes, observers).run(model)
+    clock = Clock()
+    with clocked(clock) if job.time_passes else contextlib.nullcontext():
+        return PassManager(passes, observers).run(model), clock.timings
 
 
-def prove(comparing: Callable[[], Comparison], watch: Watch, hint: str) -> Comparison:
+def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
     """Compare a result with its input.
 
     Args:
         comparing: Compares them.
-        watch: Observes the activity.
         hint: Advice if they do not compute the same.
 
     Raises:
         UnequalError: GP601, they do not compute the same.
         UnsupportedError: One of them cannot be run here.
     """
-    with watch.activity("verifying"):
+    with stage("verifying"):
         try:
             comparison = comparing()
         except UnsupportedError as error:

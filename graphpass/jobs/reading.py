@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from graphpass.errors import UsageError
 from graphpass.io import find_model, load
 from graphpass.ir.declaration import parse_declaration
 from graphpass.ir.model import Model
+from graphpass.progress import stage
 
-from .watch import Watch
 
-
-def read_model(path: Path, watch: Watch, declared: Iterable[str] = ()) -> Model:
+def read_model(
+    path: Path, declared: Iterable[str] = (), choose: Callable[[Path], Path | None] = lambda _: None
+) -> Model:
     """Read the model that ``path`` means.
 
     Args:
         path: A file, or a folder that holds one model.
-        watch: Observes the activity.
         declared: The user's declarations of caches: ``past_0=kv,sequence=2``.
+        choose: Returns the model to take of several in a folder; ``None`` to refuse it.
 
     Raises:
         ReadError: As `graphpass.io.load`.
@@ -29,11 +30,11 @@ def read_model(path: Path, watch: Watch, declared: Iterable[str] = ()) -> Model:
     try:
         file = find_model(path)
     except UsageError:
-        chosen = watch.choose(path)
+        chosen = choose(path)
         if chosen is None:
             raise
         file = chosen
-    with watch.activity(f"reading {file}"):
+    with stage(f"reading {file}"):
         model = load(file)
         if new:
             known = {declaration.name: declaration for declaration in model.declarations}

@@ -13,6 +13,7 @@ from graphpass.engine.passes import Pass
 from graphpass.errors import UsageError
 from graphpass.io import Written, is_same_place
 from graphpass.ir.model import Model
+from graphpass.progress import stage
 
 from .job import Job
 from .watch import Watch
@@ -56,7 +57,7 @@ class Result:
         _refuse_dumps(job.dump_dir, self.folder)
         self.written: tuple[Written, ...] = ()
         self._watch, self._job, self._is_file = watch, job, is_file
-        with watch.activity("reading what the input holds"):
+        with stage("reading what the input holds"):
             self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
 
     def earlier(self) -> tuple[Path, ...]:
@@ -96,14 +97,13 @@ class Result:
         from graphpass.artifacts.manifest import manifest_of, write_manifest
         from graphpass.io import stage_model
 
-        with self._watch.activity("writing"):
-            self.written = tuple(
-                stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()
-            )
-            if source is not None and not self._is_file:
-                copy_companions(source, staged, next(iter(models.values())).dialect)
-            place = staged / next(iter(models)) if self._is_file else staged
-            write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models))
+        self.written = tuple(
+            stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()
+        )
+        if source is not None and not self._is_file:
+            copy_companions(source, staged, next(iter(models.values())).dialect)
+        place = staged / next(iter(models)) if self._is_file else staged
+        write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models))
 
 
 def refuse_input(model: Model, target: Path) -> None:

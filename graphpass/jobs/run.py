@@ -39,7 +39,7 @@ def run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, gate: Gate | N
     from graphpass.io import check_destination
     from graphpass.reports.outcome import ModelReport, Outcome, files_in, sources_of
 
-    loaded, output = read_model(job.model, watch, job.declared), job.output
+    loaded, output = read_model(job.model, job.declared, watch.choose), job.output
     assert loaded.path is not None
     is_file = is_model_file(output)
     if is_file:
@@ -48,7 +48,7 @@ def run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, gate: Gate | N
     if graphs := made.earlier():
         return Outcome(loaded.path, made.folder, graphs, sources_of([loaded]), up_to_date=True)
     with made.staged() as folder:
-        result = run_passes(passes, loaded, job, watch)
+        result, timings = run_passes(passes, loaded, job, watch)
         target = output if is_file else output / _FILE_NAMES[result.model.dialect]
         check_destination(result.model, target)
         refuse_input(loaded, target)
@@ -57,14 +57,14 @@ def run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, gate: Gate | N
             from graphpass.verify import compare
 
             hint = "--verify-each names the pass, "
-            comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof)), watch, hint)
+            comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof)), hint)
         made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
         outcome = Outcome(
             loaded.path,
             made.folder,
             (target,),
             sources_of([loaded]),
-            models=(ModelReport("", target.name, loaded, result.model, tuple(passes), result.records),),
+            models=(ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings),),
             comparison=comparison,
             files=files_in(folder),
             written=made.written,

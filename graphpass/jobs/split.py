@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.artifacts.split import Split
+from graphpass.progress import stage
 from graphpass.reports.outcome import (
     ModelReport,
     WrittenFile,
@@ -70,7 +71,7 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
     from graphpass.errors import UsageError
     from graphpass.storage.staging import staging
 
-    loaded = read_model(job.model, watch, job.declared)
+    loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
     wanted = dialect or loaded.dialect
     if wanted == "onnx" and loaded.dialect == "openvino":
@@ -83,13 +84,13 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
         passes = split.preparation(loaded, wanted)
         prepared, report = loaded, None
         if passes:
-            result = run_passes(passes, loaded, job, watch)
-            prepared, report = result.model, ModelReport("", "", loaded, result.model, passes, result.records)
-        with watch.activity("writing"):
-            models, written = stage_split(prepared, split, folder, job.weights)
+            result, timings = run_passes(passes, loaded, job, watch)
+            prepared = result.model
+            report = ModelReport("", "", loaded, prepared, passes, result.records, timings)
+        models, written = stage_split(prepared, split, folder, job.weights)
         compared = None
         if job.verify:
-            with watch.activity("verifying"):
+            with stage("verifying"):
                 compared = verify_split(loaded, models, split)
         # Without files that only ONNX Runtime GenAI reads: they name one model.
         copy_companions(loaded.path, folder, "openvino")

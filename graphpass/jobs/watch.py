@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from graphpass.engine.instrumentation import Instrumentation
 
 
 class Watch:
@@ -23,11 +17,3 @@ class Watch:
     def choose(self, folder: Path) -> Path | None:  # noqa: ARG002
         """Return the model to take of several in a folder; ``None`` to refuse it."""
         return None
-
-    def activity(self, text: str) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Return a context around work that may take long."""
-        return contextlib.nullcontext()
-
-    def instruments(self) -> list[Instrumentation]:
-        """Return observers of the passes."""
-        return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, VerificationError, WriteError
 from graphpass.jobs.job import Job, Proof
 from graphpass.jobs.watch import Watch
+from graphpass.progress import peak_memory
 from graphpass.storage.locking import sole_worker
 
 from .cells import Cell, CellResult, Problem
@@ -48,7 +48,7 @@ def run_cell(cell: Cell) -> CellResult:
         words = " ".join(f"{type(error).__name__}: {error}".split())
         internal = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
         result = replace(_failed(cell, internal), exit_code=70)
-    return replace(result, seconds=time.perf_counter() - start, memory=_peak())
+    return replace(result, seconds=time.perf_counter() - start, memory=peak_memory() or None)
 
 
 @contextlib.contextmanager
@@ -133,7 +133,7 @@ class _Gate:
                 hint = "the published one stays; without --fail-on changed it is replaced"
                 raise _ChangedError("GP603", told, hint, changes)
             problems += (Problem("GP603", "note", told),)
-        seconds, memory = time.perf_counter() - self.start, _peak()
+        seconds, memory = time.perf_counter() - self.start, peak_memory() or None
         result = CellResult(
             self.cell,
             "converted",
@@ -193,13 +193,3 @@ def _changes(cell: Cell, folder: Path, outcome: Outcome) -> tuple[str, ...] | No
 
 def _if_any(changes: tuple[str, ...] | None) -> bool | None:
     return None if changes is None else bool(changes)
-
-
-def _peak() -> int | None:
-    """Return the bytes that this process had at most in memory."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

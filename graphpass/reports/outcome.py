@@ -14,9 +14,10 @@ from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.io import Written
 from graphpass.ir.model import Model
+from graphpass.progress import Timing
 from graphpass.reports.contract import summarize
 from graphpass.reports.inventory import in_short, runs_with, total_bytes
-from graphpass.reports.text import columns, in_bytes
+from graphpass.reports.text import columns, in_bytes, time_table
 from graphpass.verify import Comparison
 
 
@@ -31,6 +32,7 @@ class ModelReport:
         after: The result.
         passes: The pipeline.
         records: Outcome of each pass.
+        timings: Times of passes and analyses apart, if they were asked for.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ModelReport:
     after: Model
     passes: tuple[Pass[Any], ...]
     records: tuple[PassRecord, ...]
+    timings: tuple[Timing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ def passes_text(report: ModelReport) -> list[str]:
     rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in report.records]
     total = sum(record.seconds for record in report.records)
     lines = [f"pipeline  {format_passes(report.passes)}", *columns([*rows, ("total", f"{total:.3f} s", "")])]
-    return lines + [f"  note: {record.step.name}: {note}" for record in report.records for note in record.notes]
+    lines += [f"  note: {record.step.name}: {note}" for record in report.records for note in record.notes]
+    return [*lines, "", *time_table(report.timings)] if report.timings else lines
 
 
 def files_text(
@@ -168,6 +172,7 @@ def _model(report: ModelReport) -> dict[str, Any]:
         "after": _summary(report.after),
         "pipeline": format_passes(report.passes),
         "passes": passes_json(report),
+        "timings": [asdict(timing) for timing in report.timings],
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from graphpass.ir.cache import Axes
+from graphpass.progress import Timing
 
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
@@ -38,6 +39,18 @@ def layers_in_words(layers: Iterable[int | None]) -> str:
 def axes_in_words(axes: Axes) -> str:
     """Return ``batch 0, sequence 2``; ``unknown`` if no axis is known."""
     return ", ".join(f"{name} {axis}" for name, axis in asdict(axes).items() if axis is not None) or "unknown"
+
+
+def time_table(timings: Iterable[Timing]) -> list[str]:
+    """Return lines of passes, then analyses, each with time, runs and peak memory."""
+    rows = [("kind", "name", "own time", "runs", "peak memory")]
+    for kind in ("pass", "analysis"):
+        rows += [
+            (kind, one.name, f"{one.seconds:.3f} s", str(one.runs), in_bytes(one.peak) if one.peak else "unknown")
+            for one in timings
+            if one.kind == kind
+        ]
+    return columns(rows)
 
 
 def in_bytes(count: float) -> str:

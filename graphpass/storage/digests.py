@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpass.errors import ReadError
+from graphpass.progress import advance, expect
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
 _CHUNK = 2**20
@@ -74,7 +75,12 @@ def digests_of(places: Iterable[Place]) -> dict[Place, str]:
 def _computed(file: WeightFile, places: list[Place]) -> list[str]:
     try:
         with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-            return list(threads.map(lambda place: _digest(stream.fileno(), place), places))
+            expect(sum(place.length for place in places), "bytes")
+            found: list[str] = []
+            for digest in threads.map(lambda place: _digest(stream.fileno(), place), places):
+                advance(places[len(found)].length)
+                found.append(digest)
+            return found
     except OSError as error:
         check_unchanged([file])
         raise ReadError("GP111", f"{file.path} cannot be read: {error.strerror}") from error

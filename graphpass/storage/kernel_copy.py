@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from graphpass.progress import advance, expect
+
 #: The request to share all blocks of another file (linux/fs.h).
 _FICLONE = 0x40049409
 
@@ -32,6 +34,7 @@ def copy_file(source: Path, target: Path) -> None:
         if _cloned(reading.fileno(), writing.fileno()):
             return
         size = os.fstat(reading.fileno()).st_size
+        expect(size, "bytes")
         reserve(writing.fileno(), size)
         if not _copied_past_cache(reading.fileno(), size, target):
             copy_range(reading.fileno(), 0, size, writing.fileno())
@@ -93,6 +96,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
         if not done:
             raise _cut(offset, end)
         offset += done
+        advance(done)
 
 
 def _cloned(source: int, target: int) -> bool:
@@ -126,6 +130,7 @@ def _copied_past_cache(source: int, size: int, target: Path) -> bool:
                 if not _written(writing, view[: -(-done // _SECTOR) * _SECTOR], offset):
                     return False
                 offset += done
+                advance(done)
         os.ftruncate(writing, size)  # the last sector was written as a whole
     finally:
         os.close(writing)

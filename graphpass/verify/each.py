@@ -8,6 +8,7 @@ from graphpass.engine.instrumentation import Instrumentation
 from graphpass.engine.passes import Pass, PassResult, Skipped
 from graphpass.errors import PassFailedError, UnsupportedError
 from graphpass.ir.model import Model
+from graphpass.progress import stage
 
 
 class VerifyEach(Instrumentation):
@@ -54,7 +55,8 @@ class VerifyEach(Instrumentation):
 
         assert self._reference is not None
         try:
-            comparison = compare(self._reference, model, steps=self._steps)
+            with stage(f"comparing after {step.name}"):
+                comparison = compare(self._reference, model, steps=self._steps)
         except UnsupportedError as error:
             if error.id == "GP321" and _opens(self._reference):
                 raise PassFailedError("GP404", f"no runtime takes the result: {error.message}", error.hint) from error

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import OutputComparer, Tolerance
@@ -134,7 +135,9 @@ class _Lockstep:
         trajectories = [(prompt, (Round(),) * steps) for prompt in prompts]
         if edited:
             trajectories += self._edited(prompts[0].ids.shape[1], edited)
+        expect(sum(1 + len(rounds) for _, rounds in trajectories), "steps")
         for prompt, rounds in trajectories:
+            advance(0, prompt.description.removesuffix(", prompts"))
             run, divergence = self._follow(len(runs), prompt, rounds)
             runs.append(run)
             if divergence is not None:
@@ -223,6 +226,7 @@ class _Lockstep:
             expected = self._comparable(expected)
             _greedy(expected[self._reference.logits_output], reference_ids)
             got = self._try_candidate(editors[1], now, ids, mask, positions)
+            advance()
             if isinstance(got, str):
                 divergence: Divergence | None = Divergence(sequence, step, None, (), None, None, got)
                 break

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from support.loaded import onnx_model, openvino_model
 from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.instrumentation import DumpDir, PrintChanged, Progress
+from graphpass.engine.instrumentation import DumpDir, PrintChanged
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.engine.pipeline import parse
@@ -178,28 +177,6 @@ def test_verify_each_catches_a_result_that_does_not_compile():
     passes = [DropInitializers()]
     with pytest.raises(PassFailedError, match="GP404: pass drop-initializers: "):
         PassManager(passes, [VerifyEach(lambda line: None)]).run(stateless)
-
-
-def test_progress_is_silent_for_what_is_quick(model):
-    stream = io.StringIO()
-    PassManager([Idle(), Scale()], [Progress(stream)]).run(model)
-    assert stream.getvalue() == ""
-
-
-def test_progress_tells_of_what_is_slow(model):
-    stream = io.StringIO()
-    PassManager([Idle(), Idle(seconds=0.3), Idle()], [Progress(stream, delay=0.1)]).run(model)
-    assert stream.getvalue() == "idle ...\n"
-
-
-def test_progress_ends_with_a_pass_that_fails(model):
-    stream = io.StringIO()
-    with pytest.raises(GraphpassError):
-        PassManager([Idle(seconds=0.3, fails=True)], [Progress(stream, delay=0.1)]).run(model)
-    with pytest.raises(GraphpassError, match="GP301"):
-        PassManager(parse("to-openvino"), [Progress(stream, delay=0.1)]).run(model)
-    time.sleep(0.2)
-    assert stream.getvalue() == "idle ...\n"
 
 
 def test_an_observer_that_cannot_write_fails_the_pipeline(model, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -187,8 +187,38 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
     Raises:
         ReadError: GP105, the reference is damaged, leads out of the model's folder, to no file or to an unreadable one.
     """
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
+    return next(all_external_data([tensor], model_file))
+
+
+def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | None) -> Iterator[ExternalData]:
+    """Find the data of external tensors; look up each file once.
+
+    Raises:
+        ReadError: As `external_data`.
+    """
+    files: dict[str, tuple[Path, int]] = {}
+    for tensor in tensors:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if location not in files:
+            files[location] = _data_file(tensor, location, model_file)
+        file, size = files[location]
+        try:
+            offset = int(entries.get("offset", "0"))
+            length = int(entries.get("length", str(nbytes(tensor))))
+        except ValueError as error:
+            raise _no_data(tensor, f"data in {file} at an offset or length that is no number") from error
+        if length != nbytes(tensor) and tensor.data_type in _ELEMENT_TYPES:
+            needed = f"its type and shape {list(tensor.dims)} take {nbytes(tensor)}"
+            raise _no_data(tensor, f"{length} bytes of data in {file}, but {needed}", _EXPORT_AGAIN)
+        if offset < 0 or length < 0 or offset + length > size:
+            reason = f"bytes {offset} to {offset + length} of {file}, which has {size}"
+            raise _no_data(tensor, reason, "the file is incomplete, or belongs to another model")
+        yield ExternalData(tensor.name, location, file, offset, length)
+
+
+def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None) -> tuple[Path, int]:
+    """Return the file at ``location``, links resolved, and its size."""
     if model_file is None:
         raise _no_data(tensor, f"data in {location!r}, but the model was read from no folder")
     # Backslashes part folders on Windows; a model must not mean another file there.
@@ -202,24 +232,12 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
     if not os.access(file, os.R_OK):
         raise _no_data(tensor, f"data in {file}, which cannot be read: {os.strerror(errno.EACCES)}", LET_READ)
-    try:
-        offset = int(entries.get("offset", "0"))
-        length = int(entries.get("length", str(nbytes(tensor))))
-    except ValueError as error:
-        raise _no_data(tensor, f"data in {file} at an offset or length that is no number") from error
-    if length != nbytes(tensor) and tensor.data_type in _ELEMENT_TYPES:
-        reason = f"{length} bytes of data in {file}, but its type and shape {list(tensor.dims)} take {nbytes(tensor)}"
-        raise _no_data(tensor, reason, _EXPORT_AGAIN)
-    size = file.stat().st_size
-    if offset < 0 or length < 0 or offset + length > size:
-        reason = f"bytes {offset} to {offset + length} of {file}, which has {size}"
-        raise _no_data(tensor, reason, "the file is incomplete, or belongs to another model")
-    return ExternalData(tensor.name, location, file, offset, length)
+    return file, file.stat().st_size
 
 
 def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
     """Map locations to data files, in the model's order; raise GP105 without one."""
-    found = (external_data(tensor, model_file) for tensor in tensors(proto) if is_external(tensor))
+    found = all_external_data(filter(is_external, tensors(proto)), model_file)
     return {data.location: data.file for data in found}
 
 

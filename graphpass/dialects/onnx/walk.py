@@ -154,6 +154,8 @@ def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
 def captured(node: onnx.NodeProto) -> list[str]:
     """Return the names that the bodies of ``node`` read from outside themselves."""
     pending = list(bodies(node).values())
+    if not pending:
+        return []
     defined: set[str] = set()
     read: dict[str, None] = {}
     while pending:

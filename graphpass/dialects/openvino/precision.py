@@ -36,6 +36,8 @@ def promote(native: openvino.Model) -> Mapping[str, int]:
         UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are.
     """
     graphs = list(all_models(native))
+    if not any(_is_half(output) for graph in graphs for node in graph.get_ops() for output in node.outputs()):
+        return {}
     decompression = _Decompression()
     counts = Counter({"inputs": sum(map(_is_half, native.inputs))})
     converts = [node for graph in graphs for node in _widen(graph, decompression, counts)]

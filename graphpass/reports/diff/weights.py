@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy
@@ -39,6 +39,14 @@ class Weight:
     def size(self) -> int:
         """Return the number of bytes."""
         return self.content.length if isinstance(self.content, Place) else self.content.nbytes
+
+    @property
+    def bytes_of(self) -> tuple[int, ...] | None:
+        """Return the file's identity and the place in it; ``None`` for bytes in memory."""
+        if not isinstance(self.content, Place):
+            return None
+        file = self.content.file
+        return file.device, file.inode, file.size, file.modified, self.content.offset, self.content.length
 
     @property
     def described(self) -> str:
@@ -107,10 +115,17 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
     paired = {old.name for old, _ in pairs}
     gone = [weight for weight in before if weight.name not in paired]
     added = [weight for weight in after if weight.name not in paired]
-    likenesses = {_likeness(weight) for weight in gone} & {_likeness(weight) for weight in added}
-    asked = [weight for weight in (*gone, *added) if _likeness(weight) in likenesses]
+    # Results that share their input's weights read the same bytes under other names: nothing is left to digest.
+    renamed = _renamed(gone, added, lambda weight: weight.bytes_of)
+    left = [weight for weight in gone if weight not in renamed]
+    found = set(renamed.values())
+    added = [weight for weight in added if weight not in found]
+    likenesses = {_likeness(weight) for weight in left} & {_likeness(weight) for weight in added}
+    asked = [weight for weight in (*left, *added) if _likeness(weight) in likenesses]
     asked += [weight for pair in pairs if _is_open(*pair) for weight in pair]
     digests = _digests(asked)
+    renamed |= _renamed(left, added, digests.get)
+    found = set(renamed.values())
 
     changes = []
     unchanged = changed = 0
@@ -119,21 +134,29 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
         unchanged, changed = (unchanged + old.size, changed) if same else (unchanged, changed + max(old.size, new.size))
         if not same or old.described != new.described:
             changes.append(Change(old.name, *_facets(old, new, digests)))
-    left: dict[tuple[object, ...], list[Weight]] = {}
-    for weight in added:
-        left.setdefault((_likeness(weight), digests.get(weight)), []).append(weight)
     for old in gone:
-        alike = left.get((_likeness(old), digests.get(old)), []) if old in digests else []
-        if alike:
+        if old in renamed:
             unchanged += old.size
-            changes.append(Change(old.name, {"name": old.name}, {"name": alike.pop(0).name}))
+            changes.append(Change(old.name, {"name": old.name}, {"name": renamed[old].name}))
         else:
             changed += old.size
             changes.append(Change(old.name, {"is": old.described}, None))
-    for new in (weight for weights in left.values() for weight in weights):
-        changed += new.size
-        changes.append(Change(new.name, None, {"is": new.described}))
+    for new in added:
+        if new not in found:
+            changed += new.size
+            changes.append(Change(new.name, None, {"is": new.described}))
     return WeightChanges(len(before), len(after), unchanged, changed, tuple(changes))
+
+
+def _renamed(
+    gone: Sequence[Weight], added: Sequence[Weight], content: Callable[[Weight], object]
+) -> dict[Weight, Weight]:
+    """Pair weights alike whose ``content`` is known and equal, each once."""
+    open_ones: dict[object, list[Weight]] = {}
+    for weight in reversed(added):
+        open_ones.setdefault((_likeness(weight), content(weight)), []).append(weight)
+    candidates = {old: open_ones.get((_likeness(old), content(old)), []) for old in gone if content(old) is not None}
+    return {old: alike.pop() for old, alike in candidates.items() if alike}
 
 
 def _likeness(weight: Weight) -> tuple[object, ...]:
@@ -142,7 +165,7 @@ def _likeness(weight: Weight) -> tuple[object, ...]:
 
 def _is_open(old: Weight, new: Weight) -> bool:
     """Return whether only the bytes can show that two weights are the same."""
-    return old.size == new.size and (not isinstance(old.content, Place) or old.content != new.content)
+    return old.size == new.size and (old.bytes_of is None or old.bytes_of != new.bytes_of)
 
 
 def _facets(old: Weight, new: Weight, digests: dict[Weight, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -168,17 +191,17 @@ def _digests(weights: Sequence[Weight]) -> dict[Weight, str]:
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
     from onnx import TensorProto, numpy_helper
 
-    from graphpass.dialects.onnx.tensors import element_type, external_data, is_external, nbytes, tensors
+    from graphpass.dialects.onnx.tensors import all_external_data, element_type, is_external, nbytes, tensors
 
     files = {file.path: file for file in model.weight_files}
     # A Constant's tensor often lacks a name; the node has one.
     names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
-    for tensor in tensors(model.proto):
-        if nbytes(tensor) <= above:
-            continue
+    large = [tensor for tensor in tensors(model.proto) if nbytes(tensor) > above]
+    external = all_external_data(filter(is_external, large), model.path)
+    for tensor in large:
         content: Place | memoryview
         if is_external(tensor):
-            data = external_data(tensor, model.path)
+            data = next(external)
             content = Place(files.get(data.file) or WeightFile.of(data.file), data.offset, data.length)
         elif tensor.HasField("raw_data"):
             content = memoryview(tensor.raw_data)

@@ -1,0 +1,150 @@
+"""Show stages of work: live on a terminal, as plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    import rich.progress
+
+    from graphpass.progress import Stage, Watcher
+
+#: Seconds of a stage that gets a line of its own, and of work that is not drawn.
+_LONG, _SHORT = 1.0, 0.3
+
+
+def watcher(stream: TextIO, *, verbose: bool) -> Watcher:
+    """Return what shows stages on ``stream``.
+
+    Args:
+        stream: A terminal, a pipe or a file.
+        verbose: Whether to keep a line of short stages, too.
+    """
+    lines = Lines(0.0 if verbose else _LONG)
+    if verbose or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        return lines
+    return LiveLine(stream)
+
+
+class Lines:
+    """Prints a line for each stage that took long, when it ends."""
+
+    def __init__(self, least: float = _LONG) -> None:
+        """Create a watcher.
+
+        Args:
+            least: Seconds of the shortest stage that gets a line.
+        """
+        self._least = least
+
+    def began(self, stage: Stage) -> None:
+        """See `graphpass.progress.Watcher`."""
+
+    def moved(self, stage: Stage) -> None:
+        """See `graphpass.progress.Watcher`."""
+
+    def ended(self, stage: Stage) -> None:
+        """Print the line."""
+        if stage.seconds >= self._least:
+            counted = f"{_counted(stage)}, " if stage.done else ""
+            click.echo(f"{stage.text}: {counted}{stage.seconds:.1f} s", err=True)
+
+
+class LiveLine:
+    """Draws the work, how far it is, and the time left; leaves nothing behind.
+
+    Work of 0.3 s is not drawn, so that short commands neither flicker nor import rich.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Create a watcher.
+
+        Args:
+            stream: The terminal.
+        """
+        self._stream = stream
+        self._lock = threading.RLock()
+        self._stages: dict[Stage, rich.progress.TaskID | None] = {}
+        self._drawn: rich.progress.Progress | None = None
+        self._timer: threading.Timer | None = None
+
+    def began(self, stage: Stage) -> None:
+        """Draw the stage, or wait for the time to draw."""
+        with self._lock:
+            self._stages[stage] = None
+            if self._drawn is not None:
+                self._add(self._drawn, stage)
+            elif self._timer is None:
+                self._timer = threading.Timer(_SHORT, self.draw)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def moved(self, stage: Stage) -> None:
+        """Draw the new counts."""
+        with self._lock:
+            task = self._stages.get(stage)
+            if self._drawn is not None and task is not None:
+                self._drawn.update(
+                    task,
+                    description=_described(stage),
+                    completed=stage.done,
+                    total=stage.total or None,
+                    counted=_counted(stage),
+                )
+
+    def ended(self, stage: Stage) -> None:
+        """Take the stage away, and the drawing with the last one."""
+        with self._lock:
+            task = self._stages.pop(stage)
+            if self._drawn is not None and task is not None:
+                self._drawn.remove_task(task)
+            if self._stages:
+                return
+            timer, drawn, self._timer, self._drawn = self._timer, self._drawn, None, None
+        if timer is not None:
+            timer.cancel()
+        if drawn is not None:
+            drawn.stop()
+
+    def draw(self) -> None:
+        """Begin to draw the stages that last."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        with self._lock:
+            if not self._stages:  # it ended meanwhile
+                return
+            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counted]}")
+            self._drawn = Progress(
+                *columns,
+                TimeElapsedColumn(),
+                TimeRemainingColumn(elapsed_when_finished=True),
+                console=Console(file=self._stream),
+                transient=True,
+                redirect_stdout=False,  # results may go to another place than the terminal
+            )
+            for stage in self._stages:
+                self._add(self._drawn, stage)
+            self._drawn.start()
+
+    def _add(self, drawn: rich.progress.Progress, stage: Stage) -> None:
+        counts = {"total": stage.total or None, "completed": stage.done, "counted": _counted(stage)}
+        self._stages[stage] = drawn.add_task(_described(stage), **counts)  # type: ignore[arg-type]
+
+
+def _described(stage: Stage) -> str:
+    return f"{stage.text} {stage.at}".rstrip()
+
+
+def _counted(stage: Stage) -> str:
+    from graphpass.reports.text import in_bytes
+
+    if not stage.unit:
+        return ""
+    words, unit = (in_bytes, "") if stage.unit == "bytes" else (str, f" {stage.unit}")
+    done = "" if stage.done >= stage.total else f"{words(stage.done)} of "
+    return f"{done}{words(max(stage.done, stage.total))}{unit}"

@@ -1,0 +1,172 @@
+"""See what a person sees while graphpass works, on a terminal and in a pipe."""
+
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.commands import in_process
+from support.models import export
+
+from graphpass.cli.main import main
+from graphpass.cli.watch import Lines, LiveLine, watcher
+from graphpass.progress import Stage
+
+_RUN = ["run", str(export("llama", "onnx")), "--pipeline", "to-openvino,make-stateful", "--no-verify"]
+_CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts", "line"),
+    [
+        (100, {"unit": "steps", "total": 60, "done": 60}, "verifying: 60 steps, T s\n"),
+        (100, {"unit": "steps", "total": 60, "done": 7}, "verifying: 7 of 60 steps, T s\n"),
+        (100, {"unit": "bytes", "total": 2 * 10**9, "done": 5 * 10**8}, "verifying: 500 MB of 2 GB, T s\n"),
+        (100, {}, "verifying: T s\n"),
+        (0, {}, ""),
+    ],
+)
+def test_a_pipe_gets_a_line_for_each_long_stage(seconds, counts, line, capsys):
+    lines, stage = Lines(), Stage("verifying", started=time.perf_counter() - seconds, **counts)
+    lines.began(stage)
+    lines.moved(stage)
+    assert capsys.readouterr().err == ""
+    lines.ended(stage)
+    assert re.sub(r"\d+\.\d s", "T s", capsys.readouterr().err) == line
+
+
+def test_verbose_prints_short_stages_too(tmp_path, capfd):
+    assert main(["-v", *_RUN, "-o", str(tmp_path / "m.xml")]) == 0
+    stages = [re.sub(r"\d+\.\d s", "T s", line) for line in capfd.readouterr().err.splitlines()]
+    assert stages[0] == f"reading {export('llama', 'onnx') / 'model.onnx'}: T s"
+    assert "running the pipeline: 2 passes, T s" in stages
+    assert "writing m.xml: T s" in stages
+
+
+def test_quiet_prints_none(tmp_path, capfd):
+    assert main(["-q", *_RUN, "-o", str(tmp_path / "m.xml")]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_terminals_get_a_live_line_unless_they_are_dumb(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(watcher(_Terminal(), verbose=False), LiveLine)
+    assert isinstance(watcher(_Terminal(), verbose=True), Lines)
+    assert isinstance(watcher(io.StringIO(), verbose=False), Lines)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(watcher(_Terminal(), verbose=False), Lines)
+
+
+def test_a_live_line_shows_what_and_how_far_and_leaves_nothing(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = _Terminal()
+    live = LiveLine(stream)
+    outer, inner = Stage("running the pipeline", "passes", 9, 2, "fuse-attention"), Stage("comparing")
+    live.began(outer)
+    live.draw()
+    live.began(inner)
+    inner.unit, inner.total, inner.done = "steps", 40, 10
+    live.moved(inner)
+    live.began(deeper := Stage("reading"))
+    live.ended(deeper)
+    live.ended(inner)
+    live.ended(outer)
+    shown = _CODES.sub("", stream.getvalue())
+    assert re.search(r"running the pipeline fuse-attention .* 2 of 9 passes 0:00:00 -:--:--", shown)
+    assert re.search(r"comparing .* 10 of 40 steps", shown)
+    assert stream.getvalue().rstrip("\r").endswith("\x1b[2K\x1b[?25h")  # an empty line, and the cursor again
+
+
+def test_a_short_stage_is_not_drawn(monkeypatch):
+    stream = _Terminal()
+    live = LiveLine(stream)
+    live.began(stage := Stage("reading"))
+    live.ended(stage)
+    live.draw()  # as a timer that fired at the same time
+    assert stream.getvalue() == ""
+
+
+def test_results_stay_apart_from_what_a_terminal_shows(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "graphpass.cli", "inspect", str(export("llama", "onnx"))]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        result = running.stdout.read().decode()
+    os.close(ours)
+    assert running.returncode == 0
+    assert "\x1b" not in result
+    assert "kind kv" in result
+
+
+def test_time_passes_tells_passes_from_analyses(tmp_path, capfd):
+    done = in_process(capfd, *_RUN, "-o", tmp_path / "m.xml", "--time-passes")
+    rows = [line.split() for line in done.out.partition("  kind ")[2].splitlines()[1:] if line]
+    table = {(row[0], row[1]): row[2:] for row in rows if row[0] in {"pass", "analysis"}}
+    assert [name for kind, name in table if kind == "pass"] == ["to-openvino", "make-stateful"]
+    assert table["analysis", "analysis.caches.inventory.analyze"][1:3] == ["s", "1"]
+    assert table["pass", "make-stateful"][-1] == "MB"
+    assert "  kind " not in in_process(capfd, *_RUN, "-o", tmp_path / "n.xml").out
+
+
+def test_an_interrupt_before_the_work_exits_with_130():
+    """Interrupt the program at its first import, long before a command could answer."""
+    script = (
+        "import builtins, os, signal, sys\nload = builtins.__import__\n"
+        "def interrupted(name, *rest):\n"
+        "    if name == 'click':\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return load(name, *rest)\n"
+        "builtins.__import__ = interrupted\nimport graphpass.cli.__main__ as m\nm.run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interrupt_in_an_import_waits_for_its_end(tmp_path):
+    """Interrupt as a library in C++ is imported, which would crash, or report something else."""
+    script = (
+        "import os, signal, sys\nfrom graphpass.cli.__main__ import run\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'openvino._pyopenvino':\n            os.kill(os.getpid(), signal.SIGINT)\n"
+        "            print('imported on', file=sys.stderr)\n"
+        "sys.meta_path.insert(0, Interrupt())\nrun()\n"
+    )
+    arguments = [*_RUN, "-o", str(tmp_path / "m.xml")]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "imported on\ninterrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_of_the_work_exits_with_130_and_leaves_nothing(tmp_path):
+    """Interrupt while weights are written: the place of the result stays as it was."""
+    script = (
+        "import os, signal\nimport graphpass.io as io\nfrom graphpass.cli.__main__ import run\n"
+        "check = io._check_written\n"
+        "io._check_written = lambda *given: (os.kill(os.getpid(), signal.SIGINT), check(*given))\nrun()\n"
+    )
+    arguments = [*_RUN, "-o", str(tmp_path / "m.xml")]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupts_are_ignored_when_all_is_done():
+    script = (
+        "import atexit, os, signal\nfrom graphpass.cli.__main__ import run\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\nrun()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
