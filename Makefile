@@ -15,6 +15,11 @@ $(VENV)/ready: pyproject.toml
 demo: $(VENV)/ready ## convert a fixture, look at it, verify it, generate with it
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh fixtures/demo.sh
 
+example: $(VENV)/ready ## convert a model for five runtimes with reports, twice: the second run finds it up to date
+	$(BIN)/python fixtures/archive.py unpack
+	$(BIN)/graphpass ci docs/example
+	$(BIN)/graphpass ci docs/example
+
 test: $(VENV)/ready ## run the test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
 
@@ -43,4 +48,4 @@ golden: $(VENV)/ready ## compare the results of all fixtures, targets and passes
 clean: ## remove what was built
 	rm -rf $(VENV) build demo-output *.egg-info
 
-.PHONY: help demo test test-slow lint types docs golden clean
+.PHONY: help demo example test test-slow lint types docs golden clean

@@ -7,11 +7,13 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from graphpass.errors import GraphpassError
+from graphpass.jobs.watch import Watch
 from graphpass.progress import watched
 
 from .watch import watcher
@@ -19,9 +21,9 @@ from .watch import watcher
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(slots=True)
-class Console:
-    """Prints for a command.
+@dataclass
+class Console(Watch):
+    """Prints for a command, and watches its jobs.
 
     Attributes:
         quiet: Print nothing but results and errors.
@@ -50,11 +52,31 @@ class Console:
         if not self.quiet:
             click.echo(text, err=True)
 
+    def detail(self, text: str) -> None:
+        """Print a line that the user asked for, quiet or not."""
+        click.echo(text, err=True)
+
+    def choose(self, folder: Path) -> Path | None:
+        """Ask for one of the models of a folder, at a terminal."""
+        return ask_for_model(folder)
+
     def error(self, error: GraphpassError) -> None:
         """Print an error and its cure."""
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {error.message}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)
+
+
+def ask_for_model(folder: Path) -> Path | None:
+    """Ask for one of the models of a folder, if somebody is at a terminal."""
+    if not sys.stdin.isatty():
+        return None
+    from graphpass.io import models_in
+
+    files = {file.name: file for file in models_in(folder)}
+    question = f"{folder} holds several models. Which one"
+    chosen: str = click.prompt(question, type=click.Choice(list(files)), err=True)
+    return files[chosen]
 
 
 def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
+from graphpass.jobs.result import refuse_input
 from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .models import PATH, cache_option, load_model
-from .results import refuse_input
 
 
 @console_command("inspect")

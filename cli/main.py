@@ -27,6 +27,7 @@ COMMANDS = {
     "run": "Run a pipeline of passes on a model.",
     "diff": "List the differences between two models.",
     "verify": "Run two models in lockstep and report the first difference.",
+    "ci": "Convert a matrix of models and targets, and report on it.",
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",
     "targets": "List the targets that models can be converted to.",

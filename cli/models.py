@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from graphpass.errors import UsageError
-from graphpass.io import find_model, load, models_in
-from graphpass.ir.declaration import parse_declaration
 from graphpass.ir.model import Model
-from graphpass.progress import stage
+
+from .console import ask_for_model
 
 
 class _NamedPath(click.Path):
@@ -42,34 +39,16 @@ cache_option = click.option(
 )
 
 
-def _locate(path: Path) -> Path:
-    """Return the model file that ``path`` means, or ask at a terminal."""
-    try:
-        return find_model(path)
-    except UsageError:
-        if not sys.stdin.isatty():
-            raise
-    files = {file.name: file for file in models_in(path)}
-    chosen: str = click.prompt(f"{path} holds several models. Which one", type=click.Choice(list(files)), err=True)
-    return files[chosen]
-
-
 def load_model(path: Path, declared: Iterable[str] = ()) -> Model:
-    """Read the model that ``path`` means.
+    """Read the model that ``path`` means, or ask at a terminal.
 
     Args:
         path: The user's path.
         declared: The user's declarations of caches, from `cache_option`.
 
     Raises:
-        ReadError: As `graphpass.io.load`.
-        UsageError: As `_locate`; GP218, a declaration lacks a kind or axis.
+        ReadError, UsageError: As `graphpass.jobs.reading.read_model`.
     """
-    new = {declaration.name: declaration for declaration in map(parse_declaration, declared)}
-    file = _locate(path)
-    with stage(f"reading {file}"):
-        model = load(file)
-        if new:
-            known = {declaration.name: declaration for declaration in model.declarations}
-            model.declare((known | new).values())
-        return model
+    from graphpass.jobs.reading import read_model
+
+    return read_model(path, declared, ask_for_model)

@@ -8,20 +8,17 @@ import click
 
 from graphpass.engine.passes import Pass
 from graphpass.ir.model import Model
-from graphpass.ir.types import Dialect
+from graphpass.jobs.job import Job
 
-from .console import Console, console_command
-from .job import Job, job_options, prove, run_pipeline
-from .models import load_model
-from .results import Result, refuse_input
-
-_FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
+from .console import Console, console_command, format_option
+from .job import job_options
 
 
 @console_command("run")
 @click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
+@format_option("text", "json")
 @job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
-def command(console: Console, job: Job, text: str) -> None:
+def command(console: Console, job: Job, text: str, form: str) -> None:
     """Run a pipeline of passes on a model.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder, the configuration and
@@ -34,31 +31,13 @@ def command(console: Console, job: Job, text: str) -> None:
                  name = "make-stateful"
                  beam-index = true
     """  # noqa: D301 - click keeps the lines of a paragraph after this character
-    passes = _passes(text)
-    loaded = load_model(job.model, job.declared)
-    output = job.output
-    is_file = output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()
-    if is_file:
-        refuse_input(loaded, output)
+    from graphpass.jobs.run import run
 
-    from graphpass.io import check_destination
+    outcome = run(job, _passes(text), console)
 
-    made = Result(console, job, {"": loaded}, {"": passes}, is_file=is_file)
-    if made.is_there():
-        return
-    with made.staged() as folder:
-        result, report = run_pipeline(passes, loaded, console, job)
-        target = output if is_file else output / _FILE_NAMES[result.model.dialect]
-        check_destination(result.model, target)
-        refuse_input(loaded, target)
-        if job.verify:
-            from graphpass.verify import compare
+    from .results import print_outcome
 
-            hint = "--verify-each names the pass, "
-            verdict = prove(lambda: compare(loaded, result.model), hint)
-            report += ["", f"verified  {verdict.summary()}"]
-        made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
-    made.tell(report)
+    print_outcome(console, outcome, form)
 
 
 def _passes(text: str) -> tuple[Pass[Model], ...]:

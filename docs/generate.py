@@ -47,6 +47,10 @@ SCHEMAS = {
     "check": "graphpass check MODEL --target TARGET --format json",
     "verify": "graphpass verify REFERENCE CANDIDATE --format json",
     "diff": "graphpass diff A B --format json",
+    "result": "graphpass convert MODEL -o DIR --target TARGET --format json",
+    "split": "graphpass split MODEL -o DIR --format json",
+    "ci": "graphpass ci --format json",
+    "config": "graphpass.toml",
     "manifest": "graphpass.json",
 }
 

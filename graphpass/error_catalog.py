@@ -31,6 +31,7 @@ GP112 A tensor in the ONNX file says another size than its data has, or no type.
   look like a model.
 GP113 A file that belongs to the model, a .bin, a configuration or a tokenizer, is a link out of its folder. A model
   from elsewhere could pass on any file of this machine that way, so it is not followed.
+GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 text.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -78,6 +79,15 @@ GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried 
   venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
 GP230 --weights share makes the result's weights a second name (a hard link) of the input's. That needs weights that
   lie in one file, and a result on the same file system. Write with --weights copy.
+GP231 The configuration of a matrix is not well formed; the message has its file and line. The JSON Schema
+  graphpass/reports/schemas/config.json says what may stand there, and editors complete it.
+GP232 There is no graphpass.toml, and no pyproject.toml with [tool.graphpass], in this folder or one above it. Write
+  one, or name one.
+GP233 Two cells of a matrix have one name, or would write to one place, so one would overwrite the other. Give the
+  models names, and let output hold {model} and {target}.
+GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
+  them.
+GP235 The file of --baseline is no baseline that graphpass wrote. Write it anew with --update-baseline.
 GP240 A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX on
   the CPU only.
 GP241 An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all positions
@@ -225,6 +235,10 @@ GP403 Under --verify-each: the pass says that it changed the model and it did no
 GP404 Under --verify-each: after this pass the model computes something else than the pipeline's input. This is a bug
   of the pass; --dump-dir keeps the models before and after it.
 GP405 The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target.
+GP406 The process of a cell ended before it had a result: it ran out of memory and was killed, or a library brought it
+  down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.
+GP407 A cell did not end within its timeout, so it was stopped. Nothing was written.
+GP408 A cell failed by a bug of graphpass. `graphpass convert --verbose` with the same model and target shows where.
 GP501 The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was changed.
 GP502 What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes
   some operators of ONNX Runtime's that it cannot read: then the hint names the pass that lowers them. All else is a
@@ -234,6 +248,10 @@ GP504 Another process wrote the same files while this one worked. Its result sta
   Write to another folder, or run it again.
 GP601 The result of a pipeline does not compute the same as its input, so it was not written. --verify-each names the
   pass at fault.
+GP602 The result is larger, or took longer, than the budgets of its cell allow, so it was not written. Raise the budget
+  in the configuration, or find out from `graphpass diff` what has grown.
+GP603 The result differs from the one that was published last; --fail-on changed makes that an error. `graphpass diff`
+  lists the differences.
 """
 
 #: Meaning and cure by error id.

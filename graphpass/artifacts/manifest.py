@@ -47,14 +47,18 @@ def describe(
     source = next(iter(models.values())).path
     assert source is not None
     beside = {file.name: _digest(file) for file in companions(source, "onnx")}
-    versions = distributions() | {name: metadata.version(name) for name in _LIBRARIES}
     return {
         "manifest": _FORM,
         "input": _parts({name: _source(model, weights=weights) for name, model in models.items()}) | {"beside": beside},
-        "versions": dict(sorted(versions.items())),
+        "versions": versions(),
         "options": dict(options),
         "pipeline": _parts({name: format_passes(each) for name, each in passes.items()}),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the distributions that results depend on, by name."""
+    return dict(sorted((distributions() | {name: metadata.version(name) for name in _LIBRARIES}).items()))
 
 
 def write_manifest(
@@ -92,10 +96,16 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
         return "there is no earlier result"
     try:
         noted = json.loads(path.read_bytes())
-        output = {path.parent / name: file for name, file in noted["output"].items()}
         before = {key: noted[key] for key in described}
-        if change := _first_change(before, dict(described)):
-            return change
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"{path.name} is damaged, or another program's"
+    return _first_change(before, dict(described)) or damage(path)
+
+
+def damage(path: Path) -> str | None:
+    """Return the first damage to the result beside a manifest, if any."""
+    try:
+        output = {path.parent / name: file for name, file in json.loads(path.read_bytes())["output"].items()}
         for file, known in output.items():
             if not file.resolve().is_relative_to(path.parent.resolve()):
                 return f"{path.name} is damaged, or another program's"

@@ -40,7 +40,19 @@ def as_text(model: Model, report: Report) -> str:
     return "\n".join(lines)
 
 
-def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bool) -> list[str]:
+class BrokenContractError(UnsupportedError):
+    """Reports a result that its target's runtime would not fuse, or would compute wrongly.
+
+    Attributes:
+        report: The findings.
+    """
+
+    def __init__(self, id: str, message: str, hint: str | None, report: Report) -> None:  # noqa: A002
+        super().__init__(id, message, hint)
+        self.report = report
+
+
+def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bool) -> Report | None:
     """Check the result of a pipeline against its target's contract.
 
     Args:
@@ -50,31 +62,45 @@ def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bo
         allowed: Whether the contract may be broken.
 
     Returns:
-        Lines for the report.
+        The report; ``None`` for a target without rules.
 
     Raises:
         PassFailedError: GP405, a condition does not hold.
-        UnsupportedError: GP350, a rule does not hold.
+        BrokenContractError: GP350, a rule does not hold.
     """
     from graphpass.targets import check_model
 
     target.require_contract(model)
     if not target.has_rules:
-        return []
+        return None
     report = check_model(model, target, confirm=confirm)
-    broken = [finding for finding in report.findings if not finding.holds]
-    tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
-    if report.holds:
-        return [f"contract  holds{tried}"]
-    flaws = [f"{finding.name} is {finding.verdict}: {'; '.join(_details(finding)[:1])}" for finding in broken]
-    if report.confirmation is not None:
-        flaws += report.confirmation.contradictions
-    if not allowed:
+    if not report.holds and not allowed:
+        flaws = flaws_of(report)
         more = f", and {len(flaws) - 1} more" if len(flaws) > 1 else ""
         message = f"the result does not keep the contract of target {report.target}: {flaws[0]}{more}"
         hint = "--allow-unfused writes it all the same; graphpass check then prints everything"
-        raise UnsupportedError("GP350", message, hint)
-    return [f"contract  does not hold{tried}", *(f"  {flaw}" for flaw in flaws)]
+        raise BrokenContractError("GP350", message, hint, report)
+    return report
+
+
+def summarize(report: Report) -> list[str]:
+    """Return lines about a contract for the report on a conversion."""
+    tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
+    if report.holds:
+        return [f"contract  holds{tried}"]
+    return [f"contract  does not hold{tried}", *(f"  {flaw}" for flaw in flaws_of(report))]
+
+
+def flaws_of(report: Report) -> list[str]:
+    """Return a sentence for each finding that breaks the contract, and each contradiction."""
+    broken = [finding for finding in report.findings if not finding.holds]
+    flaws = [flaw_of(finding) for finding in broken]
+    return flaws + list(report.confirmation.contradictions if report.confirmation is not None else ())
+
+
+def flaw_of(finding: Finding) -> str:
+    """Return the sentence of a finding that breaks the contract."""
+    return f"{finding.name} is {finding.verdict}: {'; '.join(_details(finding)[:1])}"
 
 
 def _layers(group: list[Finding]) -> str:

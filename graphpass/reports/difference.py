@@ -53,6 +53,15 @@ def as_text(before: Model, after: Model, difference: Difference, *, unfolded: bo
     return "\n".join([*lines, _unchanged(difference)])
 
 
+def in_short(difference: Difference) -> tuple[str, ...]:
+    """Return a line for each kind of difference; none if the models are the same."""
+    if difference.same:
+        return ()
+    lines = [f"{new - old:+d} {kind}" for kind, old, new in difference.kinds]
+    lines += [f"{name}: {len(changes)} changed" for name, changes in _sections(difference).items()]
+    return tuple(lines) or (_OTHER,)
+
+
 def as_page(titles: Sequence[str], before: Model, after: Model, difference: Difference) -> str:
     """Return a self-contained HTML page.
 

@@ -6,10 +6,55 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 #: Errors of file systems that have no locks, or none on folders, some network ones among them.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
+
+
+@contextlib.contextmanager
+def sole_worker(place: Path) -> Iterator[None]:
+    """Let one process at a time work on a place.
+
+    Others wait until it is done. The lock is a file beside the place, which is gone after it, as are folders that were
+    made for it and are empty.
+
+    Args:
+        place: A file or folder, which need not be there.
+
+    Raises:
+        OSError: The file system's words.
+    """
+    file = place.parent / f".{place.name}.graphpass-lock"
+    made = [folder for folder in (place.parent, *place.parent.parents) if not folder.exists()]
+    with contextlib.ExitStack() as stack:
+        while not _hold(file, stack):
+            pass
+        try:
+            yield
+        finally:
+            # Held until it is gone: whoever waits for it sees that, and makes a new one.
+            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # folders that are in use by now
+                for folder in made:
+                    folder.rmdir()
+
+
+def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
+    with contextlib.ExitStack() as attempt:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            descriptor = os.open(file, os.O_RDONLY)
+            attempt.callback(os.close, descriptor)
+            _flock(descriptor, wait=True)
+            if not os.path.samestat(os.stat(file), os.fstat(descriptor)):
+                return False
+        except FileNotFoundError:  # another process is done with it, or with its folder
+            return False
+        stack.push(attempt.pop_all())
+        return True
 
 
 def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
@@ -25,10 +70,16 @@ def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool
     """
     if sys.platform == "win32":
         return True
-    import fcntl
-
     descriptor = os.open(path, os.O_RDONLY)
     stack.callback(os.close, descriptor)
+    return _flock(descriptor, wait=wait)
+
+
+def _flock(descriptor: int, *, wait: bool) -> bool:
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

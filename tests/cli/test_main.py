@@ -36,7 +36,13 @@ def test_help_imports_little_of_graphpass():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     wanted = ["graphpass", "graphpass.cli", "graphpass.cli.console", "graphpass.cli.main", "graphpass.cli.watch"]
-    assert done.stderr.split() == [*wanted, "graphpass.errors", "graphpass.progress"]
+    assert done.stderr.split() == [
+        *wanted,
+        "graphpass.errors",
+        "graphpass.jobs",
+        "graphpass.jobs.watch",
+        "graphpass.progress",
+    ]
 
 
 def test_public_names_load():
@@ -125,7 +131,7 @@ def raising(monkeypatch, error):
     def fail(path):
         raise error
 
-    monkeypatch.setattr("graphpass.cli.models.find_model", fail)
+    monkeypatch.setattr("graphpass.jobs.reading.find_model", fail)
 
 
 def test_an_unforeseen_error_is_one_line_and_advice(capfd, monkeypatch):

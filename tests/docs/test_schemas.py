@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from importlib import resources
 
 import jsonschema
@@ -11,6 +12,7 @@ import pytest
 from support.commands import in_process
 from support.models import export
 
+import graphpass
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 
 
@@ -51,3 +53,26 @@ def test_manifest(capfd, tmp_path, command, model, variant, output, manifest):
     done = in_process(capfd, name, export(model, variant), "-o", tmp_path / output, *options)
     assert done.code == 0, done.err
     validator("manifest").validate(json.loads((tmp_path / manifest).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "variant", "schema"),
+    [
+        (("convert", "--target", "cpu"), "llama", "ov-stateless", "result"),
+        pytest.param(("convert", "--target", "cpu"), "t5", "onnx", "result", marks=pytest.mark.slow),
+        (("run", "-p", "unpack,fuse-attention", "--verify", "--weights", "share"), "llama", "ov-stateless", "result"),
+        (("split", "--prompt", "8", "--capacity", "16"), "llama", "ov-stateless", "split"),
+    ],
+    ids=["convert", "encoder and decoder", "run", "split"],
+)
+def test_results(capfd, tmp_path, command, model, variant, schema):
+    source = shutil.copytree(export(model, variant), tmp_path / "in")
+    name, *options = command
+    done = in_process(capfd, name, source, "-o", tmp_path / "out", *options, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    told = json.loads(done.out)
+    validator(schema).validate(told)
+    assert {file["name"] for file in told["files"]} == {file.name for file in (tmp_path / "out").iterdir()}
+    if told.get("verification") is not None:
+        validator("verify").validate(told["verification"])
+    assert all(graphpass.load(graph) for graph in told["graphs"])

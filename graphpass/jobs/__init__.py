@@ -1,0 +1,1 @@
+"""Jobs: convert or rewrite a model, prove the result, and write it."""

@@ -1,0 +1,213 @@
+"""Convert a model, or an encoder and its decoder, for a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.errors import PassFailedError, UsageError
+from graphpass.progress import stage
+
+from .job import Job, Proof, prove, run_passes
+from .reading import read_model
+from .result import Result, refuse_input
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from graphpass.artifacts.encoder_decoder import EncoderDecoder
+    from graphpass.engine.passes import Pass
+    from graphpass.engine.target import Target
+    from graphpass.ir.model import Model
+    from graphpass.reports.outcome import Outcome
+    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
+    from graphpass.verify import Comparison
+
+Gate = Callable[[Path, "Outcome"], None]
+"""Looks at a staged result before it takes its place; an error of it leaves the old result."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Plans the conversion of one model; ``name`` is empty if it is the only one."""
+
+    name: str
+    model: Model
+    passes: tuple[Pass[Any], ...]
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Plans the conversion of a model or of an encoder and its decoder.
+
+    Attributes:
+        input: The model's file, or the folder of both.
+        source: A file of the input, beside which configurations and tokenizers lie.
+        inputs: All models of the input, by part.
+    """
+
+    input: Path
+    source: Path
+    reference: Model | EncoderDecoderModels
+    inputs: dict[str, Model]
+    parts: tuple[_Part, ...]
+
+
+def convert(
+    job: Job,
+    target: Target,
+    watch: Watch,
+    *,
+    allow_unfused: bool = False,
+    tokenizer: bool = True,
+    gate: Gate | None = None,
+) -> Outcome:
+    """Make a model fit for a target, prove the result, and write it.
+
+    Args:
+        job: The settings.
+        target: The target.
+        watch: Observes the work.
+        allow_unfused: Whether to write a result that breaks the target's contract.
+        tokenizer: Whether to convert the tokenizer beside the input.
+        gate: Looks at the staged result.
+
+    Raises:
+        GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
+            written then.
+    """
+    from graphpass.artifacts.companions import missing_packages
+    from graphpass.artifacts.encoder_decoder import find_encoder_decoder, folder_of_part
+    from graphpass.engine.pipeline import format_target
+    from graphpass.reports.outcome import Outcome, sources_of
+
+    options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
+    options["tokenizer"] = tokenizer and not missing_packages()
+    if (files := find_encoder_decoder(job.model)) is not None:
+        plan = _plan_folder(job, files, target)
+    else:
+        if (folder := folder_of_part(job.model)) is not None:
+            watch.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
+        plan = _plan_model(watch, job, target)
+    made = Result(watch, job, plan.inputs, {part.name: part.passes for part in plan.parts}, options)
+    if graphs := made.earlier():
+        sources = sources_of(plan.inputs.values())
+        return Outcome(plan.input, job.output, graphs, sources, format_target(target), up_to_date=True)
+    return _convert(watch, job, target, plan, made, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
+
+
+def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
+    loaded = read_model(job.model, job.declared, watch.choose)
+    assert loaded.path is not None
+    refuse_input(loaded, job.output / target.output_file)
+    part = _Part("", loaded, target.pipeline(loaded), target.output_file)
+    return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,))
+
+
+def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
+    """Read and plan the parts of a folder."""
+    from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
+    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
+
+    if target.gives_up_fusion:
+        raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
+    encoder, decoder = read_model(files.encoder), read_model(files.decoder, job.declared)
+    inputs = {"encoder": encoder, "decoder": decoder}
+    if files.first is not None and not files.merged:
+        inputs["first decoder"] = read_model(files.first)
+    for model in inputs.values():
+        for name in (ENCODER_FILE, DECODER_FILE):
+            refuse_input(model, job.output / name)
+    first = decoder if files.merged else inputs.get("first decoder")
+    parts = (
+        _Part("encoder", encoder, target.encoder_pipeline(encoder), ENCODER_FILE),
+        _Part("decoder", decoder, target.decoder_pipeline(decoder, files.first), DECODER_FILE),
+    )
+    return _Plan(files.encoder.parent, files.decoder, EncoderDecoderModels(encoder, decoder, first), inputs, parts)
+
+
+def _convert(
+    watch: Watch,
+    job: Job,
+    target: Target,
+    plan: _Plan,
+    made: Result,
+    gate: Gate | None,
+    *,
+    allow_unfused: bool,
+    tokenizer: bool,
+) -> Outcome:
+    """Run the pipelines, prove the result, and write it with its companions."""
+    from graphpass.engine.conditions import OPENVINO
+    from graphpass.engine.pipeline import format_target
+    from graphpass.io import check_destination
+    from graphpass.reports.contract import hold_to_contract
+    from graphpass.reports.outcome import ModelReport, Outcome, files_in, sources_of
+
+    models: dict[str, Model] = {}
+    reports: list[ModelReport] = []
+    with made.staged() as folder:
+        for part in plan.parts:
+            dumps = job.dump_dir / part.name if job.dump_dir is not None else None
+            result, timings = run_passes(part.passes, part.model, replace(job, dump_dir=dumps), watch)
+            models[part.file] = result.model
+            reports.append(
+                ModelReport(part.name, part.file, part.model, result.model, part.passes, result.records, timings)
+            )
+        *others, main = models.values()
+        for other in others:
+            if missing := OPENVINO.missing(other):
+                raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
+        with stage("checking"):
+            allowed = allow_unfused or target.gives_up_fusion
+            contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed)
+        for name, model in models.items():
+            check_destination(model, job.output / name)
+        comparison = None
+        if job.verify:
+            hint = "" if others else "--verify-each names the pass, "
+            comparison = prove(lambda: _compare(plan.reference, tuple(models.values()), job.proof), hint)
+        notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
+        made.write(folder, models, {report.name: report.records for report in reports}, plan.source)
+        outcome = Outcome(
+            plan.input,
+            job.output,
+            tuple(job.output / name for name in models),
+            sources_of(plan.inputs.values()),
+            format_target(target),
+            models=tuple(reports),
+            contract=contract,
+            comparison=comparison,
+            files=files_in(folder),
+            written=made.written,
+            notes=notes,
+        )
+        if gate is not None:
+            gate(folder, outcome)
+    return outcome
+
+
+def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof) -> Comparison:
+    from graphpass.ir.model import Model
+    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
+    from graphpass.verify import compare
+    from graphpass.verify.encoder_decoder import compare_encoder_decoders
+
+    if isinstance(reference, Model):
+        return compare(reference, results[0], **asdict(proof))
+    encoder, decoder = results
+    return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
+
+
+def _add_tokenizer(model_file: Path, folder: Path) -> tuple[str, ...]:
+    """Convert the tokenizer beside a file of the input, and return a line."""
+    from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
+
+    if not has_tokenizer(model_file.parent):
+        return ()
+    if missing := missing_packages():
+        return (f"tokenizer not converted: no {' and no '.join(missing)} here; pip install 'graphpass[genai]'",)
+    with stage("converting the tokenizer"):
+        return (f"tokenizer converted by {stage_tokenizer(model_file.parent, folder)}",)

@@ -1,0 +1,140 @@
+"""Describe jobs, run their passes and prove their results."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged
+from graphpass.errors import UnsupportedError, VerificationError
+from graphpass.progress import Clock, Timing, clocked, stage
+
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from graphpass.engine.manager import PipelineResult
+    from graphpass.engine.passes import Pass
+    from graphpass.io import Weights
+    from graphpass.ir.model import Model
+    from graphpass.verify import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Settles the comparison of a result with its input.
+
+    Attributes:
+        steps: Greedy steps after each prefill.
+        atol: Absolute tolerance; ``None`` for that of the models' types.
+        rtol: Relative tolerance; the same.
+        edits: Whether the caches are edited on the way.
+    """
+
+    steps: int = 12
+    atol: float | None = None
+    rtol: float | None = None
+    edits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Holds the settings of work that writes a result.
+
+    Attributes:
+        model: The input.
+        output: The place to write to.
+        verify: Whether to compare the result with the input first.
+        declared: The user's declarations of caches.
+        weights: Way of the weights to the result; see `graphpass.io.stage_model`.
+        if_changed: Whether to do nothing if the result is there.
+        print_changed: Whether to print the operators that each pass added and removed.
+        verify_each: Whether to compare the model's numbers after each pass.
+        dump_dir: A folder for the model after each pass.
+        time_passes: Whether to report the times of passes and analyses apart.
+        proof: The comparison with the input.
+    """
+
+    model: Path
+    output: Path
+    verify: bool
+    declared: tuple[str, ...]
+    weights: Weights
+    if_changed: bool = False
+    print_changed: bool = False
+    verify_each: bool = False
+    dump_dir: Path | None = None
+    time_passes: bool = False
+    proof: Proof = field(default_factory=Proof)
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        """Return the options that the result depends on, for the manifest."""
+        noted = {"verify": self.verify, "verify_each": self.verify_each, "weights": self.weights}
+        usual = Proof()
+        changed = {name: value for name, value in asdict(self.proof).items() if value != getattr(usual, name)}
+        return noted | {"cache": list(self.declared)} | ({"proof": changed} if changed else {})
+
+
+class UnequalError(VerificationError):
+    """Reports a result that does not compute the same as its input.
+
+    Attributes:
+        comparison: The comparison that found it.
+    """
+
+    def __init__(self, id: str, message: str, hint: str | None, comparison: Comparison) -> None:  # noqa: A002
+        super().__init__(id, message, hint)
+        self.comparison = comparison
+
+
+def run_passes(
+    passes: Sequence[Pass[Any]], model: Model, job: Job, watch: Watch
+) -> tuple[PipelineResult, tuple[Timing, ...]]:
+    """Run passes as a job asks.
+
+    Returns:
+        The result, and times of passes and analyses if the job asks for them.
+
+    Raises:
+        GraphpassError: As `graphpass.engine.manager.PassManager.run`.
+    """
+    from graphpass.engine.manager import PassManager
+    from graphpass.verify.each import VerifyEach
+
+    observers: list[Instrumentation] = []
+    if job.verify_each:
+        observers.append(VerifyEach(watch.note))
+    if job.dump_dir is not None:
+        observers.append(DumpDir(job.dump_dir))
+    if job.print_changed:
+        observers.append(PrintChanged(watch.detail))
+    clock = Clock()
+    with clocked(clock) if job.time_passes else contextlib.nullcontext():
+        return PassManager(passes, observers).run(model), clock.timings
+
+
+def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
+    """Compare a result with its input.
+
+    Args:
+        comparing: Compares them.
+        hint: Advice if they do not compute the same.
+
+    Raises:
+        UnequalError: GP601, they do not compute the same.
+        UnsupportedError: One of them cannot be run here.
+    """
+    with stage("verifying"):
+        try:
+            comparison = comparing()
+        except UnsupportedError as error:
+            message = f"the result cannot be verified: {error.message}"
+            raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
+    if not comparison.passed:
+        reason = f"the result does not compute the same as the input\n{comparison.summary()}"
+        hint = f"nothing was written; {hint}--no-verify writes it all the same"
+        raise UnequalError("GP601", reason, hint, comparison)
+    return comparison

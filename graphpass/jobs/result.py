@@ -1,0 +1,133 @@
+"""Write results whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from graphpass.engine.manager import PassRecord
+from graphpass.engine.passes import Pass
+from graphpass.errors import UsageError
+from graphpass.io import Written, is_same_place
+from graphpass.ir.model import Model
+from graphpass.progress import stage
+
+from .job import Job
+from .watch import Watch
+
+
+class Result:
+    """Writes the result of a job, with its manifest.
+
+    Attributes:
+        folder: The folder of the result.
+        written: Way of the weights to the result, once it is written.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        job: Job,
+        inputs: Mapping[str, Model],
+        passes: Mapping[str, Sequence[Pass[Any]]],
+        options: Mapping[str, Any] | None = None,
+        *,
+        is_file: bool = False,
+    ) -> None:
+        """Describe the inputs of the result.
+
+        Args:
+            watch: Observes the work.
+            job: The settings.
+            inputs: See `graphpass.artifacts.manifest.describe`.
+            passes: See there.
+            options: Further options that the result depends on.
+            is_file: Whether the output is a model file, written without companions of the input.
+
+        Raises:
+            ReadError: As `graphpass.artifacts.manifest.describe`.
+            UsageError: GP204, models are to be dumped into a folder that appears only at the end.
+        """
+        from graphpass.artifacts.manifest import describe
+
+        self.folder = job.output.parent if is_file else job.output
+        _refuse_dumps(job.dump_dir, self.folder)
+        self.written: tuple[Written, ...] = ()
+        self._watch, self._job, self._is_file = watch, job, is_file
+        with stage("reading what the input holds"):
+            self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
+
+    def earlier(self) -> tuple[Path, ...]:
+        """Return the model files of the same result of an earlier job, if any."""
+        from graphpass.artifacts.manifest import graphs_of, manifest_of, stale
+
+        if not self._job.if_changed:
+            return ()
+        manifest = manifest_of(self._job.output, is_file=self._is_file)
+        if (reason := stale(manifest, self._described)) is not None:
+            self._watch.note(f"not up to date: {reason}")
+            return ()
+        return graphs_of(manifest)
+
+    def staged(self) -> AbstractContextManager[Path]:
+        """Return a folder to write into, before the work: its place may be write-protected."""
+        from graphpass.storage.staging import staging
+
+        return staging(self.folder)
+
+    def write(
+        self,
+        staged: Path,
+        models: Mapping[str, Model],
+        records: Mapping[str, Iterable[PassRecord]],
+        source: Path | None,
+    ) -> None:
+        """Write models, companions and manifest into the staged folder.
+
+        Args:
+            staged: The folder from `staged`.
+            models: The models by the names of their files.
+            records: Results of the passes; see `graphpass.artifacts.manifest.write_manifest`.
+            source: A file of the input, beside which configurations and tokenizers lie.
+        """
+        from graphpass.artifacts.companions import copy_companions
+        from graphpass.artifacts.manifest import manifest_of, write_manifest
+        from graphpass.io import stage_model
+
+        self.written = tuple(
+            stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()
+        )
+        if source is not None and not self._is_file:
+            copy_companions(source, staged, next(iter(models.values())).dialect)
+        place = staged / next(iter(models)) if self._is_file else staged
+        write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models))
+
+
+def refuse_input(model: Model, target: Path) -> None:
+    """Check, before long work, that writing to ``target`` replaces no file of the pipeline's input.
+
+    Args:
+        model: The pipeline's input.
+        target: The model file to be written; an ``.xml`` has a ``.bin`` beside it.
+
+    Raises:
+        UsageError: GP203, it would replace one.
+    """
+    targets = [target, target.with_suffix(".bin")] if target.suffix.lower() == ".xml" else [target]
+    sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
+    for source in sources:
+        if any(is_same_place(new, source) for new in targets):
+            hint = "write into another folder"
+            raise UsageError("GP203", f"writing {target} would overwrite {source}, which belongs to the input", hint)
+
+
+def _refuse_dumps(dumps: Path | None, folder: Path) -> None:
+    if dumps is None or os.path.lexists(folder):
+        return
+    place = dumps.resolve()
+    if folder.resolve() in (place, *place.parents):
+        reason = f"models cannot be dumped into {dumps}: {folder} appears when the work is done"
+        raise UsageError("GP204", reason, f"make {folder} first, or dump into another folder")

@@ -1,0 +1,79 @@
+"""Run passes of the user's choice on a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .job import Job, prove, run_passes
+from .reading import read_model
+from .result import Result, refuse_input
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dialect
+    from graphpass.reports.outcome import Outcome
+
+    from .convert import Gate
+
+_FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
+
+
+def run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, gate: Gate | None = None) -> Outcome:
+    """Run a pipeline on a model and write the result.
+
+    Args:
+        job: The settings; the output is a model file or a folder.
+        passes: The pipeline.
+        watch: Observes the work.
+        gate: Looks at the staged result.
+
+    Raises:
+        GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
+            written then.
+    """
+    from graphpass.io import check_destination
+    from graphpass.reports.outcome import ModelReport, Outcome, files_in, sources_of
+
+    loaded, output = read_model(job.model, job.declared, watch.choose), job.output
+    assert loaded.path is not None
+    is_file = is_model_file(output)
+    if is_file:
+        refuse_input(loaded, output)
+    made = Result(watch, job, {"": loaded}, {"": passes}, is_file=is_file)
+    if graphs := made.earlier():
+        return Outcome(loaded.path, made.folder, graphs, sources_of([loaded]), up_to_date=True)
+    with made.staged() as folder:
+        result, timings = run_passes(passes, loaded, job, watch)
+        target = output if is_file else output / _FILE_NAMES[result.model.dialect]
+        check_destination(result.model, target)
+        refuse_input(loaded, target)
+        comparison = None
+        if job.verify:
+            from graphpass.verify import compare
+
+            hint = "--verify-each names the pass, "
+            comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof)), hint)
+        made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
+        outcome = Outcome(
+            loaded.path,
+            made.folder,
+            (target,),
+            sources_of([loaded]),
+            models=(ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings),),
+            comparison=comparison,
+            files=files_in(folder),
+            written=made.written,
+        )
+        if gate is not None:
+            gate(folder, outcome)
+    return outcome
+
+
+def is_model_file(output: Path) -> bool:
+    """Return whether an output names a model file, and no folder."""
+    return output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()

@@ -1,0 +1,127 @@
+"""Split a model, prove the result, and write it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.artifacts.split import Split
+from graphpass.progress import stage
+from graphpass.reports.outcome import (
+    ModelReport,
+    WrittenFile,
+    files_in,
+    files_text,
+    passes_json,
+    passes_text,
+    shared_json,
+)
+
+from .job import Job, run_passes
+from .reading import read_model
+from .result import refuse_input
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from graphpass.io import Written
+    from graphpass.ir.types import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOutcome:
+    """Reports on a split model.
+
+    Attributes:
+        input: The input's file.
+        output: The folder of both models.
+        split: Their sizes.
+        suffix: Suffix of both models' files.
+        preparation: The pipeline before the split; ``None`` if there was none.
+        compared: Positions that were compared with the input; ``None`` if that was not asked for.
+        files: All files of the result.
+        written: Way of the weights to the result.
+    """
+
+    input: Path
+    output: Path
+    split: Split
+    suffix: str
+    preparation: ModelReport | None
+    compared: int | None
+    files: tuple[WrittenFile, ...]
+    written: Written
+
+
+def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> SplitOutcome:
+    """Split a model and write both parts.
+
+    Args:
+        job: The settings.
+        split: Sizes of the two models.
+        dialect: Dialect of the result; ``None`` for the input's.
+        watch: Observes the work.
+
+    Raises:
+        GraphpassError: The input cannot be read or split, or the result does not compute the same; nothing is written
+            then.
+    """
+    from graphpass.artifacts.companions import copy_companions
+    from graphpass.artifacts.split import stage_split, verify_split
+    from graphpass.errors import UsageError
+    from graphpass.storage.staging import staging
+
+    loaded = read_model(job.model, job.declared, watch.choose)
+    assert loaded.path is not None
+    wanted = dialect or loaded.dialect
+    if wanted == "onnx" and loaded.dialect == "openvino":
+        raise UsageError("GP268", "an IR cannot be written as ONNX", "leave out --to onnx")
+    suffix = ".onnx" if wanted == "onnx" else ".xml"
+    for name in split.phases():
+        refuse_input(loaded, job.output / f"{name}{suffix}")
+    # The staging folder comes first, so that a write-protected place is known before long work.
+    with staging(job.output) as folder:
+        passes = split.preparation(loaded, wanted)
+        prepared, report = loaded, None
+        if passes:
+            result, timings = run_passes(passes, loaded, job, watch)
+            prepared = result.model
+            report = ModelReport("", "", loaded, prepared, passes, result.records, timings)
+        models, written = stage_split(prepared, split, folder, job.weights)
+        compared = None
+        if job.verify:
+            with stage("verifying"):
+                compared = verify_split(loaded, models, split)
+        # Without files that only ONNX Runtime GenAI reads: they name one model.
+        copy_companions(loaded.path, folder, "openvino")
+        files = files_in(folder)
+    return SplitOutcome(loaded.path, job.output, split, suffix, report, compared, files, written)
+
+
+def as_json(outcome: SplitOutcome) -> dict[str, Any]:
+    """Return the object of ``split --format json`` (``schemas/split.json``)."""
+    report = outcome.preparation
+    return {
+        "input": str(outcome.input),
+        "output": str(outcome.output),
+        **asdict(outcome.split),
+        "graphs": [str(outcome.output / f"{name}{outcome.suffix}") for name in outcome.split.phases()],
+        "passes": [] if report is None else passes_json(report),
+        "positions_compared": outcome.compared,
+        "files": [asdict(file) for file in outcome.files],
+        "shared_weights": shared_json([outcome.written]),
+    }
+
+
+def as_text(outcome: SplitOutcome) -> str:
+    """Return the text of ``graphpass split``."""
+    split = outcome.split
+    sizes = f"prompts of {split.prompt} in chunks of {split.chunk}, {split.capacity} positions"
+    report = [] if outcome.preparation is None else passes_text(outcome.preparation)
+    if outcome.compared is not None:
+        report += [""] if report else []
+        same = f"same: {outcome.compared} positions compared, after prompts of 1 to {split.prompt} tokens"
+        report.append(f"verified  {same}")
+    notes = ["prefill.bin and decode.bin are one file: two hard links"] if outcome.suffix == ".xml" else []
+    files = files_text(outcome.output, outcome.files, [outcome.written], notes)
+    return "\n".join([f"{outcome.input} -> {outcome.output}: {sizes}", "", *report, "", *files])

@@ -1,0 +1,1 @@
+"""Convert many models for many targets, and report on it to CI systems."""

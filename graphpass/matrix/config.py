@@ -1,0 +1,220 @@
+"""Read the configuration of a matrix: ``graphpass.toml``, or ``[tool.graphpass]`` of ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphpass.errors import GraphpassError, ReadError, UsageError
+
+from .locating import line_of
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FailOn = Literal["error", "warning", "changed"]
+
+_FILE, _PROJECT = "graphpass.toml", "pyproject.toml"
+
+_HINT = "docs/ci.md explains the keys; editors complete them by graphpass/reports/schemas/config.json"
+
+_SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+#: Errors that are shown of a file.
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Locates a value in the file, for messages.
+
+    Attributes:
+        file: The file.
+        text: Its content.
+        path: Keys and indices of the value.
+    """
+
+    file: Path
+    text: str = field(repr=False)
+    path: tuple[str | int, ...] = ()
+
+    def __truediv__(self, key: str | int) -> Place:
+        """Return the place of a key or item in the value."""
+        return Place(self.file, self.text, (*self.path, key))
+
+    def __str__(self) -> str:
+        """Return ``graphpass.toml:12``."""
+        return f"{self.file}:{line_of(self.text, self.path)}"
+
+    def error(self, error: GraphpassError) -> GraphpassError:
+        """Return an error of the same kind that names this place."""
+        return type(error)(error.id, f"{self}: {error.message}", error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Holds a configuration that follows the schema, unread as to paths, targets and pipelines.
+
+    Attributes:
+        folder: The folder that paths are relative to.
+        place: The place of its first key.
+        content: The keys as they are written.
+    """
+
+    folder: Path
+    place: Place
+    content: Mapping[str, Any]
+
+    @property
+    def fail_on(self) -> frozenset[FailOn]:
+        """Return the findings that fail the run."""
+        given = self.content.get("fail-on", [])
+        return frozenset(["error", *([given] if isinstance(given, str) else given)])
+
+    @property
+    def memory(self) -> int | None:
+        """Return the bytes that all cells may take together; ``None`` if it is not given."""
+        return size_of(self.content["memory"]) if "memory" in self.content else None
+
+    def path_of(self, *keys: str) -> Path | None:
+        """Return a path of the configuration; ``None`` if it is not given."""
+        value: Any = self.content
+        for key in keys:
+            value = value.get(key, {})
+        return self.folder / value if value else None
+
+
+def size_of(given: int | str) -> int:
+    """Return a size in bytes: ``2 GiB`` or a number.
+
+    Raises:
+        ValueError: It is none; the schema allows no such size in files.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", str(given))
+    if found is None or (found[2] or "B") not in _SIZES:
+        raise ValueError("this is no size")
+    return int(float(found[1]) * _SIZES[found[2] or "B"])
+
+
+def find_config(given: Path | None) -> Path:
+    """Return the configuration file.
+
+    Args:
+        given: A file, or a folder that holds one; else this folder and those above it are searched.
+
+    Raises:
+        UsageError: GP232, there is none.
+        ReadError: GP114, the given file does not exist.
+    """
+    if given is not None and not given.is_dir():
+        if not given.exists():
+            raise ReadError("GP114", f"the configuration {given} does not exist", "name a TOML file")
+        return given
+    here = Path.cwd() if given is None else given
+    for folder in (here, *(here.parents if given is None else ())):
+        if (folder / _FILE).is_file():
+            return _shortened(folder / _FILE)
+        project = folder / _PROJECT
+        if project.is_file() and "[tool.graphpass" in _text(project):
+            return _shortened(project)
+    hint = f"write {_FILE}, or [tool.graphpass] in {_PROJECT}; docs/ci.md has an example"
+    raise UsageError("GP232", f"no configuration in {here}" + (" or above" if given is None else ""), hint)
+
+
+def load_config(file: Path) -> Config:
+    """Read a configuration and hold it to the schema.
+
+    Raises:
+        ReadError: GP114, it cannot be read.
+        UsageError: GP231, it is no TOML or does not follow the schema; the message has each line.
+    """
+    text = _text(file)
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("GP231", f"{file}: not TOML: {error}", _HINT) from error
+    keys = ("tool", "graphpass") if file.name == _PROJECT else ()
+    place = functools.reduce(lambda at, key: at / key, keys, Place(file, text))
+    content = functools.reduce(lambda table, key: table.get(key, {}), keys, document)
+    if found := list(_offences(content, place)):
+        shown = found[:_SHOWN] + ([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else [])
+        raise UsageError("GP231", "\n".join(shown), _HINT)
+    return Config(file.parent, place, content)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of configurations."""
+    text = resources.files("graphpass.reports").joinpath("schemas/config.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _offences(content: Mapping[str, Any], place: Place) -> Iterator[str]:
+    from jsonschema import Draft202012Validator
+
+    errors = Draft202012Validator(schema()).iter_errors(content)
+    told = [(at, words) for error in errors for at, words in _told(error)]
+    numbered = [(line_of(place.text, (*place.path, *at)), words) for at, words in told]
+    return (f"{place.file}:{line}: {words}" for line, words in sorted(numbered))
+
+
+def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield place and words of an error."""
+    path = tuple(error.absolute_path)
+    name, value = _name(path), error.instance
+    rule: Any = error.validator_value
+    if error.validator == "anyOf":
+        # A value may have several forms; the one of its type is meant.
+        meant = [one for one in error.context or () if one.validator != "type" or one.relative_path]
+        if meant:
+            for one in meant:
+                yield from _told(one)
+        else:
+            kinds = [one.validator_value for one in error.context or ()]
+            yield path, f"{name} takes {' or '.join(map(str, kinds))}, not {value!r}"
+    elif error.validator == "additionalProperties":
+        known = error.schema["properties"]
+        for key in sorted(set(value) - set(known)):
+            near = difflib.get_close_matches(key, known, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
+            yield (*path, key), f"{name} has no key {key!r}; {advice}"
+    elif error.validator == "required":
+        missing = [key for key in rule if key not in value]
+        yield path, f"{name} lacks {' and '.join(missing)}"
+    elif error.validator == "type":
+        yield path, f"{name} takes {'a table' if rule == 'object' else rule}, not {value!r}"
+    elif error.validator == "enum":
+        yield path, f"{name} takes {', '.join(map(str, rule))}, not {value!r}"
+    else:
+        yield path, f"{name}: {error.message}"
+
+
+def _name(path: Sequence[str | int]) -> str:
+    words = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
+    return "".join(words).lstrip(".") or "the configuration"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ReadError("GP114", f"cannot read the configuration {file}: {reason}") from error
+
+
+def _shortened(file: Path) -> Path:
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file

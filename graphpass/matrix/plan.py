@@ -1,0 +1,165 @@
+"""Make the cells of a matrix from its configuration."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from graphpass.errors import UsageError
+
+from .cells import Budgets, Cell, Settings
+from .config import Config, Place, size_of
+
+_OUTPUT = "converted/{model}/{target}"
+
+#: Budgets that are sizes, which may have a unit.
+_SIZES = ("bytes", "bytes_per_token", "memory")
+
+
+def cells_of(config: Config, select: Sequence[str] = ()) -> tuple[Cell, ...]:
+    """Return the cells of a matrix, in the order of the configuration.
+
+    Args:
+        config: The configuration.
+        select: Patterns of names, ``llama*:npu``; a cell that matches one is taken. None takes all.
+
+    Raises:
+        UsageError: GP231, a pattern of paths matches nothing; GP233, two cells have one name or place; GP234, no cell
+            is selected; and those of targets and pipelines. Messages have file and line.
+        ReadError: GP108, a file with a pipeline cannot be read.
+    """
+    cells: list[Cell] = []
+    places: dict[str, Cell] = {}
+    names: set[str] = set()
+    for number, model in enumerate(config.content["models"]):
+        place = config.place / "models" / number
+        for cell in _of_model(config, model, place):
+            other = places.setdefault(os.path.normpath(cell.output), cell)
+            if other is not cell or cell.id in names:
+                both = f"{other.id} and {cell.id} both write to {cell.output}" if other is not cell else cell.id
+                reason = f"{place}: {both}" if other is not cell else f"{place}: two cells are called {both}"
+                raise UsageError("GP233", reason, "give them names, or let output hold {model} and {target}")
+            names.add(cell.id)
+            cells.append(cell)
+    selected = tuple(cell for cell in cells if not select or _is_selected(cell, select))
+    if not selected:
+        near = ", ".join(cell.id for cell in cells[:5])
+        raise UsageError("GP234", f"no cell is called {' or '.join(select)}", f"there are {near}")
+    return selected
+
+
+def _is_selected(cell: Cell, select: Iterable[str]) -> bool:
+    return any(cell.id == pattern or fnmatch.fnmatchcase(cell.id, pattern) for pattern in select)
+
+
+def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterator[Cell]:
+    if "targets" not in model and "pipelines" not in model:
+        raise UsageError("GP231", f"{place}: the model has neither targets nor pipelines", 'targets = ["cpu"]')
+    defaults = config.content.get("defaults", {})
+    output = model.get("output", config.content.get("output", _OUTPUT))
+    published = config.content.get("published", output)
+    kinds = [_of_target(one, place / "targets" / number) for number, one in enumerate(model.get("targets", ()))]
+    kinds += [
+        _of_pipeline(config, one, place / "pipelines" / number) for number, one in enumerate(model.get("pipelines", ()))
+    ]
+    for name, source in _sources(config, model, place):
+        for label, target, pipeline, own in kinds:
+            written = {"model": name, "target": _as_path(label)}
+            yield Cell(
+                name,
+                label,
+                source,
+                _located(config, _filled(output, written)),
+                target,
+                pipeline,
+                _located(config, _filled(published, written)),
+                _settings(defaults, model, own),
+            )
+
+
+def _of_target(given: str | Mapping[str, Any], place: Place) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
+    from graphpass.engine.pipeline import format_target, parse_target
+
+    own = {"target": given} if isinstance(given, str) else given
+    try:
+        target = format_target(parse_target(own["target"]))
+    except UsageError as error:
+        raise place.error(error) from error
+    return own.get("name", target), target, None, own
+
+
+def _of_pipeline(
+    config: Config, own: Mapping[str, Any], place: Place
+) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
+    from graphpass.engine.pipeline import format_passes, load_toml, parse
+
+    text = own["pipeline"]
+    try:
+        passes = load_toml(config.folder / text[1:]) if text.startswith("@") else parse(text)
+    except UsageError as error:
+        raise place.error(error) from error
+    return own["name"], None, format_passes(passes), own
+
+
+def _settings(*levels: Mapping[str, Any]) -> Settings:
+    """Return the settings of a cell; later levels go before earlier ones."""
+    given: dict[str, Any] = {}
+    budgets: dict[str, Any] = {}
+    for level in levels:
+        given |= {name.replace("-", "_"): value for name, value in level.items()}
+        budgets |= {name.replace("-", "_"): value for name, value in level.get("budgets", {}).items()}
+    chosen = {one.name: given[one.name] for one in fields(Settings) if one.name in given}
+    chosen["caches"] = tuple(chosen.get("caches", ()))
+    limits = {name: size_of(limit) if name in _SIZES else limit for name, limit in budgets.items()}
+    return Settings(**chosen | {"budgets": Budgets(**limits)})
+
+
+def _sources(config: Config, model: Mapping[str, Any], place: Place) -> list[tuple[str, str]]:
+    """Return names and paths of the models that a path or pattern means."""
+    pattern: str = model["path"]
+    if not glob.has_magic(pattern):
+        return [(model.get("name") or _name(pattern), _located(config, pattern))]
+    if "name" in model:
+        reason = f"{place / 'name'}: one name cannot be that of all models of {pattern}"
+        raise UsageError("GP231", reason, "leave it out")
+    found = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
+    if not found:
+        raise UsageError("GP231", f"{place / 'path'}: nothing matches {pattern}", "patterns are relative to the file")
+    parts = PurePosixPath(pattern).parts
+    wild = [number for number, part in enumerate(parts) if glob.has_magic(part)]
+    before, after = wild[0], len(parts) - 1 - wild[-1]
+    return [(_matched(path, before, after), _located(config, path)) for path in found]
+
+
+def _matched(path: str, before: int, after: int) -> str:
+    """Return the parts of a path that wildcards matched, as a name."""
+    parts = Path(path).parts
+    return _without_suffix("-".join(parts[before : len(parts) - after]))
+
+
+def _name(path: str) -> str:
+    return _without_suffix(PurePosixPath(path).name) or "model"
+
+
+def _without_suffix(name: str) -> str:
+    return re.sub(r"\.(onnx|xml)$", "", name, flags=re.IGNORECASE)
+
+
+def _filled(template: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"\{(model|target)\}", lambda found: names[found[1]], template)
+
+
+def _as_path(label: str) -> str:
+    """Return a target as the name of a folder: ``gpu{cache=reorder}`` as ``gpu-cache-reorder``."""
+    return re.sub(r"[^\w.]+", "-", label).strip("-")
+
+
+def _located(config: Config, path: str) -> str:
+    """Return a path relative to the working folder; addresses stay as they are."""
+    return path if "://" in path else os.path.normpath(config.folder / path)

@@ -1,0 +1,63 @@
+"""Turn errors and outcomes of conversions into problems of cells."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from graphpass.errors import GraphpassError
+
+from .cells import Level, Problem
+
+if TYPE_CHECKING:
+    from graphpass.engine.findings import Report
+    from graphpass.reports.outcome import Outcome
+
+
+def problems_of_error(error: GraphpassError) -> tuple[Problem, ...]:
+    """Return the problems of a failed cell, one for each finding of a contract."""
+    from graphpass.jobs.job import UnequalError
+    from graphpass.reports.contract import BrokenContractError
+
+    hint = _of_configuration(error.hint or "")
+    if isinstance(error, BrokenContractError):
+        return _of_contract(error.report, "error", hint)
+    if isinstance(error, UnequalError) and error.comparison.divergence is not None:
+        output = error.comparison.divergence.output or ""
+        return (Problem(error.id, "error", error.message, hint, output),)
+    return (Problem(error.id, "error", error.message, hint),)
+
+
+def _of_configuration(hint: str) -> str:
+    """Return a hint with keys of the configuration in place of options of ``graphpass convert``."""
+    return re.sub(r"--no-([a-z-]+)", r"\1 = false", re.sub(r"--(verify-each|allow-unfused)", r"\1 = true", hint))
+
+
+def problems_of_outcome(outcome: Outcome) -> tuple[Problem, ...]:
+    """Return warnings and notes on a written result."""
+    found: list[Problem] = []
+    if outcome.contract is not None and not outcome.contract.holds:
+        found += _of_contract(outcome.contract, "warning", "")
+    for report in outcome.models:
+        found += [
+            Problem(record.step.name, "note", note, subject=report.name)
+            for record in report.records
+            for note in record.notes
+        ]
+    found += [Problem("tokenizer", "note", note) for note in outcome.notes if "not converted" in note]
+    if outcome.comparison is not None:
+        found += [Problem("verify", "note", f"not compared: {part}") for part in outcome.comparison.skipped]
+    return tuple(found)
+
+
+def _of_contract(report: Report, level: Level, hint: str) -> tuple[Problem, ...]:
+    from graphpass.reports.contract import flaw_of
+
+    found = []
+    for finding in report.findings:
+        if not finding.holds:
+            subject = "" if finding.subject == "model" else finding.name
+            node = finding.node or (finding.name if finding.subject == "attention" else "")
+            found.append(Problem("GP350", level, flaw_of(finding), hint, subject, node))
+    contradictions = () if report.confirmation is None else report.confirmation.contradictions
+    return (*found, *(Problem("GP350", level, said, hint) for said in contradictions))

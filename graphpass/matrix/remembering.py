@@ -1,0 +1,109 @@
+"""Keep reports beside results of cells, and remember their input files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.artifacts.manifest import damage, manifest_of, versions
+from graphpass.storage.digests import cache_folder
+
+from .cells import Cell, CellResult, Problem
+
+if TYPE_CHECKING:
+    from graphpass.reports.outcome import Outcome
+
+#: Name of the report beside a result; the manifest does not list it, since it holds times.
+RESULT_FILE = "graphpass-cell.json"
+
+#: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
+_SETTLED = 2 * 10**9
+
+
+def write_result(folder: Path, result: CellResult) -> None:
+    """Write the report on a cell into its staged folder."""
+    (folder / RESULT_FILE).write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+
+
+def earlier_result(cell: Cell) -> CellResult:
+    """Return the report on the conversion that made the present result.
+
+    Returns:
+        A report without findings if the result was made by ``graphpass convert``.
+    """
+    try:
+        told = json.loads((Path(cell.output) / RESULT_FILE).read_bytes())
+        names = Problem.__slots__
+        problems = tuple(Problem(**{name: problem[name] for name in names}) for problem in told["problems"])
+        outcome = dict(told["outcome"])
+        return CellResult(cell, "up to date", problems, file=told["file"], outcome=outcome, memory=told["memory"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return CellResult(cell, "up to date", file=cell.source)
+
+
+def remember(cell: Cell, outcome: Outcome) -> None:
+    """Remember the files that a cell's present result was made of.
+
+    They are remembered in the user's cache folder, as digests are.
+    """
+    inputs = _state(_folders_of(outcome))
+    if any(time.time_ns() - max(file[1], file[2]) < _SETTLED for file in inputs.values()):
+        return
+    # Without a memory, the next run reads the model to find out: that costs time alone.
+    with contextlib.suppress(OSError):
+        _memory(cell).parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=_memory(cell).parent, suffix=".new", delete=False) as stream:
+            json.dump(_key(cell) | {"inputs": inputs}, stream)
+        os.replace(stream.name, _memory(cell))
+
+
+def remembered(cell: Cell) -> CellResult | None:
+    """Return the result of a cell whose files all have their old times and sizes.
+
+    It reads no model. ``None`` says nothing: `run_cell` compares contents with the manifest.
+    """
+    if cell.published != cell.output:
+        return None
+    try:
+        told = json.loads(_memory(cell).read_bytes())
+        inputs = {Path(file).parent for file in told["inputs"]}
+        same = told == json.loads(json.dumps(_key(cell))) | {"inputs": _state(inputs)}
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    if not same or damage(manifest_of(Path(cell.output), is_file=False)) is not None:
+        return None
+    return earlier_result(cell)
+
+
+def _folders_of(outcome: Outcome) -> set[Path]:
+    """Return the folders of all files that the result depends on."""
+    return {file.absolute().parent for file in outcome.sources}
+
+
+def _state(folders: set[Path]) -> dict[str, list[int]]:
+    """Return size and times of all files in some folders."""
+    found = {}
+    for folder in sorted(folders):
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_file():
+                    status = os.stat(entry.path)
+                    times = [status.st_mtime_ns, status.st_ctime_ns]
+                    found[entry.path] = [status.st_size, *times, status.st_ino]
+    return found
+
+
+def _key(cell: Cell) -> dict[str, Any]:
+    return {"cell": asdict(cell), "versions": versions()}
+
+
+def _memory(cell: Cell) -> Path:
+    place = hashlib.sha256(os.fsencode(os.path.abspath(cell.output))).hexdigest()
+    return cache_folder().parent / "cells" / f"{place}.json"

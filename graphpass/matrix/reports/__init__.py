@@ -1,0 +1,1 @@
+"""Report on runs of a matrix: to people, and in the formats of CI systems."""

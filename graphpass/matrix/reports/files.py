@@ -1,0 +1,70 @@
+"""Write reports on a run into files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from graphpass.errors import WriteError
+from graphpass.storage.staging import staging
+
+from ..run import Run
+from .junit import as_junit
+from .markdown import as_markdown
+from .page import as_page
+from .plain import as_json
+from .sarif import as_sarif
+
+#: Makers of reports by name; each takes the run and the folder of the sources.
+REPORTS: dict[str, Callable[[Run, Path], str]] = {
+    "json": lambda run, _: dumped(as_json(run)),
+    "junit": lambda run, _: as_junit(run),
+    "sarif": lambda run, root: dumped(as_sarif(run, root)),
+    "html": lambda run, _: as_page(run),
+    "markdown": lambda run, _: as_markdown(run),
+}
+
+
+def write_reports(run: Run, files: Mapping[str, Path], root: Path) -> None:
+    """Write reports, each whole or not at all.
+
+    Args:
+        run: The run.
+        files: The files by name of the report.
+        root: The folder of the sources.
+
+    Raises:
+        WriteError: GP501, the file system's words.
+    """
+    for name, file in files.items():
+        write_whole(file, REPORTS[name](run, root))
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        WriteError: GP501, the file system's words; an older file is untouched.
+    """
+    with staging(file.parent) as folder:
+        # Names of nodes and files need not be text.
+        (folder / file.name).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def append(file: Path, text: str) -> None:
+    """Add text to a file that others write to as well.
+
+    Raises:
+        WriteError: GP501, the file system's words.
+    """
+    try:
+        with file.open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise WriteError("GP501", f"cannot write to {file}: {error.strerror}") from error
+
+
+def dumped(told: object) -> str:
+    """Return an object as JSON text."""
+    return json.dumps(told, indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,141 @@
+"""Report on a run as one page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from graphpass.reports.page import framed
+from graphpass.reports.text import in_bytes
+
+from ..cells import CellResult
+from ..run import Run
+from .plain import in_one_line, state_of
+
+#: Colors of states, by kinds of caches in the page's style.
+_COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
+
+
+def as_page(run: Run) -> str:
+    """Return a self-contained page."""
+    numbers = {result.cell.id: number for number, result in enumerate(run.results)}
+    parts = [f"<p>{escape(in_one_line(run))}</p>", _matrix(run, numbers)]
+    parts += [_section(run, result, numbers[result.cell.id]) for result in run.results]
+    return framed("graphpass ci", "Models and targets", parts)
+
+
+def _matrix(run: Run, numbers: Mapping[str, int]) -> str:
+    labels = list(dict.fromkeys(result.cell.label for result in run.results))
+    cells = {(result.cell.model, result.cell.label): result for result in run.results}
+    head = "".join(f"<th>{escape(label)}</th>" for label in labels)
+    rows = []
+    for model in dict.fromkeys(result.cell.model for result in run.results):
+        found = (cells.get((model, label)) for label in labels)
+        linked = ("" if one is None else _link(run, one, numbers[one.cell.id]) for one in found)
+        rows.append(f"<tr><th>{escape(model)}</th>{''.join(f'<td>{link}</td>' for link in linked)}</tr>")
+    return f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>"
+
+
+def _link(run: Run, result: CellResult, number: int) -> str:
+    return f'<a href="#cell-{number}">{_chip(state_of(run, result))}</a>'
+
+
+def _chip(state: str) -> str:
+    return f'<span class="chip {_COLORS[state]}">{state}</span>'
+
+
+def _section(run: Run, result: CellResult, number: int) -> str:
+    state, outcome = state_of(run, result), result.outcome
+    facts = {"input": result.file, "output": result.cell.output, "time": f"{result.seconds:.2f} s"}
+    if result.memory is not None:
+        facts["memory"] = in_bytes(result.memory)
+    parts = [_facts(facts), _problems(result)]
+    if outcome:
+        parts += [_model(model) for model in outcome["models"]]
+        parts += [_contract(outcome["contract"]), _proof(outcome["verification"]), _files(outcome["files"])]
+    if result.changes:
+        parts.append(_list("Changes to the published result", result.changes))
+    opened = " open" if state == "failed" else ""
+    summary = f"<summary><b>{escape(result.cell.id)}</b> {_chip(state)}</summary>"
+    return f'<details id="cell-{number}"{opened}>{summary}{"".join(parts)}</details>'
+
+
+def _problems(result: CellResult) -> str:
+    rows = [(one.level, one.rule, one.node or one.subject, one.message, one.hint) for one in result.problems]
+    return _table("Findings", ("level", "rule", "at", "finding", "next"), rows)
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    title = f"Pipeline of the {model['name']}" if model["name"] else "Pipeline"
+    before, after = model["before"], model["after"]
+    sides = [
+        ("", "before", "after"),
+        ("caches and attention", before["summary"], after["summary"]),
+        ("operators", f"{before['operators']:,}", f"{after['operators']:,}"),
+        ("caches, per token", _size(before["bytes_per_token"]), _size(after["bytes_per_token"])),
+    ]
+    passes = [(one["pass"], f"{one['seconds']:.3f} s", _did(one), "; ".join(one["notes"])) for one in model["passes"]]
+    compared = _table("Before and after", sides[0], sides[1:])
+    return f"{compared}{_table(title, ('pass', 'time', 'did', 'notes'), passes)}"
+
+
+def _did(one: Mapping[str, Any]) -> str:
+    if one["skipped"] is not None:
+        return f"skipped: {one['skipped']}"
+    counted = ", ".join(f"{count} {name}" for name, count in one["did"].items())
+    return counted or ("changed" if one["changed"] else "unchanged")
+
+
+def _contract(contract: Mapping[str, Any] | None) -> str:
+    if contract is None:
+        return ""
+    tried = contract["confirmation"]
+    words = "holds" if contract["holds"] else "does not hold"
+    if tried is not None:
+        words += f"; {tried['outcome']}: {tried['tried']}"
+    rows = [
+        (one["subject"], one["name"], one["verdict"], one["node"] or "", one["reason"] or "")
+        for one in contract["findings"]
+    ]
+    table = _table("Contract", ("part", "name", "verdict", "node", "reason"), rows)
+    return f"<p>Contract with {escape(contract['target'])} {escape(words)}</p>{table}"
+
+
+def _proof(verification: Mapping[str, Any] | None) -> str:
+    if verification is None:
+        return "<p>Not verified.</p>"
+    steps, largest = verification["steps_run"], verification["max_abs_difference"]
+    verdict = "the same" if verification["passed"] else "DIFFERENT"
+    rows = [(run["description"], str(run["steps"])) for run in verification["sequences"]]
+    head = f"Proof: {verdict}, {steps} greedy steps, largest difference {float(largest):.3g}"
+    return _table(head, ("sequence", "greedy steps"), rows)
+
+
+def _files(files: Sequence[Mapping[str, Any]]) -> str:
+    total = in_bytes(sum(file["bytes"] for file in files))
+    return _table(f"Files, {total}", ("file", "size"), [(file["name"], in_bytes(file["bytes"])) for file in files])
+
+
+def _size(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,} bytes"
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    return f"<dl class=facts>{rows}</dl>"
+
+
+def _list(title: str, items: Iterable[str]) -> str:
+    return (
+        f"<details><summary>{title}</summary><ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul></details>"
+    )
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    heading = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    summary = f"<summary>{escape(title)}</summary>"
+    return f"<details>{summary}<table><tr>{heading}</tr>{body}</table></details>"

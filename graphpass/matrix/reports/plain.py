@@ -1,0 +1,81 @@
+"""Report on a run as text and as JSON (``schemas/ci.json``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphpass.reports.text import columns
+
+from ..cells import CellResult
+from ..run import Finding, Run
+
+#: Findings of a cell that text shows.
+_SHOWN = 5
+
+
+def state_of(run: Run, result: CellResult) -> str:
+    """Return the state of a cell in one or two words."""
+    verdict = run.verdict(result)
+    return verdict if verdict in {"failed", "known", "cancelled"} else result.state
+
+
+def in_one_line(run: Run) -> str:
+    """Return ``5 cells: 4 up to date, 1 failed, in 2.1 s``."""
+    counted = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count)
+    total = len(run.results)
+    return f"{total} {'cell' if total == 1 else 'cells'}: {counted}, in {run.seconds:.1f} s"
+
+
+def as_text(run: Run) -> str:
+    """Return a table of the cells, and their new errors and warnings."""
+    rows = [(result.cell.id, state_of(run, result), detail_of(result)) for result in run.results]
+    lines = [*columns(rows, indent="")]
+    for result in run.results:
+        if found := [one for one in new_findings(run) if one.result is result]:
+            lines += ["", *_findings(result, found)]
+    return "\n".join([*lines, "", in_one_line(run)])
+
+
+def new_findings(run: Run) -> tuple[Finding, ...]:
+    """Return errors and warnings that the baseline does not hold."""
+    return tuple(finding for finding in run.findings if finding.problem.level != "note" and not finding.known)
+
+
+def _findings(result: CellResult, found: Sequence[Finding]) -> list[str]:
+    lines = [f"{result.cell.id}: {result.file}"]
+    lines += [f"  {one.problem.level} {one.problem.rule}: {one.problem.message}" for one in found[:_SHOWN]]
+    lines += [f"  and {len(found) - _SHOWN} more; reports have all"] if len(found) > _SHOWN else []
+    hints = dict.fromkeys(one.problem.hint for one in found if one.problem.hint)
+    return [line.replace("\n", "\n    ") for line in lines] + [f"  hint: {hint}" for hint in hints]
+
+
+def detail_of(result: CellResult) -> str:
+    """Return one line about a cell: its first error, or the place of its result."""
+    errors = [problem for problem in result.problems if problem.level == "error"]
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return f"{errors[0].rule}: {errors[0].message.splitlines()[0]}{more}"
+    return "" if result.state == "cancelled" else result.cell.output
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Return the object of ``graphpass ci --format json`` and ``--report-json``."""
+    cells = [
+        result.to_json()
+        | {
+            "verdict": run.verdict(result),
+            "problems": [
+                problem | {"known": problem["fingerprint"] in run.baseline} for problem in result.to_json()["problems"]
+            ],
+        }
+        for result in run.results
+    ]
+    return {
+        "exit_code": run.exit_code,
+        "interrupted": run.interrupted,
+        "fail_on": sorted(run.fail_on),
+        "seconds": round(run.seconds, 3),
+        "counts": {name.replace(" ", "_"): count for name, count in run.counts.items()},
+        "cells": cells,
+    }

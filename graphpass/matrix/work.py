@@ -1,0 +1,195 @@
+"""Convert one cell: the function that worker processes run."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, VerificationError, WriteError
+from graphpass.jobs.job import Job, Proof
+from graphpass.jobs.watch import Watch
+from graphpass.progress import peak_memory
+from graphpass.storage.locking import sole_worker
+
+from .cells import Cell, CellResult, Problem
+from .problems import problems_of_error, problems_of_outcome
+from .remembering import earlier_result, remember, write_result
+
+if TYPE_CHECKING:
+    from graphpass.reports.outcome import Outcome
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Convert a cell, unless its result is there, and report on it.
+
+    It needs no terminal and raises no errors: they become problems of the result. Of several processes that work on one
+    output at once, the first converts and the others find its result. A process that ends in the midst leaves the old
+    result or none.
+
+    Args:
+        cell: The cell.
+
+    Returns:
+        The result; nothing was written if it failed.
+    """
+    start = time.perf_counter()
+    try:
+        with _alone(Path(cell.output)):
+            result = _converted(cell, start)
+    except GraphpassError as error:
+        result = _failed(cell, error)
+    except MemoryError as error:
+        result = _failed(cell, UnsupportedError("GP395", f"there is not enough memory: {error}".rstrip(": ")))
+    except Exception as error:  # noqa: BLE001 - the outermost frame of a cell, whose failure leaves others alone
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        internal = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
+        result = replace(_failed(cell, internal), exit_code=70)
+    return replace(result, seconds=time.perf_counter() - start, memory=peak_memory() or None)
+
+
+@contextlib.contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    try:
+        with sole_worker(output):
+            yield
+    except OSError as error:
+        reason = f"cannot write to {output}: {error.strerror or error}"
+        raise WriteError("GP501", reason, "nothing was changed; choose another folder") from error
+
+
+def _converted(cell: Cell, start: float) -> CellResult:
+    from graphpass.engine.pipeline import parse, parse_target
+    from graphpass.jobs.convert import convert
+    from graphpass.jobs.run import run
+
+    settings = cell.settings
+    proof = Proof(settings.steps, settings.atol, settings.rtol, settings.edits)
+    job = Job(
+        Path(cell.source),
+        Path(cell.output),
+        settings.verify,
+        settings.caches,
+        settings.weights,
+        if_changed=True,
+        verify_each=settings.verify_each,
+        proof=proof,
+    )
+    gate = _Gate(cell, start)
+    if cell.target is not None:
+        target = parse_target(cell.target)
+        options = {"allow_unfused": settings.allow_unfused, "tokenizer": settings.tokenizer}
+        outcome = convert(job, target, Watch(), gate=gate, **options)
+    else:
+        assert cell.pipeline is not None
+        outcome = run(job, parse(cell.pipeline), Watch(), gate=gate)
+    result = gate.result
+    if result is None:
+        changes = _changes(cell, Path(cell.output), outcome)
+        result = replace(earlier_result(cell), state="up to date", changes=changes or (), changed=_if_any(changes))
+    remember(cell, outcome)
+    return result
+
+
+def _failed(cell: Cell, error: GraphpassError) -> CellResult:
+    from graphpass.io import find_model
+
+    file = cell.source
+    with contextlib.suppress(GraphpassError):
+        file = str(find_model(file))
+    changes = error.changes if isinstance(error, _ChangedError) else ()
+    problems = problems_of_error(error)
+    changed = True if changes else None
+    return CellResult(cell, "failed", problems, error.exit_code, file, changed=changed, changes=changes)
+
+
+class _ChangedError(VerificationError):
+    """Reports a result that differs from the published one, with the differences."""
+
+    def __init__(self, id: str, message: str, hint: str | None, changes: tuple[str, ...]) -> None:  # noqa: A002
+        super().__init__(id, message, hint)
+        self.changes = changes
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Compares a staged result with the published one and its budgets, and reports."""
+
+    cell: Cell
+    start: float
+    result: CellResult | None = None
+
+    def __call__(self, folder: Path, outcome: Outcome) -> None:
+        from graphpass.reports.outcome import as_json
+
+        changes = _changes(self.cell, folder, outcome)
+        problems = problems_of_outcome(outcome)
+        if changes:
+            told = f"the result differs from the published one: {', '.join(changes)}"
+            if self.cell.refuse_changes:
+                hint = "the published one stays; without --fail-on changed it is replaced"
+                raise _ChangedError("GP603", told, hint, changes)
+            problems += (Problem("GP603", "note", told),)
+        seconds, memory = time.perf_counter() - self.start, peak_memory() or None
+        result = CellResult(
+            self.cell,
+            "converted",
+            problems,
+            file=str(outcome.input),
+            outcome=as_json(outcome),
+            changed=_if_any(changes),
+            changes=changes or (),
+            seconds=seconds,
+            memory=memory,
+        )
+        _hold_to_budgets(result)
+        write_result(folder, result)
+        self.result = result
+
+
+def _hold_to_budgets(result: CellResult) -> None:
+    budgets, outcome = result.cell.settings.budgets, result.outcome
+    summaries = [model["after"] for model in outcome["models"]]
+    found = {
+        "bytes": sum(file["bytes"] for file in outcome["files"]),
+        "operators": max(summary["operators"] for summary in summaries),
+        "bytes_per_token": max(summary["bytes_per_token"] or 0 for summary in summaries),
+        "seconds": round(result.seconds, 3),
+        "memory": result.memory or 0,
+    }
+    over = [
+        f"{name.replace('_', ' ')}: {number:,}, and {limit:,} are allowed"
+        for name, number in found.items()
+        if (limit := getattr(budgets, name)) is not None and number > limit
+    ]
+    if over:
+        hint = "nothing was written; raise the budget, or find out what has grown"
+        raise VerificationError("GP602", f"the result exceeds its budgets: {'; '.join(over)}", hint)
+
+
+def _changes(cell: Cell, folder: Path, outcome: Outcome) -> tuple[str, ...] | None:
+    """Return differences of a result to the published one; ``None`` if there is none."""
+    from graphpass.io import load
+    from graphpass.reports.diff import diff_models
+    from graphpass.reports.difference import in_short
+
+    published = Path(cell.published)
+    if folder == published:
+        return ()
+    found: list[str] = []
+    for graph in outcome.graphs:
+        before = published / graph.name
+        if not before.is_file():
+            return None
+        try:
+            found += in_short(diff_models(load(before), load(folder / graph.name)))
+        except GraphpassError as error:
+            found.append(f"the published {graph.name} cannot be compared: {error.message}")
+    return tuple(found)
+
+
+def _if_any(changes: tuple[str, ...] | None) -> bool | None:
+    return None if changes is None else bool(changes)

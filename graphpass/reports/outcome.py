@@ -1,0 +1,209 @@
+"""Report on written results: as text, and as JSON (``schemas/result.json``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.findings import Report
+from graphpass.engine.manager import PassRecord
+from graphpass.engine.passes import Pass, Skipped
+from graphpass.engine.pipeline import format_passes
+from graphpass.io import Written
+from graphpass.ir.model import Model
+from graphpass.progress import Timing
+from graphpass.reports.contract import summarize
+from graphpass.reports.inventory import in_short, runs_with, total_bytes
+from graphpass.reports.text import columns, in_bytes, time_table
+from graphpass.verify import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """Reports on the pipeline of one model.
+
+    Attributes:
+        name: ``encoder`` or ``decoder``; empty for the only model.
+        file: Name of the written file.
+        before: The input.
+        after: The result.
+        passes: The pipeline.
+        records: Outcome of each pass.
+        timings: Times of passes and analyses apart, if they were asked for.
+    """
+
+    name: str
+    file: str
+    before: Model
+    after: Model
+    passes: tuple[Pass[Any], ...]
+    records: tuple[PassRecord, ...]
+    timings: tuple[Timing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """Names a written file, relative to its folder, with its size."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Reports on a job that writes a result.
+
+    Attributes:
+        input: The input's file or folder.
+        output: The folder of the result.
+        graphs: The model files of the result.
+        sources: All files that hold graphs and weights of the input.
+        target: The target, with options that differ from their defaults; empty for a pipeline of passes.
+        up_to_date: Whether an earlier job made the same result.
+        models: One report a model; none for a result that is up to date.
+        contract: The check of the target's contract; ``None`` without rules.
+        comparison: The proof; ``None`` if it was not asked for.
+        files: All files of the result, without the manifest's sizes of older ones.
+        written: Way of the weights to the result.
+        notes: Remarks on the companions.
+    """
+
+    input: Path
+    output: Path
+    graphs: tuple[Path, ...]
+    sources: tuple[Path, ...]
+    target: str = ""
+    up_to_date: bool = False
+    models: tuple[ModelReport, ...] = ()
+    contract: Report | None = None
+    comparison: Comparison | None = None
+    files: tuple[WrittenFile, ...] = ()
+    written: tuple[Written, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def sources_of(models: Iterable[Model]) -> tuple[Path, ...]:
+    """Return all files that hold graphs and weights of models that were read."""
+    found = [file for model in models for file in (model.path, *(file.path for file in model.weight_files))]
+    return tuple(dict.fromkeys(file for file in found if file is not None))
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """Return the object of ``convert --format json`` and ``run --format json``."""
+    contract = outcome.contract
+    return {
+        "input": str(outcome.input),
+        "output": str(outcome.output),
+        "target": outcome.target or None,
+        "up_to_date": outcome.up_to_date,
+        "graphs": [str(graph) for graph in outcome.graphs],
+        "models": [_model(report) for report in outcome.models],
+        "contract": None if contract is None else {"holds": contract.holds, **asdict(contract)},
+        "verification": None if outcome.comparison is None else outcome.comparison.to_json(),
+        "files": [asdict(file) for file in outcome.files],
+        "shared_weights": shared_json(outcome.written),
+        "notes": list(outcome.notes),
+    }
+
+
+def as_text(outcome: Outcome) -> str:
+    """Return the text of ``graphpass convert`` and ``graphpass run``."""
+    if outcome.up_to_date:
+        same = "is up to date: the same input, pipeline, options and versions; nothing was done"
+        return "\n".join(f"{graph} {same}" for graph in outcome.graphs)
+    lines: list[str] = []
+    if outcome.target:
+        place = outcome.output if len(outcome.graphs) > 1 else outcome.graphs[0]
+        lines += [f"{outcome.input} -> {place} for {outcome.target}"]
+    for report in outcome.models:
+        lines += ["", *_before_and_after(report), ""] if outcome.target else []
+        lines += passes_text(report)
+    if outcome.contract is not None:
+        lines += ["", *summarize(outcome.contract)]
+    if outcome.comparison is not None:
+        lines += ["", f"verified  {outcome.comparison.summary()}"]
+    elif outcome.target:
+        lines += ["", "verified  not verified (--no-verify)"]
+    return "\n".join([*lines, "", *files_text(outcome.output, outcome.files, outcome.written, outcome.notes)])
+
+
+def passes_text(report: ModelReport) -> list[str]:
+    """Return lines about a pipeline: its text, outcome and time of each pass, notes."""
+    rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in report.records]
+    total = sum(record.seconds for record in report.records)
+    lines = [f"pipeline  {format_passes(report.passes)}", *columns([*rows, ("total", f"{total:.3f} s", "")])]
+    lines += [f"  note: {record.step.name}: {note}" for record in report.records for note in record.notes]
+    return [*lines, "", *time_table(report.timings)] if report.timings else lines
+
+
+def files_text(
+    folder: Path, files: Sequence[WrittenFile], written: Sequence[Written], notes: Sequence[str]
+) -> list[str]:
+    """Return lines about written files: sizes, warnings about shared weights, notes."""
+    told = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]
+    told += [_warning(shared, one.appended) for one in written for shared in one.shared]
+    return [f"written to {folder}", *(f"  {line}" for line in [*told, *notes])]
+
+
+def files_in(folder: Path) -> tuple[WrittenFile, ...]:
+    """Return the files of a staged folder."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return tuple(WrittenFile(str(file.relative_to(folder)), file.stat().st_size) for file in files)
+
+
+def passes_json(report: ModelReport) -> list[dict[str, Any]]:
+    """Return the objects of a pipeline's passes."""
+    return [_pass(record) for record in report.records]
+
+
+def shared_json(written: Sequence[Written]) -> list[dict[str, Any]]:
+    """Return the objects of weight files that the result shares."""
+    return [{"file": str(shared), "appended": one.appended} for one in written for shared in one.shared]
+
+
+def _model(report: ModelReport) -> dict[str, Any]:
+    return {
+        "name": report.name,
+        "file": report.file,
+        "before": _summary(report.before),
+        "after": _summary(report.after),
+        "pipeline": format_passes(report.passes),
+        "passes": passes_json(report),
+        "timings": [asdict(timing) for timing in report.timings],
+    }
+
+
+def _pass(record: PassRecord) -> dict[str, Any]:
+    result = record.result
+    told = {"pass": record.step.name, "seconds": record.seconds, "notes": list(record.notes)}
+    if isinstance(result, Skipped):
+        return told | {"changed": False, "skipped": result.reason, "did": {}}
+    return told | {"changed": result.changed, "skipped": None, "did": dict(result.statistics)}
+
+
+def _summary(model: Model) -> dict[str, Any]:
+    inventory = analyze_caches(model)
+    return {
+        "summary": in_short(model, inventory),
+        "operators": sum(1 for _ in model.graph.nodes),
+        "bytes_per_token": total_bytes(inventory).bytes_per_token,
+    }
+
+
+def _before_and_after(report: ModelReport) -> list[str]:
+    name, indent = (f"{report.name}   ", " " * (len(report.name) + 3)) if report.name else ("", "")
+    width = 8 if report.name else 10
+    return [
+        f"{name}{'before':<{width}}{in_short(report.before, analyze_caches(report.before))}",
+        f"{indent}{'after':<{width}}{in_short(report.after, analyze_caches(report.after))}",
+        *runs_with(report.after),
+    ]
+
+
+def _warning(shared: Path, appended: int) -> str:
+    grown = f"{appended} bytes were appended to it" if appended else "nothing was appended to it"
+    told = f"WARNING: the weights are shared with {shared}: {grown}. Never edit either in place."
+    return told if shared.suffix == ".bin" else f"{told} onnx.load refuses data files that are shared."

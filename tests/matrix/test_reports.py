@@ -1,0 +1,175 @@
+"""Reports on runs, in the formats of CI systems."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.matrix import cell, failed, run_of, valid_junit, valid_report, valid_sarif
+
+from graphpass.matrix.cells import CellResult, Problem
+from graphpass.matrix.reports.junit import as_junit
+from graphpass.matrix.reports.markdown import as_annotations, as_markdown
+from graphpass.matrix.reports.page import as_page
+from graphpass.matrix.reports.plain import as_json, as_text
+from graphpass.matrix.reports.sarif import as_sarif
+from graphpass.matrix.run import baseline_of
+
+ROOT = Path("/src")
+
+CONVERTED = CellResult(cell("good", "npu"), "converted", file="/src/models/good.onnx")
+WARNED = CellResult(
+    cell("warned"),
+    "converted",
+    (Problem("GP350", "warning", "a is not fused", node="a"), Problem("fuse-attention", "note", "left alone: b")),
+    file="/elsewhere/warned.onnx",
+)
+OTHERS = (CONVERTED, WARNED, replace(CONVERTED, cell=cell("old"), state="up to date"))
+
+
+def sarif_of(run):
+    told = as_sarif(run, ROOT)
+    valid_sarif(told)
+    (only,) = told["runs"]
+    return only
+
+
+def test_sarif():
+    told = sarif_of(run_of(failed(2), *OTHERS))
+    assert [result["level"] for result in told["results"]] == ["error", "error", "warning", "note"]
+    first, last = told["results"][0], told["results"][-1]
+    assert first["ruleId"] == "GP350"
+    assert told["tool"]["driver"]["rules"][first["ruleIndex"]]["id"] == "GP350"
+    (location,) = first["locations"]
+    assert location["logicalLocations"] == [{"name": "node0", "fullyQualifiedName": "m::node0", "kind": "node"}]
+    warned = told["results"][2]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert warned == {"uri": "file:///elsewhere/warned.onnx"}
+    assert last["ruleId"] == "fuse-attention"
+    assert told["invocations"][0]["exitCode"] == 1
+
+
+def test_sarif_names_files_relative_to_the_sources(monkeypatch):
+    result = replace(failed(), file="/src/a b/model.onnx")
+    place = sarif_of(run_of(result))["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == {"uri": "a%20b/model.onnx", "uriBaseId": "%SRCROOT%"}
+
+
+def test_sarif_holds_no_more_than_github_shows():
+    told = sarif_of(run_of(WARNED, failed(5_100)))
+    assert len(told["results"]) == 5_000
+    assert {result["level"] for result in told["results"]} == {"error"}
+    (notice,) = told["invocations"][0]["toolExecutionNotifications"]
+    assert notice["message"]["text"].startswith("102 findings of the lowest levels are left out")
+
+
+def test_fingerprints_stay_when_numbers_change():
+    before, after = failed(3), failed(3)
+    slower = tuple(replace(one, message=f"{one.message}0") for one in after.problems)
+    assert before.fingerprints == replace(after, problems=slower).fingerprints
+    assert len(set(before.fingerprints)) == 3
+    assert not set(before.fingerprints) & set(failed(3, label="gpu").fingerprints)
+    assert not set(before.fingerprints) & set(failed(3, node="other").fingerprints)
+    alike = replace(before, problems=before.problems[:1] * 3)
+    assert len(set(alike.fingerprints)) == 3
+
+
+def test_a_baseline_suppresses_what_is_known():
+    known = failed(2)
+    told = baseline_of(run_of(known, WARNED), [])
+    assert [finding["cell"] for finding in told["findings"]] == ["m:cpu", "m:cpu", "warned:cpu"]
+    prints = [finding["fingerprint"] for finding in told["findings"]]
+    run = run_of(known, WARNED, baseline=prints, fail_on=["warning"])
+    assert (run.exit_code, run.verdict(known), run.verdict(WARNED)) == (0, "known", "known")
+    results = sarif_of(run)["results"]
+    assert [(one["baselineState"], "suppressions" in one) for one in results] == [("unchanged", True)] * 3 + [
+        ("new", False)
+    ]
+    assert as_annotations(run, ROOT) == ""
+    assert run_of(known, baseline=prints[:1]).exit_code == 1
+    more = failed(3)
+    assert run_of(more, baseline=prints).verdict(more) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("results", "given", "code"),
+    [
+        (OTHERS, {}, 0),
+        (OTHERS, {"fail_on": ["warning"]}, 1),
+        ((CONVERTED, failed()), {}, 1),
+        ((CONVERTED, failed(exit_code=3)), {}, 1),
+        ((CONVERTED, failed(exit_code=70)), {}, 70),
+        ((CONVERTED, CellResult(cell("c"), "cancelled")), {"interrupted": True}, 130),
+        ((CONVERTED, CellResult(cell("c"), "cancelled")), {}, 1),
+    ],
+)
+def test_exit_codes(results, given, code):
+    assert run_of(*results, **given).exit_code == code
+
+
+def test_junit():
+    bad = failed(2)
+    bad = replace(bad, problems=(replace(bad.problems[0], message="a\x00b <c> \ud800 &"), bad.problems[1]))
+    broken = failed(model="broken", exit_code=3)
+    known = failed(model="known")
+    stopped = CellResult(cell("stopped"), "cancelled")
+    run = run_of(bad, broken, known, stopped, *OTHERS, baseline=known.fingerprints, interrupted=True)
+    text = as_junit(run)
+    valid_junit(text)
+    cases = {case.get("classname"): case for case in ET.fromstring(text).iter("testcase")}
+    kinds = {name: [child.tag for child in case] for name, case in cases.items()}
+    assert kinds == {
+        "m": ["failure"],
+        "broken": ["error"],
+        "known": ["skipped"],
+        "stopped": ["skipped"],
+        "good": [],
+        "warned": ["system-out"],
+        "old": [],
+    }
+    assert cases["m"][0].get("type") == "GP350"
+    assert "node: node1" in cases["m"][0].text
+    root = ET.fromstring(text)
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("7", "1", "1")
+
+
+def test_json():
+    run = run_of(failed(2), *OTHERS)
+    told = json.loads(json.dumps(as_json(run), allow_nan=False))
+    valid_report(told)
+    assert told["counts"] == {"up_to_date": 1, "converted": 2, "failed": 1, "known": 0, "cancelled": 0}
+    assert [one["verdict"] for one in told["cells"]] == ["failed", "ok", "warning", "ok"]
+
+
+def test_text_shows_some_findings_of_each_cell():
+    text = as_text(run_of(failed(9), *OTHERS))
+    assert text.count("error GP350") == 5
+    assert "  and 4 more; reports have all\n  hint: try again\n" in text
+    assert "\nwarned:cpu: /elsewhere/warned.onnx\n  warning GP350: a is not fused\n" in text
+    assert text.endswith("4 cells: 1 up to date, 2 converted, 1 failed, in 1.2 s")
+
+
+def test_markdown():
+    text = as_markdown(run_of(failed(1, node="a|b*c"), *OTHERS))
+    assert "| model | cpu | npu |\n| --- | --- | --- |\n| `m` | ❌ failed |  |\n| `good` |  | ✅ converted |" in text
+    assert r"| `m:cpu` | GP350 | a\|b\*c0 is not fused: 0 ms |" in text
+    assert len(as_markdown(run_of(failed(50_000))).encode()) <= 1 << 20
+
+
+def test_annotations():
+    result = replace(failed(60), file="/src/models/a,b.onnx")
+    lines = as_annotations(run_of(result, WARNED), ROOT).splitlines()
+    assert len(lines) == 50
+    assert lines[0] == (
+        "::error file=models/a%2Cb.onnx,title=GP350 m%3Acpu::node0 is not fused: 0 ms%0Ahint: try again"
+    )
+    (warning,) = as_annotations(run_of(WARNED), ROOT).splitlines()
+    assert warning.startswith("::warning file=/elsewhere/warned.onnx,title=GP350 warned%3Acpu::a is not fused")
+
+
+def test_page():
+    bad = failed(1, node="<script>")
+    page = as_page(run_of(bad, *OTHERS))
+    assert "<script>0" not in page
+    assert page.count("<details id=") == 4
+    assert all(f'href="#cell-{number}"' in page and f'id="cell-{number}"' in page for number in range(4))

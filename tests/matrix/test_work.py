@@ -1,0 +1,85 @@
+"""One cell of a matrix, as a worker process converts it."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.folders import contents
+from support.models import export
+
+from graphpass.matrix.cells import Budgets, Cell, Settings
+from graphpass.matrix.remembering import RESULT_FILE
+from graphpass.matrix.work import run_cell
+
+
+@pytest.fixture(autouse=True)
+def _cache_folder(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def cell_of(folder, source, target="cpu", **settings):
+    out = str(folder / "out")
+    return Cell("m", target, str(source), out, target, None, out, Settings(**({"verify": False} | settings)))
+
+
+def test_a_cell_is_converted_once(tmp_path):
+    source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+    cell = cell_of(tmp_path, source)
+    first = run_cell(cell)
+    assert (first.state, first.changed, first.exit_code) == ("converted", None, 0)
+    assert first.file == str(source / "openvino_model.xml")
+    assert json.loads((tmp_path / "out" / RESULT_FILE).read_text())["cell"]["id"] == "m:cpu"
+    before = contents(tmp_path / "out")
+    second = run_cell(cell)
+    assert (second.state, second.changed, second.problems) == ("up to date", False, first.problems)
+    assert second.outcome == json.loads(json.dumps(first.outcome))
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_result_that_differs_from_the_published_one_says_how(tmp_path):
+    source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+    cell = cell_of(tmp_path, source)
+    assert run_cell(cell).changed is None
+    other = replace(cell, label="x", target=None, pipeline="fuse-attention")
+    found = run_cell(other)
+    assert (found.state, found.changed) == ("converted", True)
+    assert "-4 ReadValue" in found.changes
+    again = run_cell(replace(other, settings=Settings(verify=False, tokenizer=False, steps=3)))
+    assert (again.state, again.changed, again.changes) == ("converted", False, ())
+
+
+@pytest.mark.parametrize(
+    ("model", "variant", "target", "exit_code", "rule", "node"),
+    [
+        ("llama", "onnx-nocache", "cpu", 4, "GP302", ""),
+        ("gemma2", "onnx", "cpu", 4, "GP350", "/model/layers.0/self_attn/Softmax"),
+        ("llama", "ov-stateless", "cpuu", 2, "GP215", ""),
+        ("llama", "nowhere", "cpu", 3, "GP101", ""),
+    ],
+)
+def test_what_fails_leaves_nothing(tmp_path, model, variant, target, exit_code, rule, node):
+    source = Path(export(model, "onnx")).parent / variant
+    result = run_cell(cell_of(tmp_path, source, target))
+    assert (result.state, result.exit_code) == ("failed", exit_code)
+    assert (result.problems[0].rule, result.problems[0].level, result.problems[0].node) == (rule, "error", node)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_contract_that_is_allowed_is_a_warning(tmp_path):
+    result = run_cell(cell_of(tmp_path, export("gemma2", "onnx"), allow_unfused=True))
+    assert (result.state, result.exit_code) == ("converted", 0)
+    assert {(problem.rule, problem.level) for problem in result.problems if problem.level != "note"} == {
+        ("GP350", "warning")
+    }
+    assert len(set(result.fingerprints)) == len(result.problems)
+
+
+@pytest.mark.parametrize(
+    "budgets", [Budgets(bytes=10_000), Budgets(operators=20), Budgets(bytes_per_token=1), Budgets(seconds=0.001)]
+)
+def test_budgets(tmp_path, budgets):
+    result = run_cell(cell_of(tmp_path, export("llama", "ov-stateful"), budgets=budgets))
+    assert (result.state, result.exit_code, result.problems[0].rule) == ("failed", 1, "GP602")
+    assert not (tmp_path / "out").exists()
