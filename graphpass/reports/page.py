@@ -86,15 +86,14 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
     return framed(f"{title}: caches", title, parts)
 
 
-def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:
-    """Write the page of `render` to ``path``, whole or not at all.
+def write(page: str, path: Path) -> None:
+    """Write a page, whole or not at all.
 
     Raises:
         WriteError: GP501, the file system's words; an older file is untouched.
     """
     from graphpass.storage.staging import staging
 
-    page = render(model, inventory, title)
     with staging(path.parent) as folder:
         # A file's name need not be text.
         (folder / path.name).write_text(page, encoding="utf-8", errors="backslashreplace")
