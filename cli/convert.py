@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphpass.jobs.job import Job
+from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .job import job_options
@@ -48,7 +49,7 @@ def command(
         from graphpass.reports.page import write
 
         if page is not None:
-            with console.activity("drawing"):
+            with stage("drawing"):
                 write(as_page(outcome), page)
 
     target = parse_target(target_name)

@@ -39,12 +39,21 @@ def earlier_result(cell: Cell) -> CellResult:
         A report without findings if the result was made by ``graphpass convert``.
     """
     try:
-        told = json.loads((Path(cell.output) / RESULT_FILE).read_bytes())
+        content = (Path(cell.output) / RESULT_FILE).read_bytes()
+    except OSError:
+        content = b""
+    return result_of(cell, content)
+
+
+def result_of(cell: Cell, content: bytes) -> CellResult:
+    """Return the report that a file holds, of a result that is up to date."""
+    try:
+        told = json.loads(content)
         names = Problem.__slots__
         problems = tuple(Problem(**{name: problem[name] for name in names}) for problem in told["problems"])
         outcome = dict(told["outcome"])
         return CellResult(cell, "up to date", problems, file=told["file"], outcome=outcome, memory=told["memory"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):
         return CellResult(cell, "up to date", file=cell.source)
 
 
