@@ -51,6 +51,9 @@ def _report_options(command: Function) -> Function:
     help="Run cells in processes here, or on a Dask cluster; needs graphpass[dask].",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="The cluster's scheduler: tcp://host:8786.")
+@click.option(
+    "--retries", type=click.IntRange(min=0), help="Further tries of a cell that a storage failed; 2 by default."
+)
 @click.option("--memory", metavar="SIZE", help="Memory of all cells together: 8GiB; what is free by default.")
 @click.option(
     "--fail-on",
@@ -70,6 +73,7 @@ def command(
     jobs: int | None,
     executor: str,
     scheduler: str | None,
+    retries: int | None,
     memory: str | None,
     fail_on: tuple[FailOn, ...],
     dry_run: bool,
@@ -85,8 +89,8 @@ def command(
     with the last published result, in processes of their own. Cells that are up to date are skipped; one that fails
     does not stop the others. Exits with 1 if a cell fails.
     """
-    if scheduler is not None and executor == "local":
-        raise click.UsageError("--scheduler is for --executor dask", click.get_current_context())
+    if executor == "local" and (scheduler is not None or retries is not None):
+        raise click.UsageError("--scheduler and --retries are for --executor dask", click.get_current_context())
 
     from graphpass.matrix.config import find_config, load_config
     from graphpass.matrix.plan import cells_of
@@ -107,7 +111,7 @@ def command(
     known = read_baseline(known_file)
     fingerprints = [finding["fingerprint"] for finding in known]
     local = executor == "local"
-    runner: Executor = _executor(chosen, jobs, memory) if local else _fleet(scheduler, jobs, memory)
+    runner: Executor = _executor(chosen, jobs, memory) if local else _fleet(scheduler, retries, jobs, memory)
     run = run_matrix(cells, runner, _progress(console, len(cells)), fingerprints, {*chosen.fail_on, *fail_on})
     if update_baseline:
         run = _update(run, known_file, known if select else ())
@@ -132,7 +136,7 @@ def _executor(config: Config, jobs: int | None, memory: str | None) -> Processes
     return Processes(number, bound or available_memory())
 
 
-def _fleet(scheduler: str | None, jobs: int | None, memory: str | None) -> Fleet:
+def _fleet(scheduler: str | None, retries: int | None, jobs: int | None, memory: str | None) -> Fleet:
     from graphpass.matrix.fleet import Fleet
 
     context = click.get_current_context()
@@ -140,7 +144,7 @@ def _fleet(scheduler: str | None, jobs: int | None, memory: str | None) -> Fleet
         raise click.UsageError("--executor dask needs --scheduler ADDRESS", context)
     if jobs is not None or memory is not None:
         raise click.UsageError("--jobs and --memory are for --executor local; a cluster has its workers' own", context)
-    return Fleet(scheduler)
+    return Fleet(scheduler) if retries is None else Fleet(scheduler, retries)
 
 
 def _progress(console: Console, cells: int) -> Progress:

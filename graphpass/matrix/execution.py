@@ -165,7 +165,7 @@ def estimate(cell: Cell) -> int:
 
 
 def _stored_bytes(address: str) -> int:
-    """Return the size of all files of a folder, or of that which holds a file."""
+    """Return the size of all files in the folder of a model."""
     with contextlib.suppress(GraphpassError):  # the cell itself reports it
         folder = StoredFolder(address)
         if folder.is_file():

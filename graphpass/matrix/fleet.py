@@ -7,6 +7,7 @@ import os
 import queue
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
 
 _TICK = 0.5
 
+#: Errors that may pass: a storage did not answer, or two workers met at one result.
+_PASSING = frozenset({"GP115", "GP504", "GP505"})
+
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """Runs cells on the workers of a Dask cluster.
 
-    Each cell is a task. Cells of a worker that dies run again elsewhere; those that it had published are up to date
-    there. Paths must mean the same files on all workers, as addresses do.
+    Each cell is a task. Cells of a worker that dies run again elsewhere, as often as ``allowed-failures`` of the
+    scheduler says; those that it had published are up to date there. Paths must mean the same files on all workers, as
+    addresses do.
 
     Attributes:
         scheduler: Address of the scheduler: ``tcp://host:8786``.
-        retries: How often a cell runs again after its worker died.
+        retries: Number of further tries of a cell that a storage failed.
         patience: Seconds to wait for the scheduler.
     """
 
@@ -61,6 +66,7 @@ class _Tasks:
         self._events: queue.SimpleQueue[tuple[str, str, str]] = queue.SimpleQueue()
         self._tasks: dict[str, tuple[Cell, Future]] = {}
         self._running: dict[str, tuple[float, str]] = {}
+        self._tries: Counter[str] = Counter()
 
     def run(self, cells: Sequence[Cell]) -> Iterator[CellResult]:
         """Yield results as cells end."""
@@ -76,16 +82,14 @@ class _Tasks:
                     if kind == "started":
                         self._note_start(key, worker)
                     else:
-                        yield self._ended(key)
+                        yield from self._ended(key)
                 yield from self._overdue()
         finally:
             self._client.cancel([task for _, task in self._tasks.values()], force=True)
             self._client.unsubscribe_topic(self._topic)
 
     def _submit(self, key: str, cell: Cell) -> None:
-        task = self._client.submit(
-            _on_worker, _absolute(cell), self._topic, key, key=key, pure=False, retries=self._retries
-        )
+        task = self._client.submit(_on_worker, _absolute(cell), self._topic, key, key=key, pure=False)
         self._tasks[key] = cell, task
         task.add_done_callback(lambda task: self._events.put(("ended", task.key, "")))
 
@@ -94,18 +98,23 @@ class _Tasks:
             self._started(self._tasks[key][0])
         self._running[key] = time.monotonic(), worker
 
-    def _ended(self, key: str) -> CellResult:
+    def _ended(self, key: str) -> Iterator[CellResult]:
         cell, task = self._tasks.pop(key)
         self._running.pop(key, None)
         error = task.exception()
         if error is None:
             result: CellResult = task.result()
-            return replace(result, cell=cell)
-        words = " ".join(f"{type(error).__name__}: {error}".split())
-        return CellResult.of_error(cell, PassFailedError("GP406", f"its workers ended: {words}"))
+            if self._tries[cell.id] < self._retries and {problem.rule for problem in result.problems} & _PASSING:
+                self._tries[cell.id] += 1
+                self._submit(f"{key}+", cell)
+            else:
+                yield replace(result, cell=cell)
+        else:
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            yield CellResult.of_error(cell, PassFailedError("GP406", f"its workers ended: {words}"))
 
     def _overdue(self) -> Iterator[CellResult]:
-        """End cells whose time is over, with the processes of their workers, since threads cannot be ended."""
+        """End cells whose time is over, with their workers: threads cannot be ended."""
         now = time.monotonic()
         for key, (start, worker) in list(self._running.items()):
             cell, task = self._tasks[key]
@@ -113,7 +122,8 @@ class _Tasks:
             if timeout is not None and now - start > timeout:
                 del self._tasks[key], self._running[key]
                 task.cancel(force=True)
-                self._client.restart_workers([worker], raise_for_error=False)
+                # A nanny, or whoever started it, starts the worker anew.
+                self._client.run(os._exit, 1, workers=[worker], on_error="ignore")
                 hint = "raise its timeout, or leave it out"
                 error = PassFailedError("GP407", f"the cell did not end within {timeout:g} seconds", hint)
                 yield replace(CellResult.of_error(cell, error), seconds=now - start)

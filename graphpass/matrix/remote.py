@@ -1,4 +1,4 @@
-"""Convert cells whose models or results have addresses: in a scratch folder, with the files streamed."""
+"""Convert cells whose models or results have addresses, in a scratch folder."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _described(cell: Cell, source: _Source) -> dict[str, Any]:
 
 
 def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any]) -> CellResult | None:
-    """Return the report on the result of the same origin, if that is there and whole."""
+    """Return the report on a whole result of the same origin, if any."""
     if not origin["inputs"]:
         return None
     if output is None:
@@ -187,7 +187,7 @@ def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any])
 
 
 def _published(place: str, staged: Path, scratch: Path) -> Path:
-    """Return a folder with the last published result; the staged one if that is the same."""
+    """Return a folder with the last published result, the staged one if equal."""
     if not is_address(place):
         return Path(place)
     folder = StoredFolder(place)

@@ -36,7 +36,7 @@ def filesystem_of(address: str) -> tuple[Any, str]:
     try:
         import fsspec
 
-        # What others write meanwhile is to be seen.
+        # A listing that is kept would hide the files that others write meanwhile.
         found: tuple[Any, str] = fsspec.core.url_to_fs(address, use_listings_cache=False)
     except ImportError as error:
         hint = f"pip install 'graphpass[{extra}]'"
