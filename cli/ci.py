@@ -155,7 +155,7 @@ def _progress(console: Console, cells: int) -> Progress:
     from .ci_progress import LiveTable, PlainLines
 
     is_live = sys.stderr.isatty() and not os.environ.get("CI")
-    return LiveTable(cells) if is_live else PlainLines(cells, console)
+    return LiveTable(cells, sys.stderr) if is_live else PlainLines(cells, console)
 
 
 def _print_plan(console: Console, cells: Sequence[Cell], form: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TextIO
 
 from graphpass.matrix.cells import Cell, CellResult
 from graphpass.matrix.reports.plain import detail_of
 from graphpass.matrix.run import Progress
 
 from .console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 _STYLES = {"failed": "red", "converted": "green", "up to date": "blue", "cancelled": "yellow"}
 
@@ -37,7 +40,7 @@ class PlainLines(Progress):
 class LiveTable(Progress):
     """Shows cells that run with their times below those that ended."""
 
-    def __init__(self, cells: int) -> None:
+    def __init__(self, cells: int, stream: TextIO) -> None:
         from rich.console import Console as Terminal
         from rich.progress import (
             BarColumn,
@@ -48,10 +51,10 @@ class LiveTable(Progress):
             TimeElapsedColumn,
         )
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        self._bars = Bars(*columns, TimeElapsedColumn(), console=Terminal(stderr=True), transient=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+        self._bars = Bars(*columns, TimeElapsedColumn(), console=Terminal(file=stream), transient=True)
         self._all = self._bars.add_task("cells", total=cells)
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
 
     def begin(self, cells: Sequence[Cell]) -> None:  # noqa: ARG002
         """Show the table."""
@@ -59,13 +62,14 @@ class LiveTable(Progress):
 
     def started(self, cell: Cell) -> None:
         """Add a row."""
-        self._tasks[cell.id] = self._bars.add_task(_plain(cell.id), total=1)
+        self._tasks[cell.id] = self._bars.add_task(cell.id, total=1)
 
     def ended(self, result: CellResult) -> None:
         """Move a row above the table."""
         if (task := self._tasks.pop(result.cell.id, None)) is not None:
             self._bars.remove_task(task)
-        self._bars.console.print(_plain(in_one_line(result)), style=_STYLES[result.state])
+        line = in_one_line(result)
+        self._bars.console.print(line, style=_STYLES[result.state], markup=False, highlight=False, soft_wrap=True)
         self._bars.advance(self._all)
 
     def end(self) -> None:
@@ -79,9 +83,3 @@ def in_one_line(result: CellResult) -> str:
     if result.state == "failed":
         words += f": {detail_of(result)}"
     return words if result.state == "up to date" else f"{words} ({result.seconds:.1f} s)"
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -8,12 +8,13 @@ import click
 
 from graphpass.engine.passes import Pass
 
-from .console import Console, console_command
+from .console import Console, console_command, format_option
 
 
 @console_command("explain")
 @click.argument("name", metavar="PASS|ERROR-ID")
-def command(console: Console, name: str) -> None:
+@format_option("text", "json")
+def command(console: Console, name: str, form: str) -> None:
     """Explain a pass, or an error by its id.
 
     \b
@@ -23,12 +24,17 @@ def command(console: Console, name: str) -> None:
     from graphpass.error_catalog import explain_error, is_error_id
 
     if is_error_id(name):
-        console.result(explain_error(name))
+        words = explain_error(name)
+        id_, _, explanation = words.partition(": ")
+        told = {"pass": None, "error": {"id": id_, "explanation": explanation}}
+        console.report(form, lambda: words, lambda: told)
         return
 
     from graphpass.engine.registry import get_pass
+    from graphpass.reports.registered import pass_json
 
-    console.result(_explain_pass(get_pass(name)))
+    pass_class = get_pass(name)
+    console.report(form, lambda: _explain_pass(pass_class), lambda: {"pass": pass_json(pass_class), "error": None})
 
 
 def _explain_pass(pass_class: type[Pass[Any]]) -> str:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from .console import Console, console_command
+from .console import Console, console_command, format_option
 
 
 @console_command("targets")
-def command(console: Console) -> None:
+@format_option("text", "json")
+def command(console: Console, form: str) -> None:
     """List the targets that models can be converted to.
 
     A target of a broken distribution is listed with the reason.
     """
+    from graphpass.reports.registered import targets_json
+
+    console.report(form, _as_text, targets_json)
+
+
+def _as_text() -> str:
     import textwrap
 
     from graphpass.engine.options import documentation, options_of
     from graphpass.engine.registry import get_target, target_names
     from graphpass.errors import UsageError
 
+    told: list[str] = []
     for name in target_names():
         try:
             target = get_target(name)
         except UsageError as error:
-            console.result(f"{name}\n    cannot be used: {error.id}: {error.message}")
+            told += [name, f"    cannot be used: {error.id}: {error.message}"]
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
         rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
@@ -30,4 +38,5 @@ def command(console: Console) -> None:
             for option in options_of(type(target))
         )
         lines = [target.description, f"writes {target.output_file}; promises: {contract}; {rules}", *options, ""]
-        console.result(f"{name}\n" + textwrap.indent("\n".join([*lines, documentation(type(target))]), "    "))
+        told += [name, textwrap.indent("\n".join([*lines, documentation(type(target))]), "    ")]
+    return "\n".join(told)

@@ -8,7 +8,7 @@ import click
 
 from graphpass.progress import stage
 
-from .console import Console, console_command
+from .console import Console, console_command, format_option
 from .models import PATH, load_model
 
 
@@ -16,7 +16,8 @@ from .models import PATH, load_model
 @click.argument("model", type=PATH)
 @click.argument("cache")
 @click.option("--all", "unfolded", is_flag=True, help="Print the whole way, with operators that lay out or convert.")
-def command(console: Console, model: Path, cache: str, unfolded: bool) -> None:
+@format_option("text", "json")
+def command(console: Console, model: Path, cache: str, unfolded: bool, form: str) -> None:
     """Explain the kind and role of a cache.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. CACHE is the name of a cache, of its past
@@ -26,9 +27,9 @@ def command(console: Console, model: Path, cache: str, unfolded: bool) -> None:
     loaded = load_model(model)
 
     from graphpass.analysis.caches.inventory import analyze_caches
-    from graphpass.reports.cache import as_text, find_cache, reason_about
+    from graphpass.reports.cache import as_json, as_text, find_cache, reason_about
 
     with stage("analyzing"):
         inventory = analyze_caches(loaded)
         reasoning = reason_about(loaded, inventory, find_cache(inventory, cache))
-    console.result(as_text(reasoning, unfolded=unfolded))
+    console.report(form, lambda: as_text(reasoning, unfolded=unfolded), lambda: as_json(reasoning))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from graphpass.analysis.attention.reads import attention_reads
 from graphpass.analysis.caches.classify import RULES, Case
@@ -18,6 +19,7 @@ from graphpass.ir.operators import LAYOUT, SOURCES
 from graphpass.ir.paths import shortest_way
 from graphpass.ir.pattern import Miss
 from graphpass.ir.types import shape_text
+from graphpass.reports.inventory import cache_json
 from graphpass.reports.text import columns
 
 #: Operators that only lay out, convert or copy; a folded way leaves them out.
@@ -144,6 +146,24 @@ def _attempts(case: Case) -> Iterator[Attempt]:
         holds = found.cache.kind != "unknown" or found.cache.axes.sequence is not None
         yield Attempt(rule.claim, holds, found.cache.evidence[0 if holds else -1])
         return
+
+
+def as_json(reasoning: Reasoning) -> dict[str, Any]:
+    """Return the object of ``why --format json`` (``schemas/why.json``)."""
+    return {
+        "cache": cache_json(reasoning.cache),
+        "attempts": [asdict(attempt) for attempt in reasoning.attempts],
+        "path": [{"name": node.name, "op": node.op} for node in reasoning.path],
+        "readers": [
+            {
+                "node": reader.node,
+                "role": reader.role,
+                "through": list(reader.through),
+                "miss": reader.miss and {"node": reader.miss.node.name, "reason": reader.miss.reason},
+            }
+            for reader in reasoning.readers
+        ],
+    }
 
 
 def as_text(reasoning: Reasoning, *, unfolded: bool = False) -> str:

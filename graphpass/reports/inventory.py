@@ -73,23 +73,14 @@ def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
 
 def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[str, Any]:
     """Return the object of ``inspect --format json``."""
-
-    def numbers(owner: Cache | Port) -> list[int | None] | None:
-        # Names of symbols are an exporter's own.
-        return None if owner.shape is None else [size if isinstance(size, int) else None for size in owner.shape]
-
-    sizes = ("index", "bytes_per_token", "fixed_bytes")
     return {
         "format": model.dialect,
         "kind": inventory.kind,
         "stateful": inventory.stateful,
-        "caches": [
-            asdict(cache) | {"shape": numbers(cache)} | {name: getattr(cache, name) for name in sizes}
-            for cache in inventory.caches
-        ],
+        "caches": [cache_json(cache) for cache in inventory.caches],
         "attention": [asdict(block) for block in inventory.attention],
-        "inputs": [asdict(port) | {"shape": numbers(port)} for port in model.inputs],
-        "outputs": [asdict(port) | {"shape": numbers(port)} for port in model.outputs],
+        "inputs": [asdict(port) | {"shape": _numbers(port)} for port in model.inputs],
+        "outputs": [asdict(port) | {"shape": _numbers(port)} for port in model.outputs],
         "runtime_options": runtime_options(model),
         "totals": asdict(total_bytes(inventory)),
         "views": [asdict(view) for view in views],
@@ -97,6 +88,17 @@ def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[s
         "unpaired_inputs": list(inventory.unpaired_inputs),
         "unpaired_outputs": list(inventory.unpaired_outputs),
     }
+
+
+def cache_json(cache: Cache) -> dict[str, Any]:
+    """Return the object of a cache."""
+    sizes = ("index", "bytes_per_token", "fixed_bytes")
+    return asdict(cache) | {"shape": _numbers(cache)} | {name: getattr(cache, name) for name in sizes}
+
+
+def _numbers(owner: Cache | Port) -> list[int | None] | None:
+    # Names of symbols are an exporter's own.
+    return None if owner.shape is None else [size if isinstance(size, int) else None for size in owner.shape]
 
 
 def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfolded: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import shutil
 from importlib import resources
@@ -13,6 +14,7 @@ from support.commands import in_process
 from support.models import export
 
 import graphpass
+from graphpass.cli.main import COMMANDS
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 
 
@@ -21,6 +23,10 @@ def validator(name):
     schema = json.loads(resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
+
+
+def command_of(name):
+    return importlib.import_module(f"graphpass.cli.{name}").command
 
 
 @pytest.mark.parametrize("options", [(), ("--edits",)])
@@ -76,3 +82,26 @@ def test_results(capfd, tmp_path, command, model, variant, schema):
     if told.get("verification") is not None:
         validator("verify").validate(told["verification"])
     assert all(graphpass.load(graph) for graph in told["graphs"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "schema"),
+    [
+        (("why", export("gemma2", "onnx"), "past_key_values.1.value"), "why"),
+        (("why", export("mamba", "ov-stateful"), "cache_params.past.conv.0"), "why"),
+        (("passes",), "passes"),
+        (("targets",), "targets"),
+        (("explain", "make-stateful"), "explain"),
+        (("explain", "gp203"), "explain"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else None,
+)
+def test_explanations(capfd, arguments, schema):
+    done = in_process(capfd, *arguments, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    validator(schema).validate(json.loads(done.out))
+
+
+def test_every_command_prints_json():
+    without = {name for name in COMMANDS if "form" not in {one.name for one in command_of(name).params}}
+    assert without == set()

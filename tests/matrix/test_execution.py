@@ -1,0 +1,112 @@
+"""Cells in processes, bounded by number and memory."""
+
+import io
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.matrix import cell, failed
+from support.models import export
+
+from graphpass.cli.ci_progress import LiveTable, PlainLines
+from graphpass.cli.console import Console
+from graphpass.matrix.cells import CellResult
+from graphpass.matrix.execution import Processes, available_memory, estimate, usable_cores
+from graphpass.matrix.run import Progress, run_matrix
+
+
+class Counting(Progress):
+    """Counts cells that run at one time."""
+
+    def __init__(self):
+        self.running, self.most, self.order = set(), 0, []
+
+    def started(self, cell):
+        self.running.add(cell.id)
+        self.order.append(cell.id)
+        self.most = max(self.most, len(self.running))
+
+    def ended(self, result):
+        self.running.discard(result.cell.id)
+
+
+@pytest.fixture
+def cells(tmp_path):
+    found = []
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / "model.onnx").open("wb") as stream:
+            stream.truncate(100 << 20)
+        source, output = str(tmp_path / name), str(tmp_path / "out" / name)
+        found.append(replace(cell(name), source=source, output=output, published=output))
+    return found
+
+
+@pytest.mark.parametrize(("jobs", "fit", "most"), [(3, 2, 2), (3, 0.5, 1), (1, 9, 1)])
+def test_cells_run_as_memory_and_jobs_allow(cells, jobs, fit, most):
+    counting = Counting()
+    run = run_matrix(cells, Processes(jobs, int(fit * estimate(cells[0]))), counting)
+    assert counting.most == most
+    assert counting.order == [one.id for one in cells]
+    assert [result.problems[0].rule for result in run.results] == ["GP104"] * 3
+    assert most > 1 or not Path(cells[0].output).parent.exists()
+
+
+def test_a_small_cell_overtakes_one_that_must_wait(cells):
+    os.truncate(Path(cells[0].source) / "model.onnx", 1000)
+    os.truncate(Path(cells[2].source) / "model.onnx", 1000)
+    counting = Counting()
+    run_matrix(cells, Processes(2, 2 * estimate(cells[0])), counting)
+    assert counting.order == [cells[0].id, cells[2].id, cells[1].id]
+
+
+def test_the_machine():
+    assert usable_cores() >= 1
+    assert available_memory() > 2**20
+    weights = sum(file.stat().st_size for file in export("llama", "onnx").iterdir())
+    assert estimate(replace(cell(), source=str(export("llama", "onnx")))) == 500 * 2**20 + 4 * weights
+    assert estimate(replace(cell(), source="/nowhere")) == 500 * 2**20
+
+
+RESULTS = [
+    CellResult(cell("good"), "converted", seconds=1.25),
+    CellResult(cell("old"), "up to date"),
+    failed(2, model="bad[/]"),
+    CellResult(cell("late"), "cancelled"),
+]
+
+
+def show(progress):
+    progress.begin([result.cell for result in RESULTS])
+    for result in RESULTS:
+        if result.state != "up to date":
+            progress.started(result.cell)
+        progress.ended(result)
+    progress.end()
+
+
+def test_plain_lines(capfd):
+    show(PlainLines(len(RESULTS), Console()))
+    assert capfd.readouterr().err.splitlines() == [
+        "[1/4] good:cpu converted (1.2 s)",
+        "[2/4] old:cpu up to date",
+        "[3/4] bad[/]:cpu failed: GP350: node0 is not fused: 0 ms (and 1 more) (0.0 s)",
+        "[4/4] late:cpu cancelled (0.0 s)",
+    ]
+    show(PlainLines(len(RESULTS), Console(verbose=True)))
+    assert "good:cpu started" in capfd.readouterr().err
+
+
+def test_a_table_on_a_terminal():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    show(LiveTable(len(RESULTS), stream))
+    text = re.sub(r"\x1b\[[\d;?]*\w", "", stream.getvalue())
+    for words in ("good:cpu converted (1.2 s)", "old:cpu up to date", "bad[/]:cpu failed: GP350: node0"):
+        assert words in text
+    assert "/4" in text
