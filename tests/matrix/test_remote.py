@@ -67,6 +67,7 @@ def reads(memory, monkeypatch):
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("file", ["", "/openvino_model.xml"])
 def test_a_cell_between_addresses_is_converted_once(memory, reads, tmp_path, file):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
@@ -90,6 +91,7 @@ def test_a_cell_between_addresses_is_converted_once(memory, reads, tmp_path, fil
     assert reads == []
 
 
+@pytest.mark.slow
 def test_a_changed_model_is_converted_again_and_says_what_changed(memory):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
@@ -104,6 +106,7 @@ def test_a_changed_model_is_converted_again_and_says_what_changed(memory):
     assert run_cell(cell).state == "up to date"
 
 
+@pytest.mark.slow
 def test_a_result_without_its_manifest_is_none(memory):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
@@ -115,6 +118,7 @@ def test_a_result_without_its_manifest_is_none(memory):
     assert run_cell(cell).state == "up to date"
 
 
+@pytest.mark.slow
 def test_addresses_and_paths_mix(memory, tmp_path):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     here = cell_of("memory://models/llama", tmp_path / "out")
@@ -126,6 +130,7 @@ def test_addresses_and_paths_mix(memory, tmp_path):
     assert memory.exists("/results/llama/graphpass.json")
 
 
+@pytest.mark.slow
 def test_weights_that_no_graph_refers_to_are_not_fetched(memory, reads):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     large = b"\0" * (65 * 2**20)
@@ -153,6 +158,7 @@ def test_a_cell_that_fails_publishes_nothing(memory, source, output, rule):
     assert not memory.glob("/results/.graphpass-*")
 
 
+@pytest.mark.slow
 def test_uploads_that_break_off_leave_the_old_result(memory, monkeypatch):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
@@ -174,6 +180,7 @@ def test_uploads_that_break_off_leave_the_old_result(memory, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_one_writer_at_a_time(memory, tmp_path):
     """The second waits for the first; a dead one's lease ends, and what it left goes."""
     memory.pipe_file("/results/.graphpass-llama-0123/openvino_model.bin", b"half")
@@ -213,6 +220,7 @@ def test_patterns_mean_addresses(memory):
     assert matching("memory://models/*/model.onnx") == [f"memory:///models/{name}/model.onnx" for name in "ab"]
 
 
+@pytest.mark.slow
 def test_file_addresses_are_those_of_files(tmp_path):
     shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
     cell = cell_of((tmp_path / "in").as_uri(), (tmp_path / "out").as_uri())

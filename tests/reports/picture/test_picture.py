@@ -42,6 +42,7 @@ def check(picture):
                 assert all(-len(part["weights"]) <= read < place for read in reads)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("file", each_of(model_files()))
 def test_a_picture_holds_every_operator_once(file):
     model = exported(file)
@@ -67,6 +68,7 @@ def test_layers_that_are_alike_are_folded_into_one():
     assert "model.layers.7.input_layernorm.weight" not in weights[6]
 
 
+@pytest.mark.slow
 def test_a_change_to_one_layer_sets_it_apart():
     before = graphpass.load(export("llama_12l", "onnx"))
     after = before.clone()
@@ -105,6 +107,7 @@ def test_what_a_conversion_changed_stands_side_by_side(variant, passes, gone, ne
     assert all(left < other for (left, _), (other, _) in pairwise(aligned))
 
 
+@pytest.mark.slow
 def test_the_same_models_give_the_same_picture():
     pictures = [json.dumps(converted(export("gpt2", "onnx"))) for _ in range(2)]
     assert pictures[0] == pictures[1]
