@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from .job import job_options
 from .models import PATH
 
 if TYPE_CHECKING:
-    from graphpass.reports.outcome import Outcome
+    from graphpass.reports.outcome import ModelReport, Outcome
 
 
 @console_command("convert")
@@ -44,16 +45,24 @@ def command(
     from graphpass.engine.pipeline import parse_target
     from graphpass.jobs.convert import convert
 
+    drawn: list[str] = []
+
+    def draw(reports: Sequence[ModelReport]) -> None:
+        from graphpass.reports.conversion import models_as_parts
+
+        if page is not None:
+            with stage("drawing"):
+                drawn.extend(models_as_parts(reports))
+
     def show(_: Path, outcome: Outcome) -> None:
         from graphpass.reports.conversion import as_page
         from graphpass.reports.page import write
 
         if page is not None:
-            with stage("drawing"):
-                write(as_page(outcome), page)
+            write(as_page(outcome, drawn), page)
 
     target = parse_target(target_name)
-    outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, gate=show)
+    outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, look=draw, gate=show)
     if page is not None and outcome.up_to_date:
         console.note(f"{page} is not written: nothing was converted")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
     from graphpass.ir.model import Model
-    from graphpass.reports.outcome import Outcome
+    from graphpass.reports.outcome import ModelReport, Outcome
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
     from graphpass.verify import Comparison
 
 Gate = Callable[[Path, "Outcome"], None]
 """Looks at a staged result before it takes its place; an error of it leaves the old result."""
+
+
+Look = Callable[[Sequence["ModelReport"]], None]
+"""Looks at models before they are written: a shared weight file that has grown is not that of the input any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ def convert(
     *,
     allow_unfused: bool = False,
     tokenizer: bool = True,
+    look: Look | None = None,
     gate: Gate | None = None,
 ) -> Outcome:
     """Make a model fit for a target, prove the result, and write it.
@@ -72,6 +77,7 @@ def convert(
         watch: Observes the work.
         allow_unfused: Whether to write a result that breaks the target's contract.
         tokenizer: Whether to convert the tokenizer beside the input.
+        look: Looks at the models before they are written.
         gate: Looks at the staged result.
 
     Raises:
@@ -95,7 +101,7 @@ def convert(
     if graphs := made.earlier():
         sources = sources_of(plan.inputs.values())
         return Outcome(plan.input, job.output, graphs, sources, format_target(target), up_to_date=True)
-    return _convert(watch, job, target, plan, made, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
+    return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
 
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
@@ -134,6 +140,7 @@ def _convert(
     target: Target,
     plan: _Plan,
     made: Result,
+    look: Look | None,
     gate: Gate | None,
     *,
     allow_unfused: bool,
@@ -170,6 +177,8 @@ def _convert(
             hint = "" if others else "--verify-each names the pass, "
             comparison = prove(lambda: _compare(plan.reference, tuple(models.values()), job.proof), hint)
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
+        if look is not None:
+            look(reports)
         made.write(folder, models, {report.name: report.records for report in reports}, plan.source)
         outcome = Outcome(
             plan.input,

@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from graphpass.ir.types import Dialect
     from graphpass.reports.outcome import Outcome
 
-    from .convert import Gate
+    from .convert import Gate, Look
 
 _FILE_NAMES: dict[Dialect, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 
 
-def run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, gate: Gate | None = None) -> Outcome:
+def run(
+    job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, look: Look | None = None, gate: Gate | None = None
+) -> Outcome:
     """Run a pipeline on a model and write the result.
 
     Args:
         job: The settings; the output is a model file or a folder.
         passes: The pipeline.
         watch: Observes the work.
+        look: Looks at the models before they are written.
         gate: Looks at the staged result.
 
     Raises:
@@ -58,13 +61,16 @@ def run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, *, gate: Gate | N
 
             hint = "--verify-each names the pass, "
             comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof)), hint)
+        report = ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings)
+        if look is not None:
+            look([report])
         made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
         outcome = Outcome(
             loaded.path,
             made.folder,
             (target,),
             sources_of([loaded]),
-            models=(ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings),),
+            models=(report,),
             comparison=comparison,
             files=files_in(folder),
             written=made.written,

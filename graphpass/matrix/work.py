@@ -88,8 +88,8 @@ def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult
     gate = _Gate(cell, start, around)
     if cell.target is not None:
         target = parse_target(cell.target)
-        options = {"allow_unfused": settings.allow_unfused, "tokenizer": settings.tokenizer}
-        outcome = convert(job, target, Watch(), gate=gate, **options)
+        unfused, tokenizer = settings.allow_unfused, settings.tokenizer
+        outcome = convert(job, target, Watch(), allow_unfused=unfused, tokenizer=tokenizer, gate=gate)
     else:
         assert cell.pipeline is not None
         outcome = run(job, parse(cell.pipeline), Watch(), gate=gate)

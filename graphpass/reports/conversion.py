@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
 from graphpass.reports.diff import diff_models
@@ -11,18 +11,25 @@ from graphpass.reports.outcome import ModelReport, Outcome, as_text
 from graphpass.reports.page import framed
 
 
-def as_page(outcome: Outcome) -> str:
-    """Return a self-contained HTML page.
-
-    Args:
-        outcome: The outcome of a job that wrote a result.
+def models_as_parts(reports: Iterable[ModelReport]) -> list[str]:
+    """Return parts of a page about models before and after, that are not written yet.
 
     Raises:
         ReadError: GP105, GP110, as `graphpass.reports.diff.diff_models`.
     """
+    return [part for report in reports for part in _model(report)]
+
+
+def as_page(outcome: Outcome, models: Iterable[str]) -> str:
+    """Return a self-contained HTML page.
+
+    Args:
+        outcome: The outcome of a job that wrote a result.
+        models: The parts about its models, from `models_as_parts`.
+    """
     title = f"{outcome.input} \u2192 {outcome.target or outcome.graphs[0].name}"
-    parts = [f"<details><summary>report</summary><pre>{escape(as_text(outcome))}</pre></details>"]
-    return framed("conversion", title, [*parts, *(part for report in outcome.models for part in _model(report))])
+    report = f"<details><summary>report</summary><pre>{escape(as_text(outcome))}</pre></details>"
+    return framed("conversion", title, [report, *models])
 
 
 def _model(report: ModelReport) -> Iterator[str]:

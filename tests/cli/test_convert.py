@@ -7,6 +7,7 @@ from support.commands import in_process
 from support.folders import contents
 from support.models import export
 from support.plugins import sample_paths
+from support.scale import scaled
 
 from graphpass.io import load
 
@@ -290,6 +291,17 @@ def test_a_page_shows_the_model_before_and_after(capfd, tmp_path):
     assert "pipeline  to-openvino" in page
     again = in_process(capfd, "convert", export("llama", "onnx"), *options)
     assert (again.code, "page.html is not written: nothing was converted" in again.err) == (0, True)
+
+
+def test_a_page_about_shared_weights_reads_none(capfd, tmp_path, monkeypatch):
+    """The one file of weights grows when the result is written."""
+    from graphpass.storage import digests
+
+    monkeypatch.setattr(digests, "_computed", lambda *_: pytest.fail("weights were read"))
+    source = scaled("llama", "tiny", tmp_path / "in")
+    options = ["-o", tmp_path / "out", "--target", "cpu", "--no-verify", "--weights", "share"]
+    assert in_process(capfd, "convert", source, *options, "--html", tmp_path / "page.html").code == 0
+    assert "unchanged weights: 100.00 %" in (tmp_path / "page.html").read_text()
 
 
 def test_a_page_that_cannot_be_written_leaves_no_result(capfd, tmp_path):
