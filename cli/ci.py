@@ -95,7 +95,7 @@ def command(
     fingerprints = [finding["fingerprint"] for finding in known]
     executor, progress = _executor(chosen, jobs, memory), _progress(console, len(cells))
     run = run_matrix(cells, executor, progress, fingerprints, {*chosen.fail_on, *fail_on})
-    if update_baseline:
+    if update_baseline and not run.interrupted:
         run = _update(run, known_file, known if select else ())
     root = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
     write_reports(run, files, root)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.artifacts.manifest import damage, manifest_of, versions
-from graphpass.storage.digests import cache_folder
+from graphpass.storage.digests import cache_folder, digest_of_file
 
 from .cells import Cell, CellResult, Problem
 
@@ -28,8 +28,9 @@ _SETTLED = 2 * 10**9
 
 
 def write_result(folder: Path, result: CellResult) -> None:
-    """Write the report on a cell into its staged folder."""
-    (folder / RESULT_FILE).write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+    """Write the report on a cell into its staged folder, beside the manifest."""
+    told = result.to_json() | {"manifest": digest_of_file(manifest_of(folder, is_file=False))}
+    (folder / RESULT_FILE).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 def earlier_result(cell: Cell) -> CellResult:
@@ -38,8 +39,11 @@ def earlier_result(cell: Cell) -> CellResult:
     Returns:
         A report without findings if the result was made by ``graphpass convert``.
     """
+    folder = Path(cell.output)
     try:
-        told = json.loads((Path(cell.output) / RESULT_FILE).read_bytes())
+        told = json.loads((folder / RESULT_FILE).read_bytes())
+        if told["manifest"] != digest_of_file(manifest_of(folder, is_file=False)):
+            return CellResult(cell, "up to date", file=cell.source)
         names = Problem.__slots__
         problems = tuple(Problem(**{name: problem[name] for name in names}) for problem in told["problems"])
         outcome = dict(told["outcome"])
