@@ -17,7 +17,8 @@ from .models import PATH
 if TYPE_CHECKING:
     from graphpass.matrix.cells import Cell
     from graphpass.matrix.config import Config, FailOn
-    from graphpass.matrix.execution import Processes
+    from graphpass.matrix.execution import Executor, Processes
+    from graphpass.matrix.fleet import Fleet
     from graphpass.matrix.run import Progress, Run
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -43,6 +44,16 @@ def _report_options(command: Function) -> Function:
 @click.argument("config", type=PATH, required=False)
 @click.option("--select", multiple=True, metavar="PATTERN", help="Take cells of this name alone: 'llama*:npu'.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Cells at a time; the number of cores by default.")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    help="Run cells in processes here, or on a Dask cluster; needs graphpass[dask].",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="The cluster's scheduler: tcp://host:8786.")
+@click.option(
+    "--retries", type=click.IntRange(min=0), help="Further tries of a cell that a storage failed; 2 by default."
+)
 @click.option("--memory", metavar="SIZE", help="Memory of all cells together: 8GiB; what is free by default.")
 @click.option(
     "--fail-on",
@@ -60,6 +71,9 @@ def command(
     config: Path | None,
     select: tuple[str, ...],
     jobs: int | None,
+    executor: str,
+    scheduler: str | None,
+    retries: int | None,
     memory: str | None,
     fail_on: tuple[FailOn, ...],
     dry_run: bool,
@@ -75,6 +89,9 @@ def command(
     with the last published result, in processes of their own. Cells that are up to date are skipped; one that fails
     does not stop the others. Exits with 1 if a cell fails.
     """
+    if executor == "local" and (scheduler is not None or retries is not None):
+        raise click.UsageError("--scheduler and --retries are for --executor dask", click.get_current_context())
+
     from graphpass.matrix.config import find_config, load_config
     from graphpass.matrix.plan import cells_of
 
@@ -93,8 +110,9 @@ def command(
     known_file = baseline or chosen.path_of("baseline") or chosen.folder / _BASELINE
     known = read_baseline(known_file)
     fingerprints = [finding["fingerprint"] for finding in known]
-    executor, progress = _executor(chosen, jobs, memory), _progress(console, len(cells))
-    run = run_matrix(cells, executor, progress, fingerprints, {*chosen.fail_on, *fail_on})
+    local = executor == "local"
+    runner: Executor = _executor(chosen, jobs, memory) if local else _fleet(scheduler, retries, jobs, memory)
+    run = run_matrix(cells, runner, _progress(console, len(cells)), fingerprints, {*chosen.fail_on, *fail_on})
     if update_baseline and not run.interrupted:
         run = _update(run, known_file, known if select else ())
     root = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
@@ -116,6 +134,17 @@ def _executor(config: Config, jobs: int | None, memory: str | None) -> Processes
         raise UsageError("GP231", f"--memory {memory}: {error}", "write 8GiB, 500 MB or a number of bytes") from error
     number = jobs or config.content.get("jobs") or usable_cores()
     return Processes(number, bound or available_memory())
+
+
+def _fleet(scheduler: str | None, retries: int | None, jobs: int | None, memory: str | None) -> Fleet:
+    from graphpass.matrix.fleet import Fleet
+
+    context = click.get_current_context()
+    if scheduler is None:
+        raise click.UsageError("--executor dask needs --scheduler ADDRESS", context)
+    if jobs is not None or memory is not None:
+        raise click.UsageError("--jobs and --memory are for --executor local; a cluster has its workers' own", context)
+    return Fleet(scheduler) if retries is None else Fleet(scheduler, retries)
 
 
 def _progress(console: Console, cells: int) -> Progress:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from graphpass.jobs.job import Job
+from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .job import job_options
+from .models import PATH
+
+if TYPE_CHECKING:
+    from graphpass.reports.outcome import Outcome
 
 
 @console_command("convert")
@@ -19,9 +27,12 @@ from .job import job_options
     show_default=True,
     help="Convert the tokenizer beside the input for openvino.genai; needs graphpass[genai].",
 )
+@click.option("--html", "page", type=PATH, help="Also write a page to look at: the model before and after.")
 @format_option("text", "json")
 @job_options(output="The folder to write to.", verify=True)
-def command(console: Console, job: Job, target_name: str, allow_unfused: bool, tokenizer: bool, form: str) -> None:
+def command(
+    console: Console, job: Job, target_name: str, allow_unfused: bool, tokenizer: bool, page: Path | None, form: str
+) -> None:
     """Make a model fit for a target, and prove that it computes the same.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them, or an encoder and its decoders as optimum
@@ -33,8 +44,18 @@ def command(console: Console, job: Job, target_name: str, allow_unfused: bool, t
     from graphpass.engine.pipeline import parse_target
     from graphpass.jobs.convert import convert
 
+    def show(_: Path, outcome: Outcome) -> None:
+        from graphpass.reports.conversion import as_page
+        from graphpass.reports.page import write
+
+        if page is not None:
+            with stage("drawing"):
+                write(as_page(outcome), page)
+
     target = parse_target(target_name)
-    outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer)
+    outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, gate=show)
+    if page is not None and outcome.up_to_date:
+        console.note(f"{page} is not written: nothing was converted")
 
     from .results import print_outcome
 

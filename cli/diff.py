@@ -52,7 +52,7 @@ def command(console: Console, models: tuple[Path, ...], form: str, unfolded: boo
     with stage("comparing"):
         difference = diff_models(before, after)
     if form == "html":
-        console.result(as_page(difference, *map(str, models)).rstrip("\n"))
+        console.result(as_page([str(path) for path in models], before, after, difference).rstrip("\n"))
     else:
         text = functools.partial(as_text, before, after, difference, unfolded=unfolded)
         console.report(form, text, lambda: as_json(before, after, difference))

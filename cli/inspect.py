@@ -41,8 +41,8 @@ def command(
         inventory = analyze_caches(loaded)
         views = view_caches(loaded, inventory)
     if page is not None:
-        from graphpass.reports.page import write
+        from graphpass.reports.page import render, write
 
-        write(loaded, inventory, page, title=str(model))
+        write(render(loaded, inventory, str(model)), page)
     text = functools.partial(as_text, loaded, inventory, views, unfolded=unfolded)
     console.report(form, text, lambda: as_json(loaded, inventory, views))

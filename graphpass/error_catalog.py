@@ -32,6 +32,8 @@ GP112 A tensor in the ONNX file says another size than its data has, or no type.
 GP113 A file that belongs to the model, a .bin, a configuration or a tokenizer, is a link out of its folder. A model
   from elsewhere could pass on any file of this machine that way, so it is not followed.
 GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 text.
+GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's words. Check the
+  address, the credentials that its package takes, and the network.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -88,6 +90,10 @@ GP233 Two cells of a matrix have one name, or would write to one place, so one w
 GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
   them.
 GP235 The file of --baseline is no baseline that graphpass wrote. Write it anew with --update-baseline.
+GP236 An address names a protocol that fsspec does not know, or one that needs a package: pip install
+  'graphpass[s3]', 'graphpass[gs]' or, for others, 'graphpass[remote]' and the package that fsspec lists.
+GP237 Cells cannot be run on a Dask cluster: distributed is not installed, the scheduler does not answer, or its
+  workers have other versions of graphpass and its libraries, whose results would differ.
 GP240 A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX on
   the CPU only.
 GP241 An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all positions
@@ -246,6 +252,8 @@ GP502 What was written does not read back as it should, so it was thrown away. N
 GP503 An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.
 GP504 Another process wrote the same files while this one worked. Its result stays, and this one was thrown away.
   Write to another folder, or run it again.
+GP505 A result cannot be written to its address; the message has the storage's words. What was published before stays,
+  or is no result any more and will be made again: files count if their manifest is there.
 GP601 The result of a pipeline does not compute the same as its input, so it was not written. --verify-each names the
   pass at fault.
 GP602 The result is larger, or took longer, than the budgets of its cell allow, so it was not written. Raise the budget

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphpass.errors import GraphpassError, PassFailedError
+from graphpass.storage.addresses import StoredFolder, is_address
 
 from .cells import Cell, CellResult
 from .work import run_cell
@@ -153,6 +154,8 @@ def _last_words(log: Path) -> str:
 
 def estimate(cell: Cell) -> int:
     """Estimate the memory of a cell in bytes by the size of its model's files."""
+    if is_address(cell.source):
+        return _BASE + _FACTOR * _stored_bytes(cell.source)
     source = Path(cell.source)
     if not source.exists():  # the cell itself reports it
         return _BASE
@@ -161,6 +164,16 @@ def estimate(cell: Cell) -> int:
         return _BASE + _FACTOR * sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     except OSError:
         return _BASE
+
+
+def _stored_bytes(address: str) -> int:
+    """Return the size of all files in the folder of a model."""
+    with contextlib.suppress(GraphpassError):  # the cell itself reports it
+        folder = StoredFolder(address)
+        if folder.is_file():
+            folder = StoredFolder(address.rpartition("/")[0])
+        return sum(file.bytes for file in folder.files(depth=1).values())
+    return 0
 
 
 def usable_cores() -> int:

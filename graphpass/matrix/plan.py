@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graphpass.errors import UsageError
+from graphpass.storage.addresses import is_address, matching
 
 from .cells import Budgets, Cell, Settings
 from .config import Config, Place, size_of
@@ -128,7 +129,10 @@ def _sources(config: Config, model: Mapping[str, Any], place: Place) -> list[tup
     if "name" in model:
         reason = f"{place / 'name'}: one name cannot be that of all models of {pattern}"
         raise UsageError("GP231", reason, "leave it out")
-    found = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
+    if is_address(pattern):
+        found = matching(pattern)
+    else:
+        found = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
     if not found:
         raise UsageError("GP231", f"{place / 'path'}: nothing matches {pattern}", "patterns are relative to the file")
     parts = PurePosixPath(pattern).parts
@@ -162,4 +166,4 @@ def _as_path(label: str) -> str:
 
 def _located(config: Config, path: str) -> str:
     """Return a path relative to the working folder; addresses stay as they are."""
-    return path if "://" in path else os.path.normpath(config.folder / path)
+    return path if is_address(path) else os.path.normpath(config.folder / path)

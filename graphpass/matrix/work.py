@@ -13,11 +13,13 @@ from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, 
 from graphpass.jobs.job import Job, Proof
 from graphpass.jobs.watch import Watch
 from graphpass.progress import peak_memory
+from graphpass.storage.addresses import is_address
 from graphpass.storage.locking import sole_worker
 
 from .cells import Cell, CellResult, Problem
 from .problems import problems_of_error, problems_of_outcome
-from .remembering import earlier_result, remember, write_result
+from .remembering import earlier_result, remember, write_pictures, write_result
+from .remote import Surroundings, has_address, run_remote
 
 if TYPE_CHECKING:
     from graphpass.reports.outcome import Outcome
@@ -38,8 +40,13 @@ def run_cell(cell: Cell) -> CellResult:
     """
     start = time.perf_counter()
     try:
-        with _alone(Path(cell.output)):
-            result = _converted(cell, start)
+        if has_address(cell):
+            with contextlib.nullcontext() if is_address(cell.output) else _alone(Path(cell.output)):
+                result = run_remote(cell, lambda local, around: _convert(local, start, around)[0])
+        else:
+            with _alone(Path(cell.output)):
+                result, outcome = _convert(cell, start, Surroundings(lambda _: Path(cell.published), write_result))
+                remember(cell, outcome)
     except GraphpassError as error:
         result = _failed(cell, error)
     except MemoryError as error:
@@ -61,7 +68,7 @@ def _alone(output: Path) -> Iterator[None]:
         raise WriteError("GP501", reason, "nothing was changed; choose another folder") from error
 
 
-def _converted(cell: Cell, start: float) -> CellResult:
+def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult, Outcome]:
     from graphpass.engine.pipeline import parse, parse_target
     from graphpass.jobs.convert import convert
     from graphpass.jobs.run import run
@@ -78,7 +85,7 @@ def _converted(cell: Cell, start: float) -> CellResult:
         verify_each=settings.verify_each,
         proof=proof,
     )
-    gate = _Gate(cell, start)
+    gate = _Gate(cell, start, around)
     if cell.target is not None:
         target = parse_target(cell.target)
         options = {"allow_unfused": settings.allow_unfused, "tokenizer": settings.tokenizer}
@@ -88,10 +95,9 @@ def _converted(cell: Cell, start: float) -> CellResult:
         outcome = run(job, parse(cell.pipeline), Watch(), gate=gate)
     result = gate.result
     if result is None:
-        changes = _changes(cell, Path(cell.output), outcome)
+        changes = _changes(around.published(Path(cell.output)), Path(cell.output), outcome)
         result = replace(earlier_result(cell), state="up to date", changes=changes or (), changed=_if_any(changes))
-    remember(cell, outcome)
-    return result
+    return result, outcome
 
 
 def _failed(cell: Cell, error: GraphpassError) -> CellResult:
@@ -120,12 +126,13 @@ class _Gate:
 
     cell: Cell
     start: float
+    around: Surroundings
     result: CellResult | None = None
 
     def __call__(self, folder: Path, outcome: Outcome) -> None:
         from graphpass.reports.outcome import as_json
 
-        changes = _changes(self.cell, folder, outcome)
+        changes = _changes(self.around.published(folder), folder, outcome)
         problems = problems_of_outcome(outcome)
         if changes:
             told = f"the result differs from the published one: {', '.join(changes)}"
@@ -146,7 +153,9 @@ class _Gate:
             memory=memory,
         )
         _hold_to_budgets(result)
-        write_result(folder, result)
+        self.around.keep(folder, result)
+        if self.cell.settings.picture:
+            write_pictures(folder, outcome)
         self.result = result
 
 
@@ -170,13 +179,12 @@ def _hold_to_budgets(result: CellResult) -> None:
         raise VerificationError("GP602", f"the result exceeds its budgets: {'; '.join(over)}", hint)
 
 
-def _changes(cell: Cell, folder: Path, outcome: Outcome) -> tuple[str, ...] | None:
+def _changes(published: Path, folder: Path, outcome: Outcome) -> tuple[str, ...] | None:
     """Return differences of a result to the published one; ``None`` if there is none."""
     from graphpass.io import load
     from graphpass.reports.diff import diff_models
     from graphpass.reports.difference import in_short
 
-    published = Path(cell.published)
     if folder == published:
         return ()
     found: list[str] = []

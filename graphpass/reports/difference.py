@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from html import escape
 from typing import Any
 
 from graphpass.ir.model import Model
 from graphpass.reports.diff import Change, Difference
-from graphpass.reports.page import framed
+from graphpass.reports.page import data_element, framed, picture_element
+from graphpass.reports.picture import picture_of
 from graphpass.reports.text import columns
 
 _OTHER = "nothing above differs, but the graphs do: in their documentation, or in the order of nodes, inputs or outputs"
@@ -60,21 +62,27 @@ def in_short(difference: Difference) -> tuple[str, ...]:
     return tuple(lines) or (_OTHER,)
 
 
-def as_page(difference: Difference, before: str, after: str) -> str:
+def as_page(titles: Sequence[str], before: Model, after: Model, difference: Difference) -> str:
     """Return a self-contained HTML page.
 
     Args:
-        difference: The differences to show.
-        before: The page's name for the first model.
-        after: Its name for the second.
+        titles: The page's names for both models.
+        before: The first model.
+        after: The second.
+        difference: Their differences.
     """
+    return framed("differences", " \u2192 ".join(titles), page_parts(titles, before, after, difference))
+
+
+def page_parts(titles: Sequence[str], before: Model, after: Model, difference: Difference) -> list[str]:
+    """Return the contents of `as_page`, for a page of several pairs."""
+    parts = [f"<p>{escape(_unchanged(difference))}</p>"]
     if difference.same:
-        parts = ["<p>They are the same.</p>"]
-    else:
-        parts = [_kinds(difference), *(_details(name, found) for name, found in _sections(difference).items())]
-        parts += [f"<p>{escape(_OTHER)}</p>"] if difference.other else []
-    parts.append(f"<p>{escape(_unchanged(difference))}</p>")
-    return framed("what differs", f"{before} \u2192 {after}", parts)
+        return ["<p>They are the same.</p>", *parts]
+    sections = {name: changes for name, changes in _sections(difference).items() if name != "operators"}
+    parts += [f"<p>{escape(_OTHER)}</p>"] if difference.other else []
+    parts += [picture_element(picture_of(titles, before, after, difference)), _kinds(difference)]
+    return parts + [_details(name, changes) for name, changes in sections.items()]
 
 
 def _sections(difference: Difference) -> dict[str, tuple[Change, ...]]:
@@ -109,20 +117,10 @@ def _kinds(difference: Difference) -> str:
         for kind, old, new in difference.kinds
     ]
     head = "<tr><th>operators</th><th>before</th><th>after</th><th></th></tr>"
-    return f"<table>{head}{''.join(rows)}</table>"
+    summary = f"<summary>kinds of operators ({len(rows)})</summary>"
+    return f"<details>{summary}<table>{head}{''.join(rows)}</table></details>"
 
 
 def _details(name: str, changes: tuple[Change, ...]) -> str:
-    rows = "".join(_row(change) for change in changes)
-    head = "<tr><th></th><th>name</th><th>before</th><th>after</th></tr>"
-    opened = " open" if name != "operators" else ""
-    return f"<details{opened}><summary>{name} ({len(changes)})</summary><table>{head}{rows}</table></details>"
-
-
-def _row(change: Change) -> str:
-    mark = "+" if change.before is None else "-" if change.after is None else "~"
-    cells = (
-        "<br>".join(f"{escape(key)}: {escape(words)}" for key, words in (facets or {}).items())
-        for facets in (change.before, change.after)
-    )
-    return f"<tr><td>{mark}</td><td>{escape(change.name)}</td><td>{'</td><td>'.join(cells)}</td></tr>"
+    data = data_element([[change.name, change.before, change.after] for change in changes])
+    return f'<details><summary>{name} ({len(changes)})</summary><div class="changes">{data}</div></details>'

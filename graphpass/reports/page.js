@@ -1,3 +1,22 @@
+/** Draw a table of changes when it is opened. */
+function table(root) {
+  const rows = JSON.parse(root.querySelector("script").textContent);
+  const facts = (facets) => Object.entries(facets ?? {}).map(([name, value]) => make("div", {}, `${name}: ${value}`));
+  const fill = () => root.append(make("table", {}, make("tr", {}, ...["", "name", "before", "after"].map((word) => make("th", {}, word))),
+    ...rows.map(([name, before, after]) => make("tr", {}, make("td", {}, before === null ? "+" : after === null ? SIGNS.removed : "~"),
+      make("td", {}, name), make("td", {}, ...facts(before)), make("td", {}, ...facts(after))))));
+  whenOpen(root, fill);
+}
+
+function whenOpen(element, action) {
+  const holder = element.closest("details");
+  if (!holder || holder.open) action();
+  else holder.addEventListener("toggle", action, { once: true });
+}
+
+for (const root of document.querySelectorAll(".changes")) table(root);
+for (const root of document.querySelectorAll(".picture")) whenOpen(root, () => new Picture(root));
+
 for (const lane of document.querySelectorAll("[data-cache]")) {
   lane.addEventListener("click", () => {
     for (const open of document.querySelectorAll("details.chosen")) open.classList.remove("chosen");
@@ -7,3 +26,19 @@ for (const lane of document.querySelectorAll("[data-cache]")) {
     evidence.scrollIntoView({ block: "center" });
   });
 }
+
+for (const link of document.querySelectorAll('a[href^="#"]')) {
+  link.addEventListener("click", () => { document.getElementById(link.hash.slice(1)).open = true; });
+}
+
+const theme = document.querySelector(".theme");
+theme.addEventListener("click", () => {
+  const dark = getComputedStyle(document.body).backgroundColor !== "rgb(255, 255, 255)";
+  document.documentElement.style.colorScheme = dark ? "light" : "dark";
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.target.matches("input, select")) return;
+  const search = [...document.querySelectorAll(".tools input[type=search]")].find((one) => one.offsetParent);
+  if (search) { event.preventDefault(); search.focus(); search.select(); }
+});

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
@@ -16,40 +18,60 @@ from graphpass.reports.inventory import total_bytes
 from graphpass.reports.layers import Flow, LayerGroup, Stop, group_layers
 from graphpass.reports.text import axes_in_words, ranges
 
+#: Nothing is loaded from anywhere.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
-def framed(title: str, heading: str, parts: Iterable[str], script: str = "") -> str:
+
+def framed(title: str, heading: str, parts: Iterable[str]) -> str:
     """Return a self-contained HTML page.
 
     Args:
         title: Name of the page in the browser, as plain text.
         heading: The first line, as plain text.
         parts: The contents, as HTML; empty ones are left out.
-        script: JavaScript to run at the end.
     """
-    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    files = resources.files(__package__)
+    style, picture, script = (
+        files.joinpath(name).read_text("utf-8") for name in ("page.css", "picture/picture.js", "page.js")
+    )
     page = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<title>{escape(title)}</title><style>{style}</style></head><body>",
-        f"<h1>{escape(heading)}</h1>",
+        f"<h1>{escape(heading)}</h1><button class=theme>light or dark</button>",
         *parts,
-        f"<script>{script}</script></body></html>" if script else "</body></html>",
+        f"<script>{picture}{script}</script></body></html>",
     ]
     return "\n".join(part for part in page if part) + "\n"
 
 
+def data_element(data: object) -> str:
+    """Return a page's element for data as JSON, whose text cannot end it."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json">{text}</script>'
+
+
+def picture_element(picture: Mapping[str, Any]) -> str:
+    """Return a page's element for a picture from `graphpass.reports.picture`."""
+    return f'<section class="picture">{data_element(picture)}</section>'
+
+
 def render(model: Model, inventory: Inventory, title: str) -> str:
-    """Return a self-contained HTML page about the caches of ``model``.
+    """Return a self-contained HTML page about the caches and operators of ``model``.
 
     Args:
         model: The model of ``inventory``.
         inventory: The result of `analyze_caches`.
         title: The page's name for the model.
     """
+    from graphpass.reports.picture import picture_of
+
     groups = group_layers(model, inventory)
     numbers = {cache.name: number for number, cache in enumerate(inventory.caches)}
-    script = resources.files(__package__).joinpath("page.js").read_text(encoding="utf-8")
     parts = [
         _summary(model, inventory),
         _legend(inventory),
@@ -58,19 +80,20 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
         _attention(inventory),
         '<h2>Evidence</h2><p class="hint">Click a cache above, or open one here.</p>',
         *(_evidence_of(group, numbers) for group in groups),
+        "<h2>Operators</h2>",
+        picture_element(picture_of([title], model)),
     ]
-    return framed(f"{title}: caches", title, parts, script)
+    return framed(f"{title}: caches", title, parts)
 
 
-def write(model: Model, inventory: Inventory, path: Path, title: str) -> None:
-    """Write the page of `render` to ``path``, whole or not at all.
+def write(page: str, path: Path) -> None:
+    """Write a page, whole or not at all.
 
     Raises:
         WriteError: GP501, the file system's words; an older file is untouched.
     """
     from graphpass.storage.staging import staging
 
-    page = render(model, inventory, title)
     with staging(path.parent) as folder:
         # A file's name need not be text.
         (folder / path.name).write_text(page, encoding="utf-8", errors="backslashreplace")

@@ -278,3 +278,23 @@ def test_another_layout_reaches_targets_that_hold_their_contract(capfd, tmp_path
     done = in_process(capfd, "convert", other, "-o", tmp_path / "out", "--target", target)
     assert done.code == 0
     assert "contract  holds; confirmed" in done.out
+
+
+def test_a_page_shows_the_model_before_and_after(capfd, tmp_path):
+    options = ["-o", tmp_path / "out", "--target", "cpu", "--no-verify", "--if-changed", "--html"]
+    options.append(tmp_path / "page.html")
+    assert in_process(capfd, "convert", export("llama", "onnx"), *options).code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert '"titles":["before","after"]' in page
+    assert '"layer 1"' in page
+    assert "pipeline  to-openvino" in page
+    again = in_process(capfd, "convert", export("llama", "onnx"), *options)
+    assert (again.code, "page.html is not written: nothing was converted" in again.err) == (0, True)
+
+
+def test_a_page_that_cannot_be_written_leaves_no_result(capfd, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    options = ["-o", tmp_path / "out", "--target", "cpu", "--no-verify", "--html", tmp_path / "file" / "page.html"]
+    done = in_process(capfd, "convert", export("llama", "onnx"), *options)
+    assert (done.code, "GP501" in done.err) == (6, True)
+    assert not (tmp_path / "out").exists()

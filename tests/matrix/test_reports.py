@@ -6,8 +6,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.browser import chromium
 from support.matrix import cell, failed, run_of, valid_junit, valid_report, valid_sarif
+from support.models import export
 
+import graphpass
+from graphpass.io import load
 from graphpass.matrix.cells import CellResult, Problem
 from graphpass.matrix.reports.junit import as_junit
 from graphpass.matrix.reports.markdown import as_annotations, as_markdown
@@ -15,6 +19,8 @@ from graphpass.matrix.reports.page import as_page
 from graphpass.matrix.reports.plain import as_json, as_text
 from graphpass.matrix.reports.sarif import as_sarif
 from graphpass.matrix.run import baseline_of
+from graphpass.reports.diff import diff_models
+from graphpass.reports.picture import picture_of
 
 ROOT = Path("/src")
 
@@ -170,7 +176,32 @@ def test_annotations():
 
 def test_page():
     bad = failed(1, node="<script>")
-    page = as_page(run_of(bad, *OTHERS))
+    picture = {"titles": ["</script>"], "groups": []}
+    page = as_page(run_of(bad, *OTHERS), lambda one: [picture] if one.model == "good" else [])
+    assert page.count('class="picture"') == 1
+    assert '</script>"]' not in page
     assert "<script>0" not in page
     assert page.count("<details id=") == 4
     assert all(f'href="#cell-{number}"' in page and f'id="cell-{number}"' in page for number in range(4))
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(tmp_path):
+    """A cell opens by its place in the matrix, and draws its models when asked."""
+    model = load(export("llama", "ov-stateless"))
+    after = graphpass.PassManager(graphpass.parse("fuse-attention")).run(model).model
+    picture = picture_of(["before", "after"], model, after, diff_models(model, after))
+    page = tmp_path / "page.html"
+    page.write_text(as_page(run_of(failed(2), *OTHERS), lambda _: [picture]), "utf-8")
+    with chromium() as browser:
+        tab = browser.new_page()
+        complaints = []
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.goto(page.as_uri())
+        assert tab.locator("#cell-0 >> text=node1 is not fused").is_visible()
+        assert not tab.locator("#cell-1 >> text=output").first.is_visible()
+        tab.locator("table a", has_text="converted").first.click()
+        assert tab.locator("#cell-1 >> text=output").first.is_visible()
+        tab.locator("#cell-1 >> text=Operators before and after").click()
+        assert tab.locator("#cell-1 .picture >> text=layers 0-1").first.is_visible()
+        assert complaints == []

@@ -11,7 +11,7 @@ from support.folders import contents
 from support.models import export
 
 from graphpass.matrix.cells import Budgets, Cell, Settings
-from graphpass.matrix.remembering import RESULT_FILE
+from graphpass.matrix.remembering import RESULT_FILE, pictures_of
 from graphpass.matrix.work import run_cell
 
 
@@ -33,6 +33,8 @@ def test_a_cell_is_converted_once(tmp_path):
     assert first.file == str(source / "openvino_model.xml")
     assert json.loads((tmp_path / "out" / RESULT_FILE).read_text())["cell"]["id"] == "m:cpu"
     before = contents(tmp_path / "out")
+    (picture,) = pictures_of(cell)
+    assert [group["layers"] for group in picture["groups"]] == [[], [0, 1], []]
     second = run_cell(cell)
     assert (second.state, second.changed, second.problems) == ("up to date", False, first.problems)
     assert second.outcome == json.loads(json.dumps(first.outcome))
@@ -113,4 +115,4 @@ def test_a_result_that_convert_made_has_no_report(capfd, tmp_path):
     pipeline = ["-o", tmp_path / "out", "--target", "cpu", "--no-verify", "--if-changed"]
     assert in_process(capfd, "convert", source, *pipeline).code == 0
     found = run_cell(replace(cell, settings=Settings(verify=False)))
-    assert (found.state, found.outcome, found.problems) == ("up to date", {}, ())
+    assert (found.state, found.outcome, found.problems, pictures_of(cell)) == ("up to date", {}, (), [])

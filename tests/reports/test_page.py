@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from support.loaded import exported
 from support.models import export, fixtures
 
 import graphpass
+from graphpass.reports.diff import diff_models
+from graphpass.reports.difference import as_page
 from graphpass.reports.layers import flow_of, group_layers
 from graphpass.reports.page import render
 from graphpass.reports.text import ranges
@@ -72,13 +75,39 @@ def test_way_of_a_cache(model, variant, cache, update, reading):
     assert " ".join(stop.op for stop in flow.reading) == reading
 
 
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> \u2028 "&'
+
+
 def test_names_are_text_whatever_they_hold():
-    model = graphpass.load(export("llama", "onnx"))
+    model = graphpass.load(export("llama", "onnx")).clone()
+    node = next(node for node in model.proto.graph.node if node.op_type == "Softmax")
+    node.name = HOSTILE
+    model.mark_edited()
     inventory = graphpass.analyze_caches(model)
-    hostile = replace(inventory.caches[0], evidence=("<script>alert(1)</script>",))
-    made = render(model, replace(inventory, caches=(hostile, *inventory.caches[1:])), '"><img onerror=x>')
+    hostile = replace(inventory.caches[0], evidence=(HOSTILE,))
+    made = render(model, replace(inventory, caches=(hostile, *inventory.caches[1:])), HOSTILE)
     assert "<script>alert" not in made
     assert "<img" not in made
+    (picture,) = pictures_in(made)
+    assert picture["titles"] == [HOSTILE]
+    assert HOSTILE in [name for group in picture["groups"] for names in group["sides"][0]["names"] for name in names]
+
+
+def test_a_difference_is_text_whatever_it_holds():
+    before = graphpass.load(export("llama", "onnx"))
+    after = before.clone()
+    after.proto.metadata_props.add(key=HOSTILE, value=HOSTILE)
+    after.proto.graph.node[5].name = HOSTILE
+    after.mark_edited()
+    made = as_page([HOSTILE, HOSTILE], before, after, diff_models(before, after))
+    assert "<script>alert" not in made
+    assert "<img" not in made
+    assert pictures_in(made)[0]["titles"] == [HOSTILE, HOSTILE]
+
+
+def pictures_in(made):
+    found = re.findall(r'<section class="picture"><script type="application/json">(.*?)</script>', made)
+    return [json.loads(text) for text in found]
 
 
 @pytest.mark.parametrize(

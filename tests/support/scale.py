@@ -15,7 +15,7 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["SIZES", "Size", "scaled", "template"]
+__all__ = ["SIZES", "Size", "scaled", "scaled_ir", "template"]
 
 _TEMPLATES = Path(__file__).resolve().parents[2] / "fixtures" / "templates.tar.xz"
 
@@ -105,6 +105,19 @@ def scaled(name: str, size: str | Size, folder: Path, layers: int | None = None,
     _place_weights(proto.graph, folder / "model.onnx.data", seed)
     (folder / "model.onnx").write_bytes(proto.SerializeToString())
     return folder / "model.onnx"
+
+
+def scaled_ir(name: str, size: str | Size, folder: Path, layers: int | None = None, seed: int | None = None) -> Path:
+    """Write a model as a stateless IR over the weights of its ONNX form, which stays below ``folder``.
+
+    Returns:
+        The ``.xml`` file.
+    """
+    from graphpass import PassManager, load, parse, save
+
+    source = load(scaled(name, size, folder / "onnx", layers, seed))
+    save(PassManager(parse("to-openvino")).run(source).model, folder / "openvino_model.xml", weights="share")
+    return folder / "openvino_model.xml"
 
 
 def _layer(name: str) -> int | None:

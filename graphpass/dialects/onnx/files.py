@@ -103,7 +103,7 @@ def _copy(file: Path, target: Path, *, link: bool) -> None:
             return
     if not target.exists():
         copy_file(file, target)
-    elif not filecmp.cmp(file, target, shallow=False):
+    elif not target.samefile(file) and not filecmp.cmp(file, target, shallow=False):
         raise FileExistsError(
             errno.EEXIST, "another model written with this one has other data of this name", str(target)
         )

@@ -17,7 +17,7 @@ from graphpass.ir.types import shape_text
 from graphpass.reports.diff.changes import Change, Facets, changes_between
 
 #: Constants of at most this many elements are shown by value, larger ones by digest.
-_TOLD = 16
+TOLD = 16
 
 
 def operators_of(model: Model) -> dict[str, Node]:
@@ -78,7 +78,7 @@ def _translated(key: str, words: str, names: dict[str, str]) -> str:
 
 
 def _facets(node: Node, graph: Graph, model: Model) -> Facets:
-    found = {"kind": node.op, **dict(sorted(_attributes(node, model).items()))}
+    found = {"kind": node.op, **dict(sorted(attributes_of(node, model).items()))}
     for port, value in enumerate(node.inputs):
         found[f"reads {port}"] = "nothing" if value is None else _source(value, graph)
     for value in node.outputs:
@@ -98,23 +98,26 @@ def _names(node: Node, value: Value) -> set[str]:
 def _source(value: Value, graph: Graph) -> str:
     producer = graph.producer(value)
     if producer.op == "Constant":
-        return _constant(producer, value, graph)
+        return constant_in_words(producer, graph) or f"weight {producer.name}"
     return producer.name if value.port == 0 else f"{producer.name}, output {value.port}"
 
 
-def _constant(node: Node, value: Value, graph: Graph) -> str:
+def constant_in_words(node: Node, graph: Graph) -> str | None:
+    """Return type, shape and elements of a small constant; ``None`` for a weight."""
+    value = node.outputs[0]
     if value.element_type == "string":
         return f"strings {node.name}"
     held = graph.constant(value, SMALL)
     if held is None or held.nbytes > SMALL:
-        return f"weight {node.name}"
+        return None
     described = f"{value.element_type} {shape_text(value.shape)}"
-    if held.size <= _TOLD:
+    if held.size <= TOLD:
         return f"{described} = {held.tolist()}"
     return f"{described} with digest {hashlib.sha256(numpy.ascontiguousarray(held).tobytes()).hexdigest()[:16]}"
 
 
-def _attributes(node: Node, model: Model) -> dict[str, str]:
+def attributes_of(node: Node, model: Model) -> dict[str, str]:
+    """Return all attributes of an operator, as its own dialect names them, but for bodies."""
     if model.dialect == "openvino":
         return {str(name): str(value) for name, value in node.native.get_attributes().items()}
     import onnx

@@ -1,0 +1,179 @@
+"""Run cells on a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from graphpass.artifacts.manifest import versions
+from graphpass.errors import PassFailedError, UsageError
+from graphpass.storage.addresses import is_address
+
+from .cells import Cell, CellResult
+from .work import run_cell
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+_TICK = 0.5
+
+#: Errors that may pass: a storage did not answer, or two workers met at one result.
+_PASSING = frozenset({"GP115", "GP504", "GP505"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Runs cells on the workers of a Dask cluster.
+
+    Each cell is a task. Cells of a worker that dies run again elsewhere, as often as ``allowed-failures`` of the
+    scheduler says; those that it had published are up to date there. Paths must mean the same files on all workers, as
+    addresses do.
+
+    Attributes:
+        scheduler: Address of the scheduler: ``tcp://host:8786``.
+        retries: Number of further tries of a cell that a storage failed.
+        patience: Seconds to wait for the scheduler.
+    """
+
+    scheduler: str
+    retries: int = 2
+    patience: float = 10.0
+
+    def run(self, cells: Sequence[Cell], started: Callable[[Cell], None]) -> Iterator[CellResult]:
+        """See `graphpass.matrix.execution.Executor.run`.
+
+        Raises:
+            UsageError: GP237, the cluster cannot be used.
+        """
+        with _connected(self.scheduler, self.patience) as client:
+            _compare_versions(client, self.scheduler)
+            yield from _Tasks(client, self.retries, started).run(cells)
+
+
+class _Tasks:
+    """Follows the tasks of one run."""
+
+    def __init__(self, client: Client, retries: int, started: Callable[[Cell], None]) -> None:
+        self._client, self._retries, self._started = client, retries, started
+        self._topic = f"graphpass-{uuid.uuid4().hex}"
+        self._events: queue.SimpleQueue[tuple[str, str, str]] = queue.SimpleQueue()
+        self._tasks: dict[str, tuple[Cell, Future]] = {}
+        self._running: dict[str, tuple[float, str]] = {}
+        self._tries: Counter[str] = Counter()
+
+    def run(self, cells: Sequence[Cell]) -> Iterator[CellResult]:
+        """Yield results as cells end."""
+        self._client.subscribe_topic(self._topic, lambda event: self._events.put(("started", *event[1])))
+        try:
+            for number, cell in enumerate(cells):
+                self._submit(f"{self._topic}-{number}", cell)
+            while self._tasks:
+                with contextlib.suppress(queue.Empty):
+                    kind, key, worker = self._events.get(timeout=_TICK)
+                    if key not in self._tasks:
+                        continue
+                    if kind == "started":
+                        self._note_start(key, worker)
+                    else:
+                        yield from self._ended(key)
+                yield from self._overdue()
+        finally:
+            self._client.cancel([task for _, task in self._tasks.values()], force=True)
+            self._client.unsubscribe_topic(self._topic)
+
+    def _submit(self, key: str, cell: Cell) -> None:
+        task = self._client.submit(_on_worker, _absolute(cell), self._topic, key, key=key, pure=False)
+        self._tasks[key] = cell, task
+        task.add_done_callback(lambda task: self._events.put(("ended", task.key, "")))
+
+    def _note_start(self, key: str, worker: str) -> None:
+        if key not in self._running:
+            self._started(self._tasks[key][0])
+        self._running[key] = time.monotonic(), worker
+
+    def _ended(self, key: str) -> Iterator[CellResult]:
+        cell, task = self._tasks.pop(key)
+        self._running.pop(key, None)
+        error = task.exception()
+        if error is None:
+            result: CellResult = task.result()
+            if self._tries[cell.id] < self._retries and {problem.rule for problem in result.problems} & _PASSING:
+                self._tries[cell.id] += 1
+                self._submit(f"{key}+", cell)
+            else:
+                yield replace(result, cell=cell)
+        else:
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            yield CellResult.of_error(cell, PassFailedError("GP406", f"its workers ended: {words}"))
+
+    def _overdue(self) -> Iterator[CellResult]:
+        """End cells whose time is over, with their workers: threads cannot be ended."""
+        now = time.monotonic()
+        for key, (start, worker) in list(self._running.items()):
+            cell, task = self._tasks[key]
+            timeout = cell.settings.timeout
+            if timeout is not None and now - start > timeout:
+                del self._tasks[key], self._running[key]
+                task.cancel(force=True)
+                # A nanny, or whoever started it, starts the worker anew.
+                self._client.run(os._exit, 1, workers=[worker], on_error="ignore")
+                hint = "raise its timeout, or leave it out"
+                error = PassFailedError("GP407", f"the cell did not end within {timeout:g} seconds", hint)
+                yield replace(CellResult.of_error(cell, error), seconds=now - start)
+
+
+def _on_worker(cell: Cell, topic: str, key: str) -> CellResult:
+    from distributed import get_worker
+
+    worker = get_worker()
+    worker.log_event(topic, (key, worker.address))
+    return run_cell(cell)
+
+
+def _absolute(cell: Cell) -> Cell:
+    """Return a cell with absolute paths: workers have other working folders."""
+    places = {name: getattr(cell, name) for name in ("source", "output", "published")}
+    return replace(cell, **{name: at if is_address(at) else os.path.abspath(at) for name, at in places.items()})
+
+
+@contextlib.contextmanager
+def _connected(scheduler: str, patience: float) -> Iterator[Client]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        reason = f"no cells can be run on {scheduler}: {error.name} is not installed"
+        raise UsageError("GP237", reason, "pip install 'graphpass[dask]'") from error
+    try:
+        client = Client(scheduler, timeout=patience, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        reason = f"no scheduler of Dask answers at {scheduler}: {error}"
+        raise UsageError("GP237", reason, "start one with dask scheduler, and name its address") from error
+    with client:
+        yield client
+
+
+def _compare_versions(client: Client, scheduler: str) -> None:
+    """Refuse workers whose results would differ from those of this machine."""
+    own = versions()
+    found: dict[str, Any] = client.run(_versions, on_error="return")
+    for worker, theirs in found.items():
+        if isinstance(theirs, BaseException):
+            reason = f"worker {worker} of {scheduler} cannot run graphpass: {theirs}"
+            raise UsageError("GP237", reason, "install the same graphpass there")
+        for name in sorted({*own, *theirs}):
+            if own.get(name) != theirs.get(name):
+                told = f"{name} {theirs.get(name, 'missing')}, and {own.get(name, 'missing')} here"
+                raise UsageError("GP237", f"worker {worker} of {scheduler} has {told}", "install the same there")
+
+
+def _versions() -> dict[str, str]:
+    from graphpass.artifacts.manifest import versions
+
+    return versions()

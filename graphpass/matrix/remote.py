@@ -1,0 +1,220 @@
+"""Convert cells whose models or results have addresses, in a scratch folder."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphpass.artifacts.manifest import damage, manifest_of, versions
+from graphpass.errors import GraphpassError, ReadError
+from graphpass.storage.addresses import StoredFile, StoredFolder, is_address
+
+from .cells import Cell, CellResult, Problem
+from .remembering import MANIFEST_FILE, RESULT_FILE, earlier_result, result_of, write_result
+
+#: Name of the file that says what a result was made of.
+ORIGIN_FILE = "graphpass-origin.json"
+
+#: Largest file that is fetched although no graph refers to it: tokenizers have up to 40 MB.
+_COMPANION = 64 * 2**20
+
+#: Suffixes of graphs.
+_GRAPHS = (".onnx", ".xml")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Replaces what a conversion finds around it.
+
+    Attributes:
+        published: Returns the folder of the last published result, given the staged one.
+        keep: Writes the report on the cell into the staged folder.
+    """
+
+    published: Callable[[Path], Path]
+    keep: Callable[[Path, CellResult], None]
+
+
+Convert = Callable[[Cell, Surroundings], CellResult]
+"""Converts a cell of local paths."""
+
+
+def has_address(cell: Cell) -> bool:
+    """Return whether the model or the result of a cell has an address."""
+    return any(map(is_address, (cell.source, cell.output, cell.published)))
+
+
+def run_remote(cell: Cell, convert: Convert) -> CellResult:
+    """Convert a cell, unless its result is there.
+
+    Nothing but listings is read to find out. A result is published if its manifest is there; of several processes that
+    work on one at once, the first converts.
+
+    Args:
+        cell: A cell with an address.
+        convert: Converts a cell of local paths.
+
+    Raises:
+        GraphpassError: As ``convert``; GP115 and GP505, a storage cannot be reached; GP504, another process published
+            meanwhile.
+    """
+    source = _Source.of(cell.source)
+    origin = _described(cell, source)
+    output = StoredFolder(cell.output) if is_address(cell.output) else None
+    if (earlier := _earlier(cell, output, origin)) is not None:
+        return earlier
+    if output is None:
+        return _convert(cell, convert, source, origin, Path(cell.output))
+    with output.leased() as lease, tempfile.TemporaryDirectory(prefix="graphpass-") as scratch:
+        # Whoever held the lease may have converted it.
+        if (earlier := _earlier(cell, output, origin)) is not None:
+            return earlier
+        result = _convert(cell, convert, source, origin, Path(scratch, "output"))
+        output.publish(Path(scratch, "output"), MANIFEST_FILE, lease)
+    return result
+
+
+def _convert(cell: Cell, convert: Convert, source: _Source, origin: Mapping[str, Any], folder: Path) -> CellResult:
+    with tempfile.TemporaryDirectory(prefix="graphpass-") as scratch:
+        local = source.fetched(Path(scratch, "input"))
+        names = {str(local): cell.source, str(folder): cell.output}
+
+        def keep(staged: Path, result: CellResult) -> None:
+            write_result(staged, _renamed(result, cell, names))
+            (staged / ORIGIN_FILE).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+
+        def published(staged: Path) -> Path:
+            return _published(cell.published, staged, Path(scratch, "published"))
+
+        inside = replace(cell, source=str(local), output=str(folder), published=str(folder))
+        try:
+            return _renamed(convert(inside, Surroundings(published, keep)), cell, names)
+        except GraphpassError as error:
+            error.message, error.hint = _with(names, error.message), _with(names, error.hint)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Names the files of a model.
+
+    Attributes:
+        place: The model's path.
+        folder: The folder with its address; ``None`` for a path.
+        file: Name of the model's file; empty if the folder itself is named.
+        files: All files of the folder.
+    """
+
+    place: str
+    folder: StoredFolder | None
+    file: str
+    files: Mapping[str, StoredFile]
+
+    @classmethod
+    def of(cls, place: str) -> _Source:
+        if not is_address(place):
+            # Its contents are compared with the manifest when it is converted.
+            return cls(place, None, "", {})
+        folder, file = StoredFolder(place), ""
+        if folder.is_file():
+            parent, _, file = place.rpartition("/")
+            folder = StoredFolder(parent)
+        files = folder.files(depth=1)
+        if not files:
+            raise ReadError("GP101", f"{place} does not exist", "name a folder or a model file")
+        return cls(place, folder, file, files)
+
+    def fetched(self, to: Path) -> Path:
+        """Fetch the files that the model needs, and return its path."""
+        if self.folder is None:
+            return Path(self.place)
+        to.mkdir()
+        graphs = [self.file] if self.file else [name for name in self.files if name.lower().endswith(_GRAPHS)]
+        self.folder.fetch(graphs, to)
+        wanted = {name for graph in graphs for name in _weights_of(to / graph)}
+        wanted |= {name for name, known in self.files.items() if known.bytes <= _COMPANION}
+        self.folder.fetch(sorted(name for name in wanted if name in self.files and name not in graphs), to)
+        return to / self.file
+
+
+def _weights_of(graph: Path) -> set[str]:
+    """Return names of the files that a graph keeps weights in."""
+    if graph.suffix.lower() == ".xml":
+        return {graph.with_suffix(".bin").name}
+    from graphpass.dialects.onnx.model import parse_onnx
+    from graphpass.dialects.onnx.tensors import is_external, tensors
+
+    external = (tensor for tensor in tensors(parse_onnx(graph)) if is_external(tensor))
+    return {entry.value for tensor in external for entry in tensor.external_data if entry.key == "location"}
+
+
+def _described(cell: Cell, source: _Source) -> dict[str, Any]:
+    """Describe all that the result depends on; the same description gives the same result."""
+    inputs = {name: asdict(known) for name, known in source.files.items()}
+    described = {"cell": asdict(cell), "versions": versions(), "inputs": inputs}
+    told: dict[str, Any] = json.loads(json.dumps(described))
+    return told
+
+
+def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any]) -> CellResult | None:
+    """Return the report on a whole result of the same origin, if any."""
+    if not origin["inputs"]:
+        return None
+    if output is None:
+        try:
+            known = json.loads((Path(cell.output) / ORIGIN_FILE).read_bytes())
+        except (OSError, ValueError):
+            return None
+        whole = damage(manifest_of(Path(cell.output), is_file=False)) is None
+        return earlier_result(cell) if whole and known == origin else None
+    try:
+        known = json.loads(output.read(ORIGIN_FILE) or b"null")
+        manifest = output.read(MANIFEST_FILE) or b"null"
+        listed = json.loads(manifest)
+        if known != origin or listed is None:
+            return None
+        files = output.files()
+        if all(name in files and files[name].bytes == one["bytes"] for name, one in listed["output"].items()):
+            return result_of(cell, output.read(RESULT_FILE) or b"", manifest)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def _published(place: str, staged: Path, scratch: Path) -> Path:
+    """Return a folder with the last published result, the staged one if equal."""
+    if not is_address(place):
+        return Path(place)
+    folder = StoredFolder(place)
+    manifest = folder.read(MANIFEST_FILE)
+    if manifest == (staged / MANIFEST_FILE).read_bytes():
+        return staged
+    if manifest is not None:
+        # A graph cannot be read without its weights.
+        folder.fetch(folder.files(), scratch)
+    return scratch
+
+
+def _renamed(result: CellResult, cell: Cell, names: Mapping[str, str]) -> CellResult:
+    """Return a result with addresses in place of paths in scratch folders."""
+
+    def everywhere(told: Any) -> Any:
+        if isinstance(told, str):
+            return _with(names, told)
+        if isinstance(told, Mapping):
+            return {key: everywhere(value) for key, value in told.items()}
+        return [everywhere(value) for value in told] if isinstance(told, (list, tuple)) else told
+
+    problems = tuple(Problem(**everywhere(asdict(problem))) for problem in result.problems)
+    outcome = everywhere(result.outcome)
+    return replace(result, cell=cell, problems=problems, file=everywhere(result.file), outcome=outcome)
+
+
+def _with(names: Mapping[str, str], text: Any) -> Any:
+    for path, address in names.items():
+        text = text.replace(path, address) if text else text
+    return text

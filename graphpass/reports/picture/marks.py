@@ -1,0 +1,53 @@
+"""Mark operators by what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from graphpass.reports.diff.changes import Change, Difference
+
+Status = Literal["same", "changed", "removed", "added", "renamed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Marks one operator.
+
+    Attributes:
+        status: Its fate.
+        partner: Its key in the other model.
+        facets: Facets that differ, in its own model.
+    """
+
+    status: Status
+    partner: str | None = None
+    facets: Mapping[str, str] | None = None
+
+
+def marks_of(difference: Difference | None, side: int) -> tuple[dict[str, Mark], dict[str, Mark]]:
+    """Return marks of a model's operators, and of its inputs and outputs, by name.
+
+    Args:
+        difference: The differences; ``None`` for a model by itself.
+        side: 0 for the first model, 1 for the second.
+    """
+    if difference is None:
+        return {}, {}
+    operators = dict(_marked(difference.operators, side))
+    return operators, dict(_marked((*difference.inputs, *difference.outputs), side))
+
+
+def _marked(changes: Iterable[Change], side: int) -> Iterator[tuple[str, Mark]]:
+    for change in changes:
+        facets = (change.before, change.after)
+        mine, other = facets[side], facets[1 - side]
+        if mine is None:
+            continue
+        if other is None:
+            yield change.name, Mark("added" if side else "removed")
+        elif list(mine) == list(other) == ["name"]:
+            yield mine["name"], Mark("renamed", other["name"], mine)
+        else:
+            yield change.name, Mark("changed", None, mine)

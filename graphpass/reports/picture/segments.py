@@ -1,0 +1,188 @@
+"""Divide a model into its layers by dataflow alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.bodies import inlined
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, NO_DATA, PICKS
+
+#: Segment of nodes that several layers use.
+BEFORE = -1
+
+#: Lay out the content of a cache before it meets the activations of its layer.
+_ARRANGES = LAYOUT | PICKS | LOOP_ENTRIES
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Assigns each node of a graph to a layer.
+
+    Attributes:
+        layers: Number of layers; 0 if there is nothing that repeats.
+        of_node: Layer of each node of ``graph``, by index; `BEFORE` for those upstream of the layers or used by
+            several, ``layers`` for those after them.
+        starts: Nodes whose data enters a layer: the last one of each layer, and the one that enters the first layer.
+        graph: The graph, bodies inlined.
+    """
+
+    layers: int
+    of_node: tuple[int, ...]
+    starts: frozenset[int]
+    graph: Graph
+
+
+def segments_of(model: Model) -> Segments:
+    """Divide ``model`` into layers.
+
+    The last value of a layer, mostly the sum of its residual connection, is the last through which all data from its
+    attention or recurrent state flows before another layer's.
+    """
+    whole = inlined(model)
+    graph = whole.graph
+    live = _live(model, graph)
+    depths, count = _depths(graph, _anchors(model, whole, live))
+    ends = _ends(graph, live, depths, count)
+    if len(ends) < 2:
+        return Segments(0, (BEFORE,) * len(graph.nodes), frozenset(), graph)
+    entry = _entry(graph, ends)
+    starts = frozenset(ends) if entry is None else frozenset((*ends, entry))
+    return Segments(len(ends), _assign(graph, ends, entry), starts, graph)
+
+
+def _live(model: Model, graph: Graph) -> list[bool]:
+    """Return, by node, whether data from it reaches an output that is no cache."""
+    writes = {cache.write for cache in analyze_caches(model).caches}
+    live = [node.op == "Result" and node.name not in writes for node in graph.nodes]
+    for node in reversed(graph.nodes):
+        if live[node.index] and node.op not in NO_DATA:
+            for value in node.inputs:
+                if value is not None:
+                    live[value.node] = True
+    return live
+
+
+def _anchors(model: Model, whole: Model, live: list[bool]) -> list[tuple[int | None, int]]:
+    """Return layer and node of each attention and recurrent state, in execution order."""
+    graph, inventory = whole.graph, analyze_caches(model)
+    blocks = zip(inventory.attention, whole.analysis(find_attention), strict=True)
+    found = [(block.layer, attention.output.node) for block, attention in blocks]
+    for cache in inventory.of_kind("linear"):
+        node = graph.reads[cache.read]
+        while users := [use.node for value in node.outputs for use in graph.uses(value) if live[use.node.index]]:
+            node = users[0]
+            if node.op not in _ARRANGES:
+                found.append((cache.layer, node.index))
+                break
+    return sorted(found, key=lambda anchor: anchor[1])
+
+
+def _depths(graph: Graph, anchors: list[tuple[int | None, int]]) -> tuple[list[int], int]:
+    """Return the last layer upstream of each node, or -1, and the number of layers."""
+    own: dict[int, int] = {}
+    number, previous = -1, None
+    for layer, index in anchors:
+        if layer is None or layer != previous:
+            number, previous = number + 1, layer
+        own[index] = number
+    depths = [-1] * len(graph.nodes)
+    for node in graph.nodes:
+        if node.op not in NO_DATA:
+            upstream = (depths[value.node] for value in node.inputs if value is not None)
+            depths[node.index] = max(own.get(node.index, -1), *upstream, -1)
+    return depths, number + 1
+
+
+def _ends(graph: Graph, live: list[bool], depths: list[int], count: int) -> list[int]:
+    """Return the last node of each layer."""
+    # An edge over a node bypasses it, since indices are topological. Edges into later layers bypass all that follows.
+    reached: list[float] = [-1] * count
+    passed: list[list[int]] = [[] for _ in range(count)]
+    for node in graph.nodes:
+        layer = depths[node.index]
+        if layer < 0 or not live[node.index]:
+            continue
+        if reached[layer] <= node.index:
+            passed[layer].append(node.index)
+        for user in _users(graph, node):
+            if live[user.index]:
+                to = user.index if depths[user.index] == layer else math.inf
+                reached[layer] = max(reached[layer], to)
+    ends = [_bare(graph, nodes[-1]) for nodes in passed[:-1] if nodes]
+    if not ends:
+        return []
+    # From the last layer on all data flows on to the output: it ends like the layer before.
+    form = _form(graph, graph.nodes[ends[-1]])
+    return ends + [index for index in passed[-1] if _form(graph, graph.nodes[index]) == form][-1:]
+
+
+def _bare(graph: Graph, index: int) -> int:
+    """Return the node upstream of casts.
+
+    Exporters cast once for the next norm and the residual connection (optimum's llama).
+    """
+    node = graph.nodes[index]
+    return graph.look_through(node.outputs[0], CASTS).node if node.outputs else index
+
+
+def _users(graph: Graph, node: Node) -> Iterator[Node]:
+    return (use.node for value in node.outputs for use in graph.uses(value) if use.node.op not in NO_DATA)
+
+
+def _form(graph: Graph, node: Node) -> object:
+    return node.op, [value is not None and graph.producer(value).op == "Constant" for value in node.inputs]
+
+
+def _entry(graph: Graph, ends: list[int]) -> int | None:
+    """Return the node that enters the first layer as ends enter later ones."""
+    for last, end in pairwise(ends):
+        pending, seen = [(end, ends[0])], set()
+        while pending:
+            index, first = pending.pop()
+            if index == last:
+                return first
+            node, alike = graph.nodes[index], graph.nodes[first]
+            if index in seen or _form(graph, node) != _form(graph, alike):
+                continue
+            seen.add(index)
+            pairs = zip(node.inputs, alike.inputs, strict=False)
+            pending += [(one.node, other.node) for one, other in pairs if one is not None and other is not None]
+    return None
+
+
+def _assign(graph: Graph, ends: list[int], entry: int | None) -> tuple[int, ...]:
+    layers = len(ends)
+    own = {end: layer for layer, end in enumerate(ends)}
+    if entry is not None:
+        own[entry] = BEFORE
+    found: list[int | None] = [None] * len(graph.nodes)
+    after: list[int] = [BEFORE] * len(graph.nodes)
+    for node in graph.nodes:
+        if node.op in NO_DATA:
+            continue
+        upstream = max((after[value.node] for value in node.inputs if value is not None), default=BEFORE)
+        after[node.index] = max(upstream, own.get(node.index, upstream - 1) + 1)
+        if upstream >= 0 or node.index in own:
+            found[node.index] = own.get(node.index, upstream)
+    for node in reversed(graph.nodes):
+        if found[node.index] is None and node.op not in {"Result", "Assign"}:
+            found[node.index] = _home(found, [use.node for value in node.outputs for use in graph.uses(value)])
+    for node in graph.nodes:
+        if found[node.index] is None:
+            sources: list[Value] = [value for value in node.inputs if value is not None]
+            found[node.index] = found[sources[0].node] if sources else BEFORE
+    return tuple(BEFORE if layer is None else min(layer, layers) for layer in found)
+
+
+def _home(found: list[int | None], users: list[Node]) -> int:
+    """Return the only layer of a node's users."""
+    readers = [user for user in users if user.op not in NO_DATA] or users
+    homes = {layer for user in readers if (layer := found[user.index]) is not None}
+    return homes.pop() if len(homes) == 1 else BEFORE

@@ -1,0 +1,298 @@
+"""Reach folders by address: ``s3://``, ``gs://``, ``memory://``, all protocols of fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
+
+#: A lease that nobody renewed for so many seconds is that of a dead process.
+_LEASE = 20.0
+
+#: Listings differ in their word for a version.
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "created")
+
+
+def is_address(place: str) -> bool:
+    """Return whether a place is named by address, not by path."""
+    return "://" in place
+
+
+def filesystem_of(address: str) -> tuple[Any, str]:
+    """Return fsspec's file system of an address, and the path in it.
+
+    Raises:
+        UsageError: GP236, the protocol is unknown or needs a package.
+    """
+    protocol = address.partition("://")[0]
+    extra = {"s3": "s3", "gs": "gs", "gcs": "gs"}.get(protocol, "remote")
+    try:
+        import fsspec
+
+        # A listing that is kept would hide the files that others write meanwhile.
+        found: tuple[Any, str] = fsspec.core.url_to_fs(address, use_listings_cache=False)
+    except ImportError as error:
+        hint = f"pip install 'graphpass[{extra}]'"
+        raise UsageError("GP236", f"{address} cannot be reached: {error.name or error} is missing", hint) from error
+    except (ValueError, TypeError) as error:
+        raise UsageError("GP236", f"{address} is no address that fsspec knows: {error}", "fsspec lists them") from error
+    return found
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the addresses that a pattern means, in order.
+
+    Raises:
+        ReadError: GP115, the storage's words.
+        UsageError: GP236, as `filesystem_of`.
+    """
+    system, path = filesystem_of(pattern)
+    with _reaching(pattern, writes=False):
+        return sorted(system.unstrip_protocol(found) for found in system.glob(path))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """Describes a stored file.
+
+    Attributes:
+        bytes: Its size.
+        version: Changes whenever the file does; empty if the storage keeps nothing of the kind.
+    """
+
+    bytes: int
+    version: str
+
+
+class StoredFolder:
+    """Reads and publishes the files of a folder by its address."""
+
+    def __init__(self, address: str) -> None:
+        """Connect to nothing yet.
+
+        Raises:
+            UsageError: GP236, as `filesystem_of`.
+        """
+        self.address = address.rstrip("/")
+        self._system, path = filesystem_of(self.address)
+        self._path = path.rstrip("/")
+
+    def files(self, depth: int | None = None) -> dict[str, StoredFile]:
+        """Return the files by name; none if there is no folder.
+
+        Args:
+            depth: 1 leaves subfolders out; ``None`` includes all.
+
+        Raises:
+            ReadError: GP115, the storage's words.
+        """
+        with _reaching(self.address, writes=False):
+            found = self._system.find(self._path, maxdepth=depth, detail=True)
+        return {
+            path[len(self._path) + 1 :]: StoredFile(info["size"] or 0, _version(info))
+            for path, info in sorted(found.items())
+            if path != self._path
+        }
+
+    def is_file(self) -> bool:
+        """Return whether the address is that of a file.
+
+        Raises:
+            ReadError: GP115, the storage's words.
+        """
+        with _reaching(self.address, writes=False):
+            return bool(self._system.isfile(self._path))
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a small file, if there is one.
+
+        Raises:
+            ReadError: GP115, the storage's words.
+        """
+        with _reaching(self.address, writes=False):
+            try:
+                content: bytes = self._system.cat_file(f"{self._path}/{name}")
+            except FileNotFoundError:
+                return None
+            return content
+
+    def fetch(self, names: Iterable[str], folder: Path) -> None:
+        """Stream files into a folder on this machine.
+
+        Raises:
+            ReadError: GP115, the storage's words.
+        """
+        with _reaching(self.address, writes=False):
+            for name in names:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                self._system.get_file(f"{self._path}/{name}", str(folder / name))
+
+    def publish(self, folder: Path, manifest: str, lease: Lease) -> None:
+        """Replace the files by those of a folder on this machine.
+
+        They are uploaded beside their place, and copied to it by the storage. The manifest goes first and comes last:
+        files without one are no result. Files of other names stay.
+
+        Args:
+            folder: The files.
+            manifest: Name of the file that makes them a result.
+            lease: The lease on this folder.
+
+        Raises:
+            WriteError: GP504, another process took the lease; GP505, the storage's words.
+        """
+        names = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
+        names.remove(manifest)
+        names.append(manifest)
+        scratch = f"{self._beside('')}{uuid.uuid4().hex}"
+        with _reaching(self.address, writes=True):
+            try:
+                for name in names:
+                    self._make_folder_of(f"{scratch}/{name}")
+                    self._system.put_file(str(folder / name), f"{scratch}/{name}")
+                lease.check()
+                with contextlib.suppress(FileNotFoundError):
+                    self._system.rm_file(f"{self._path}/{manifest}")
+                for name in names:
+                    self._make_folder_of(f"{self._path}/{name}")
+                    self._system.cp_file(f"{scratch}/{name}", f"{self._path}/{name}")
+            finally:
+                self._remove(scratch)
+
+    @contextlib.contextmanager
+    def leased(self, seconds: float = _LEASE) -> Iterator[Lease]:
+        """Wait until no other process writes here, then keep others away.
+
+        What a dead process left is removed.
+
+        Args:
+            seconds: Time without a renewal after which a process counts as dead.
+
+        Raises:
+            WriteError: GP505, the storage's words.
+        """
+        lease = Lease(self._system, f"{self._beside('lease')}", self.address, seconds)
+        with _reaching(self.address, writes=True):
+            self._make_folder_of(lease.path)
+            lease.take()
+        try:
+            with _reaching(self.address, writes=True):
+                for left in self._system.glob(f"{self._beside('')}*"):
+                    if left != lease.path:
+                        self._remove(left)
+            yield lease
+        finally:
+            lease.give_back()
+
+    def _beside(self, word: str) -> str:
+        parent, _, name = self._path.rpartition("/")
+        return f"{parent}/.graphpass-{name}-{word}"
+
+    def _make_folder_of(self, path: str) -> None:
+        """Make the folder of a file, if the storage has folders."""
+        self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._system.rm(path, recursive=True)
+
+
+class Lease:
+    """Keeps other processes away from a folder, as long as this one lives."""
+
+    def __init__(self, system: Any, path: str, address: str, seconds: float) -> None:
+        """Take nothing yet."""
+        self.path = path
+        self._system, self._address, self._seconds = system, address, seconds
+        self._owner, self._count = uuid.uuid4().hex, 0
+        self._lost = False
+        self._over = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, daemon=True)
+
+    def take(self) -> None:
+        """Wait for the lease, and renew it from now on."""
+        seen, since = b"", time.monotonic()
+        while not self._create():
+            holder = self._read()
+            if holder != seen:
+                seen, since = holder, time.monotonic()
+            # Clocks of machines differ, so the time is that since this process saw a renewal.
+            elif time.monotonic() - since > self._seconds:
+                with contextlib.suppress(FileNotFoundError):
+                    self._system.rm_file(self.path)
+                continue
+            self._over.wait(self._seconds / 20)
+        self._renewing.start()
+
+    def check(self) -> None:
+        """Check that no other process took this one for dead.
+
+        Raises:
+            WriteError: GP504, one did.
+        """
+        if self._lost or not self._read().startswith(self._owner.encode()):
+            reason = f"another process writes to {self._address}, which took this one for dead"
+            raise WriteError("GP504", reason, "its result counts; run this again if there is none")
+
+    def give_back(self) -> None:
+        """Let others write."""
+        self._over.set()
+        self._renewing.join()
+        # It ends by itself if the storage cannot be reached.
+        with contextlib.suppress(Exception):
+            if self._read().startswith(self._owner.encode()):
+                self._system.rm_file(self.path)
+
+    @property
+    def _content(self) -> bytes:
+        return f"{self._owner} {self._count}".encode()
+
+    def _create(self) -> bool:
+        try:
+            self._system.pipe_file(self.path, self._content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def _read(self) -> bytes:
+        try:
+            content: bytes = self._system.cat_file(self.path)
+        except FileNotFoundError:
+            return b""
+        return content
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._seconds / 5):
+            # A renewal that fails is tried again; `check` finds out if another process took the lease.
+            with contextlib.suppress(Exception):
+                if not self._read().startswith(self._owner.encode()):
+                    self._lost = True
+                    return
+                self._count += 1
+                self._system.pipe_file(self.path, self._content)
+
+
+@contextlib.contextmanager
+def _reaching(address: str, *, writes: bool) -> Iterator[None]:
+    try:
+        yield
+    except GraphpassError:
+        raise
+    except Exception as error:
+        # Each protocol's package has exceptions of its own.
+        words = " ".join(f"{error}".split()) or type(error).__name__
+        hint = "check the address, the credentials and the network"
+        if writes:
+            raise WriteError("GP505", f"cannot write to {address}: {words}", hint) from error
+        raise ReadError("GP115", f"{address} cannot be read: {words}", hint) from error
+
+
+def _version(info: dict[str, Any]) -> str:
+    return next((str(info[key]) for key in _VERSIONS if info.get(key)), "")

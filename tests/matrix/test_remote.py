@@ -1,0 +1,221 @@
+"""Cells whose models and results have addresses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import pytest
+from support.models import export
+
+from graphpass.artifacts.manifest import damage
+from graphpass.errors import WriteError
+from graphpass.io import load
+from graphpass.matrix.cells import Cell, Settings
+from graphpass.matrix.remembering import RESULT_FILE
+from graphpass.matrix.work import run_cell
+from graphpass.storage.addresses import StoredFolder, matching
+
+
+@pytest.fixture(autouse=True)
+def _cache_folder(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def memory():
+    """The memory of fsspec, empty."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    yield system
+    system.store.clear()
+
+
+def cell_of(source, output, **settings):
+    settings = Settings(**({"verify": False, "tokenizer": False} | settings))
+    return Cell("m", "cpu", str(source), str(output), "cpu", None, str(output), settings)
+
+
+def upload(memory, folder, to):
+    for file in folder.iterdir():
+        if file.is_file():
+            memory.pipe_file(f"{to}/{file.name}", file.read_bytes())
+
+
+def downloaded(memory, path, to):
+    memory.get(path, str(to), recursive=True)
+    return to
+
+
+@pytest.fixture
+def reads(memory, monkeypatch):
+    """Names of the files that were fetched."""
+    found = []
+    fetch = StoredFolder.fetch
+
+    def observed(self, names, folder):
+        names = list(names)
+        found.extend(names)
+        fetch(self, names, folder)
+
+    monkeypatch.setattr(StoredFolder, "fetch", observed)
+    return found
+
+
+@pytest.mark.parametrize("file", ["", "/openvino_model.xml"])
+def test_a_cell_between_addresses_is_converted_once(memory, reads, tmp_path, file):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    cell = cell_of(f"memory://models/llama{file}", "memory://results/llama")
+    first = run_cell(cell)
+    assert (first.state, first.exit_code, first.problems) == ("converted", 0, ())
+    assert first.file == "memory://models/llama/openvino_model.xml"
+    assert "/tmp" not in json.dumps(first.to_json())
+    assert first.outcome["graphs"] == ["memory://results/llama/openvino_model.xml"]
+    out = downloaded(memory, "/results/llama", tmp_path / "out")
+    assert damage(out / "graphpass.json") is None
+    assert any(load(out).graph.of_op("ReadValue"))
+    assert json.loads((out / RESULT_FILE).read_text()) == json.loads(json.dumps(first.to_json())) | {
+        key: json.loads((out / RESULT_FILE).read_text())[key] for key in ("seconds", "memory", "manifest")
+    }
+    assert memory.ls("/results", detail=False) == ["/results/llama"]
+
+    reads.clear()
+    second = run_cell(cell)
+    assert (second.state, second.problems, second.outcome) == ("up to date", (), json.loads(json.dumps(first.outcome)))
+    assert reads == []
+
+
+def test_a_changed_model_is_converted_again_and_says_what_changed(memory):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    cell = cell_of("memory://models/llama", "memory://results/llama")
+    assert run_cell(cell).state == "converted"
+    upload(memory, export("llama", "ov-stateful-int8"), "/models/llama")
+    refused = run_cell(replace(cell, refuse_changes=True))
+    assert [(problem.rule, problem.level) for problem in refused.problems] == [("GP603", "error")]
+    before = memory.cat_file("/results/llama/graphpass.json")
+    again = run_cell(cell)
+    assert (again.state, again.changed) == ("converted", True)
+    assert memory.cat_file("/results/llama/graphpass.json") != before
+    assert run_cell(cell).state == "up to date"
+
+
+def test_a_result_without_its_manifest_is_none(memory):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    cell = cell_of("memory://models/llama", "memory://results/llama")
+    assert run_cell(cell).state == "converted"
+    memory.rm_file("/results/llama/graphpass.json")
+    assert run_cell(cell).state == "converted"
+    memory.rm_file("/results/llama/openvino_model.bin")
+    assert run_cell(cell).state == "converted"
+    assert run_cell(cell).state == "up to date"
+
+
+def test_addresses_and_paths_mix(memory, tmp_path):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    here = cell_of("memory://models/llama", tmp_path / "out")
+    assert run_cell(here).state == "converted"
+    assert damage(tmp_path / "out" / "graphpass.json") is None
+    assert run_cell(here).state == "up to date"
+    there = cell_of(export("llama", "ov-stateless"), "memory://results/llama")
+    assert run_cell(there).state == "converted"
+    assert memory.exists("/results/llama/graphpass.json")
+
+
+def test_weights_that_no_graph_refers_to_are_not_fetched(memory, reads):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    large = b"\0" * (65 * 2**20)
+    memory.pipe_file("/models/llama/pytorch_model.bin", large)
+    assert run_cell(cell_of("memory://models/llama", "memory://results/llama")).state == "converted"
+    assert "pytorch_model.bin" not in reads
+    assert "openvino_model.bin" in reads
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "rule"),
+    [
+        ("memory://models/nothing", "memory://results/x", "GP101"),
+        ("nosuch://models/x", "memory://results/x", "GP236"),
+        ("memory://models/broken", "memory://results/x", "GP106"),
+    ],
+)
+def test_a_cell_that_fails_publishes_nothing(memory, source, output, rule):
+    memory.pipe_file("/models/broken/openvino_model.xml", b"<net")
+    memory.pipe_file("/models/broken/openvino_model.bin", b"")
+    result = run_cell(cell_of(source, output))
+    assert (result.state, [problem.rule for problem in result.problems]) == ("failed", [rule])
+    assert "/tmp" not in result.problems[0].message
+    assert not memory.exists("/results/x")
+    assert not memory.glob("/results/.graphpass-*")
+
+
+def test_uploads_that_break_off_leave_the_old_result(memory, monkeypatch):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    cell = cell_of("memory://models/llama", "memory://results/llama")
+    assert run_cell(cell).state == "converted"
+    before = {path: memory.cat_file(path) for path in memory.find("/results")}
+    upload(memory, export("llama", "ov-stateful-int8"), "/models/llama")
+
+    def broken(self, local, remote, **_):
+        if remote.endswith(".bin"):
+            raise ConnectionResetError("the line is dead")
+        type(self).put_file.original(self, local, remote)
+
+    broken.original = type(memory).put_file
+    monkeypatch.setattr(type(memory), "put_file", broken)
+    failed = run_cell(cell)
+    assert [problem.rule for problem in failed.problems] == ["GP505"]
+    assert "the line is dead" in failed.problems[0].message
+    assert {path: memory.cat_file(path) for path in memory.find("/results")} == before
+    monkeypatch.undo()
+
+
+def test_one_writer_at_a_time(memory, tmp_path):
+    """The second waits for the first; a dead one's lease ends, and what it left goes."""
+    memory.pipe_file("/results/.graphpass-llama-0123/openvino_model.bin", b"half")
+    folder = StoredFolder("memory://results/llama")
+    order = []
+    taken = threading.Event()
+
+    def second():
+        taken.wait()
+        with StoredFolder("memory://results/llama").leased(1):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with folder.leased(1) as lease:
+        assert not memory.exists("/results/.graphpass-llama-0123")
+        taken.set()
+        thread.join(2.5)
+        order.append("first")
+        lease.check()
+    thread.join()
+    assert order == ["first", "second"]
+    # Nobody renews this one.
+    memory.pipe_file("/results/.graphpass-llama-lease", b"dead 1")
+    with folder.leased(0.5) as lease:
+        lease.check()
+        memory.pipe_file("/results/.graphpass-llama-lease", b"another 1")
+        (tmp_path / "graphpass.json").write_text("{}")
+        with pytest.raises(WriteError, match="took this one for dead"):
+            folder.publish(tmp_path, "graphpass.json", lease)
+    assert not memory.exists("/results/llama")
+
+
+def test_patterns_mean_addresses(memory):
+    for name in ("a", "b"):
+        memory.pipe_file(f"/models/{name}/model.onnx", b"")
+    assert matching("memory://models/*/model.onnx") == [f"memory:///models/{name}/model.onnx" for name in "ab"]
+
+
+def test_file_addresses_are_those_of_files(tmp_path):
+    shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+    cell = cell_of((tmp_path / "in").as_uri(), (tmp_path / "out").as_uri())
+    assert run_cell(cell).state == "converted"
+    assert damage(Path(tmp_path, "out", "graphpass.json")) is None
+    assert run_cell(cell).state == "up to date"

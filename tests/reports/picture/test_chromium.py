@@ -1,0 +1,163 @@
+"""Pages as a person uses them, in headless Chromium."""
+
+from __future__ import annotations
+
+import pytest
+from support.browser import chromium
+from support.models import export
+from support.scale import scaled
+
+import graphpass
+from graphpass.reports.diff import diff_models
+from graphpass.reports.difference import as_page
+from graphpass.reports.page import render
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory):
+    """The page about the conversion of a llama, by number of layers."""
+    made = {}
+
+    def page(layers):
+        if layers not in made:
+            folder = tmp_path_factory.mktemp(str(layers))
+            before = graphpass.load(scaled("llama", "tiny", folder / "model", layers=layers))
+            passes = graphpass.parse("to-openvino,fuse-attention,simplify-shapes,make-stateful")
+            after = graphpass.PassManager(passes).run(before).model
+            made[layers] = folder / "page.html"
+            text = as_page(["exported", "converted"], before, after, diff_models(before, after))
+            made[layers].write_text(text, encoding="utf-8")
+        return made[layers]
+
+    return page
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a page; in the end it must have asked for nothing else and raised nothing."""
+    asked, raised = [], []
+
+    def open_page(file, width=1400, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: raised.append(str(error)))
+        page.on("console", lambda message: raised.append(message.text))
+        page.goto(file.as_uri())
+        return page
+
+    yield open_page
+    assert raised == []
+    assert all(url.startswith("file:") and url.endswith(".html") for url in asked)
+
+
+@pytest.mark.parametrize("layers", [4, 24, 80])
+def test_layers_are_folded_and_unfold(opened, page_of, layers):
+    page = opened(page_of(layers))
+    assert page.locator(".strip button").count() == layers
+    folded = page.locator(".group", has_text="alike")
+    alike = int(folded.locator(".head").inner_text().split(" alike")[0].split()[-1])
+    assert alike >= layers - 2
+    # Only what is open is drawn.
+    assert page.locator(".cell").count() < 400
+    folded.locator("select").select_option(label=f"layer {layers - 1}")
+    assert f"layers.{layers - 1}/" in folded.locator(".cell .name").nth(5).inner_text()
+    groups = page.locator(".group").count()
+    folded.get_by_role("button", name="unfold").click()
+    assert page.locator(".group").count() == groups + alike - 1
+    page.get_by_role("button", name="fold layers").click()
+    assert page.locator(".group").count() == groups
+
+
+def test_search_finds_an_operator_of_a_folded_layer(opened, page_of):
+    page = opened(page_of(24))
+    page.keyboard.press("/")
+    page.keyboard.type("layers.17 softmax")
+    assert page.locator(".found").inner_text().endswith("found")
+    assert "layer 17: Softmax" in page.locator(".hits li").first.inner_text()
+    page.keyboard.press("Enter")
+    hit = page.locator(".found-here")
+    assert hit.locator(".op").inner_text() == "Softmax"
+    assert "layers.17/" in hit.locator(".name").inner_text()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    assert "axis: -1" in page.locator(".about").inner_text()
+    page.keyboard.press("/")
+    page.keyboard.type("nothing is called so")
+    assert page.locator(".found").inner_text() == "0 found"
+
+
+def test_the_keyboard_alone_moves_through_operators_and_changes(opened, page_of):
+    page = opened(page_of(4))
+    page.locator(".cell[tabindex='0']").focus()
+
+    def focused(attribute):
+        return page.evaluate(f"document.activeElement.{attribute}")
+
+    first = focused("innerText")
+    page.keyboard.press("ArrowDown")
+    assert focused("innerText") != first
+    page.keyboard.press("ArrowUp")
+    assert focused("innerText") == first
+    page.keyboard.press("n")
+    assert {"removed", "changed"} & set(focused("className").split())
+    page.keyboard.press("ArrowRight")
+    assert focused("dataset.side") == "1"
+    page.keyboard.press("n")
+    assert {"added", "changed"} & set(focused("className").split())
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    assert focused("dataset.side") == "0"
+
+
+def test_unchanged_operators_show_on_demand(opened, page_of):
+    page = opened(page_of(4))
+    rows = page.locator(".row").count()
+    page.locator(".run").first.click()
+    assert page.locator(".row").count() > rows
+    page.get_by_label("only changes").uncheck()
+    assert page.locator(".run").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1400])
+def test_a_page_fits_screens_and_schemes(opened, page_of, width, scheme):
+    page = opened(page_of(4), width, scheme)
+    page.get_by_role("button", name="open all").click()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    grounds = [page.evaluate("getComputedStyle(document.body).backgroundColor")]
+    page.get_by_role("button", name="light or dark").click()
+    grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    white = "rgb(255, 255, 255)"
+    assert [ground == white for ground in grounds] == [scheme == "light", scheme == "dark"]
+
+
+def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
+    model = graphpass.load(export("llama", "onnx")).clone()
+    next(node for node in model.proto.graph.node if node.op_type == "Softmax").name = HOSTILE
+    model.mark_edited()
+    (tmp_path / "page.html").write_text(render(model, graphpass.analyze_caches(model), HOSTILE), encoding="utf-8")
+    page = opened(tmp_path / "page.html")
+    assert page.locator("h1").inner_text() == HOSTILE
+    page.keyboard.press("/")
+    page.keyboard.type("window.broken")
+    page.keyboard.press("Enter")
+    assert HOSTILE in page.locator(".found-here").get_attribute("title")
+    assert page.evaluate("window.broken") is None
+
+
+def test_evidence_of_a_cache_opens_by_a_click(opened, tmp_path):
+    model = graphpass.load(export("lfm2", "ov-stateful"))
+    (tmp_path / "page.html").write_text(render(model, graphpass.analyze_caches(model), "lfm2"), encoding="utf-8")
+    page = opened(tmp_path / "page.html")
+    page.locator("[data-cache='1']").click()
+    assert page.locator("#cache-1.chosen").is_visible()
