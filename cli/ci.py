@@ -113,7 +113,7 @@ def command(
     local = executor == "local"
     runner: Executor = _executor(chosen, jobs, memory) if local else _fleet(scheduler, retries, jobs, memory)
     run = run_matrix(cells, runner, _progress(console, len(cells)), fingerprints, {*chosen.fail_on, *fail_on})
-    if update_baseline:
+    if update_baseline and not run.interrupted:
         run = _update(run, known_file, known if select else ())
     root = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
     write_reports(run, files, root)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -58,7 +60,13 @@ def describe(
 
 def versions() -> dict[str, str]:
     """Return the versions of the distributions that results depend on, by name."""
-    return dict(sorted((distributions() | {name: metadata.version(name) for name in _LIBRARIES}).items()))
+    return dict(_versions(tuple(sys.path)))
+
+
+@functools.lru_cache(maxsize=8)
+def _versions(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:  # noqa: ARG001 - keys the cache
+    # They stand in files of each distribution, and each cell of a matrix asks.
+    return tuple(sorted((distributions() | {name: metadata.version(name) for name in _LIBRARIES}).items()))
 
 
 def write_manifest(

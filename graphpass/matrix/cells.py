@@ -50,6 +50,7 @@ class Settings:
         allow_unfused: Whether a result that breaks its target's contract is written, with warnings.
         tokenizer: Whether the tokenizer is converted.
         weights: Way of the weights to the result; see `graphpass.io.stage_model`.
+        picture: Whether the model before and after is drawn for reports.
         timeout: Seconds after which the cell fails; ``None`` for no limit.
         budgets: Limits on the result.
     """
@@ -64,6 +65,7 @@ class Settings:
     allow_unfused: bool = False
     tokenizer: bool = True
     weights: Weights = "auto"
+    picture: bool = True
     timeout: float | None = None
     budgets: Budgets = field(default_factory=Budgets)
 

@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.artifacts.manifest import damage, manifest_of, versions
-from graphpass.storage.digests import cache_folder
+from graphpass.artifacts.manifest import damage, versions
+from graphpass.storage.addresses import StoredFolder, is_address
+from graphpass.storage.digests import cache_folder, digest_of_file
 
 from .cells import Cell, CellResult, Problem
 
@@ -23,13 +24,19 @@ if TYPE_CHECKING:
 #: Name of the report beside a result; the manifest does not list it, since it holds times.
 RESULT_FILE = "graphpass-cell.json"
 
+#: Name of the file with the models before and after, as reports show them.
+PICTURE_FILE = "graphpass-picture.json"
+
+MANIFEST_FILE = "graphpass.json"
+
 #: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
 _SETTLED = 2 * 10**9
 
 
 def write_result(folder: Path, result: CellResult) -> None:
-    """Write the report on a cell into its staged folder."""
-    (folder / RESULT_FILE).write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+    """Write the report on a cell into its staged folder, beside the manifest."""
+    told = result.to_json() | {"manifest": digest_of_file(folder / MANIFEST_FILE)}
+    (folder / RESULT_FILE).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 def earlier_result(cell: Cell) -> CellResult:
@@ -38,23 +45,66 @@ def earlier_result(cell: Cell) -> CellResult:
     Returns:
         A report without findings if the result was made by ``graphpass convert``.
     """
-    try:
-        content = (Path(cell.output) / RESULT_FILE).read_bytes()
-    except OSError:
-        content = b""
-    return result_of(cell, content)
+    return result_of(cell, *(_content(Path(cell.output) / name) for name in (RESULT_FILE, MANIFEST_FILE)))
 
 
-def result_of(cell: Cell, content: bytes) -> CellResult:
-    """Return the report that a file holds, of a result that is up to date."""
+def result_of(cell: Cell, content: bytes, manifest: bytes) -> CellResult:
+    """Return the report that a file holds, of a result that is up to date.
+
+    Args:
+        cell: The cell.
+        content: The file.
+        manifest: The manifest beside it, which another conversion may have written since.
+    """
     try:
-        told = json.loads(content)
+        told = _beside(content, manifest)
         names = Problem.__slots__
         problems = tuple(Problem(**{name: problem[name] for name in names}) for problem in told["problems"])
         outcome = dict(told["outcome"])
         return CellResult(cell, "up to date", problems, file=told["file"], outcome=outcome, memory=told["memory"])
     except (ValueError, LookupError, TypeError):
         return CellResult(cell, "up to date", file=cell.source)
+
+
+def write_pictures(folder: Path, outcome: Outcome) -> None:
+    """Draw each model before and after its conversion, for reports, into the staged folder."""
+    from graphpass.reports.diff import diff_models
+    from graphpass.reports.picture import picture_of
+
+    pictures = []
+    for report in outcome.models:
+        difference = diff_models(report.before, report.after)
+        pictures.append(picture_of(["before", "after"], report.before, report.after, difference))
+    told = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": pictures}
+    (folder / PICTURE_FILE).write_text(json.dumps(told) + "\n", encoding="utf-8")
+
+
+def pictures_of(cell: Cell) -> list[dict[str, Any]]:
+    """Return the pictures of a cell's present result, one a model."""
+    if is_address(cell.output):
+        stored = StoredFolder(cell.output)
+        content, manifest = stored.read(PICTURE_FILE) or b"", stored.read(MANIFEST_FILE) or b""
+    else:
+        content, manifest = (_content(Path(cell.output) / name) for name in (PICTURE_FILE, MANIFEST_FILE))
+    try:
+        return list(_beside(content, manifest)["pictures"])
+    except (ValueError, LookupError, TypeError):
+        return []
+
+
+def _beside(content: bytes, manifest: bytes) -> dict[str, Any]:
+    """Return the object of a file; raise `LookupError` beside another manifest."""
+    told: dict[str, Any] = json.loads(content)
+    if told["manifest"] != hashlib.sha256(manifest).hexdigest():
+        raise LookupError("it is of another result")
+    return told
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # it counts as damaged
+        return b""
 
 
 def remember(cell: Cell, outcome: Outcome) -> None:
@@ -86,7 +136,7 @@ def remembered(cell: Cell) -> CellResult | None:
         same = told == json.loads(json.dumps(_key(cell))) | {"inputs": _state(inputs)}
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    if not same or damage(manifest_of(Path(cell.output), is_file=False)) is not None:
+    if not same or damage(Path(cell.output) / MANIFEST_FILE) is not None:
         return None
     return earlier_result(cell)
 

@@ -14,12 +14,10 @@ from graphpass.errors import GraphpassError, ReadError
 from graphpass.storage.addresses import StoredFile, StoredFolder, is_address
 
 from .cells import Cell, CellResult, Problem
-from .remembering import RESULT_FILE, earlier_result, result_of, write_result
+from .remembering import MANIFEST_FILE, RESULT_FILE, earlier_result, result_of, write_result
 
 #: Name of the file that says what a result was made of.
 ORIGIN_FILE = "graphpass-origin.json"
-
-_MANIFEST = "graphpass.json"
 
 #: Largest file that is fetched although no graph refers to it: tokenizers have up to 40 MB.
 _COMPANION = 64 * 2**20
@@ -76,7 +74,7 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
         if (earlier := _earlier(cell, output, origin)) is not None:
             return earlier
         result = _convert(cell, convert, source, origin, Path(scratch, "output"))
-        output.publish(Path(scratch, "output"), _MANIFEST, lease)
+        output.publish(Path(scratch, "output"), MANIFEST_FILE, lease)
     return result
 
 
@@ -175,12 +173,13 @@ def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any])
         return earlier_result(cell) if whole and known == origin else None
     try:
         known = json.loads(output.read(ORIGIN_FILE) or b"null")
-        listed = json.loads(output.read(_MANIFEST) or b"null")
+        manifest = output.read(MANIFEST_FILE) or b"null"
+        listed = json.loads(manifest)
         if known != origin or listed is None:
             return None
         files = output.files()
         if all(name in files and files[name].bytes == one["bytes"] for name, one in listed["output"].items()):
-            return result_of(cell, output.read(RESULT_FILE) or b"")
+            return result_of(cell, output.read(RESULT_FILE) or b"", manifest)
     except (ValueError, LookupError, TypeError, AttributeError):
         pass
     return None
@@ -191,8 +190,8 @@ def _published(place: str, staged: Path, scratch: Path) -> Path:
     if not is_address(place):
         return Path(place)
     folder = StoredFolder(place)
-    manifest = folder.read(_MANIFEST)
-    if manifest == (staged / _MANIFEST).read_bytes():
+    manifest = folder.read(MANIFEST_FILE)
+    if manifest == (staged / MANIFEST_FILE).read_bytes():
         return staged
     if manifest is not None:
         # A graph cannot be read without its weights.

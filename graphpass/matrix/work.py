@@ -18,7 +18,7 @@ from graphpass.storage.locking import sole_worker
 
 from .cells import Cell, CellResult, Problem
 from .problems import problems_of_error, problems_of_outcome
-from .remembering import earlier_result, remember, write_result
+from .remembering import earlier_result, remember, write_pictures, write_result
 from .remote import Surroundings, has_address, run_remote
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ class _Gate:
         )
         _hold_to_budgets(result)
         self.around.keep(folder, result)
+        if self.cell.settings.picture:
+            write_pictures(folder, outcome)
         self.result = result
 
 

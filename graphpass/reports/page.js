@@ -27,6 +27,10 @@ for (const lane of document.querySelectorAll("[data-cache]")) {
   });
 }
 
+for (const link of document.querySelectorAll('a[href^="#"]')) {
+  link.addEventListener("click", () => { document.getElementById(link.hash.slice(1)).open = true; });
+}
+
 const theme = document.querySelector(".theme");
 theme.addEventListener("click", () => {
   const dark = getComputedStyle(document.body).backgroundColor !== "rgb(255, 255, 255)";

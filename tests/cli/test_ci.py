@@ -111,6 +111,7 @@ def test_each_cell_fails_alone(capfd, project, tmp_path, monkeypatch):
     valid_report(json.loads(Path("j").read_text()))
 
 
+@pytest.mark.slow
 def test_what_is_up_to_date_is_left_alone(capfd, project):
     shutil.copytree(export("llama", "ov-stateless"), "in")
     for file in (path := Path("in")).iterdir():
@@ -127,6 +128,7 @@ def test_what_is_up_to_date_is_left_alone(capfd, project):
     assert run(capfd)[1]["llama:cpu"]["state"] == "converted"
 
 
+@pytest.mark.slow
 def test_results_that_would_change_are_kept(capfd, project):
     configure(LLAMA)
     assert run(capfd)[0] == 0
@@ -153,6 +155,7 @@ def test_a_plan(capfd, project):
     assert not Path("converted").exists()
 
 
+@pytest.mark.slow
 def test_a_baseline(capfd, project):
     configure(model("gemma2", "onnx", "targets = ['cpu']"))
     assert run(capfd, "--update-baseline")[0] == 0

@@ -74,6 +74,7 @@ def test_the_action_is_well_formed():
     official("github-actions").validate(action())
 
 
+@pytest.mark.slow
 def test_the_action_converts_and_reports(project):
     script, variables = step("Convert and report", select="*:gpu\n*:npu\n", arguments="--jobs\n1")
     done = bash(script, **variables, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY="summary.md")

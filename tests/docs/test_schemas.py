@@ -64,10 +64,12 @@ def test_manifest(capfd, tmp_path, command, model, variant, output, manifest):
 @pytest.mark.parametrize(
     ("command", "model", "variant", "schema"),
     [
-        (("convert", "--target", "cpu"), "llama", "ov-stateless", "result"),
+        pytest.param(("convert", "--target", "cpu"), "llama", "ov-stateless", "result", marks=pytest.mark.slow),
         pytest.param(("convert", "--target", "cpu"), "t5", "onnx", "result", marks=pytest.mark.slow),
         (("run", "-p", "unpack,fuse-attention", "--verify", "--weights", "share"), "llama", "ov-stateless", "result"),
-        (("split", "--prompt", "8", "--capacity", "16"), "llama", "ov-stateless", "split"),
+        pytest.param(
+            ("split", "--prompt", "8", "--capacity", "16"), "llama", "ov-stateless", "split", marks=pytest.mark.slow
+        ),
     ],
     ids=["convert", "encoder and decoder", "run", "split"],
 )
@@ -88,7 +90,9 @@ def test_results(capfd, tmp_path, command, model, variant, schema):
     ("arguments", "schema"),
     [
         (("why", export("gemma2", "onnx"), "past_key_values.1.value"), "why"),
-        (("why", export("mamba", "ov-stateful"), "cache_params.past.conv.0"), "why"),
+        pytest.param(
+            ("why", export("mamba", "ov-stateful"), "cache_params.past.conv.0"), "why", marks=pytest.mark.slow
+        ),
         (("passes",), "passes"),
         (("targets",), "targets"),
         (("explain", "make-stateful"), "explain"),

@@ -44,6 +44,7 @@ def cells(tmp_path):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "fit", "most"), [(3, 2, 2), (3, 0.5, 1), (1, 9, 1)])
 def test_cells_run_as_memory_and_jobs_allow(cells, jobs, fit, most):
     counting = Counting()
@@ -54,6 +55,7 @@ def test_cells_run_as_memory_and_jobs_allow(cells, jobs, fit, most):
     assert most > 1 or not Path(cells[0].output).parent.exists()
 
 
+@pytest.mark.slow
 def test_a_small_cell_overtakes_one_that_must_wait(cells):
     os.truncate(Path(cells[0].source) / "model.onnx", 1000)
     os.truncate(Path(cells[2].source) / "model.onnx", 1000)

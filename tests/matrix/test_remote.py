@@ -81,7 +81,7 @@ def test_a_cell_between_addresses_is_converted_once(memory, reads, tmp_path, fil
     assert damage(out / "graphpass.json") is None
     assert any(load(out).graph.of_op("ReadValue"))
     assert json.loads((out / RESULT_FILE).read_text()) == json.loads(json.dumps(first.to_json())) | {
-        key: json.loads((out / RESULT_FILE).read_text())[key] for key in ("seconds", "memory")
+        key: json.loads((out / RESULT_FILE).read_text())[key] for key in ("seconds", "memory", "manifest")
     }
     assert memory.ls("/results", detail=False) == ["/results/llama"]
 

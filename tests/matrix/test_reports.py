@@ -6,8 +6,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.browser import chromium
 from support.matrix import cell, failed, run_of, valid_junit, valid_report, valid_sarif
+from support.models import export
 
+import graphpass
+from graphpass.io import load
 from graphpass.matrix.cells import CellResult, Problem
 from graphpass.matrix.reports.junit import as_junit
 from graphpass.matrix.reports.markdown import as_annotations, as_markdown
@@ -15,6 +19,8 @@ from graphpass.matrix.reports.page import as_page
 from graphpass.matrix.reports.plain import as_json, as_text
 from graphpass.matrix.reports.sarif import as_sarif
 from graphpass.matrix.run import baseline_of
+from graphpass.reports.diff import diff_models
+from graphpass.reports.picture import picture_of
 
 ROOT = Path("/src")
 
@@ -55,6 +61,7 @@ def test_sarif_names_files_relative_to_the_sources(monkeypatch):
     assert place == {"uri": "a%20b/model.onnx", "uriBaseId": "%SRCROOT%"}
 
 
+@pytest.mark.slow
 def test_sarif_holds_no_more_than_github_shows():
     told = sarif_of(run_of(WARNED, failed(5_100)))
     assert len(told["results"]) == 5_000
@@ -153,7 +160,7 @@ def test_markdown():
     text = as_markdown(run_of(failed(1, node="a|b*c"), *OTHERS))
     assert "| model | cpu | npu |\n| --- | --- | --- |\n| `m` | ❌ failed |  |\n| `good` |  | ✅ converted |" in text
     assert r"| `m:cpu` | GP350 | a\|b\*c0 is not fused: 0 ms |" in text
-    assert len(as_markdown(run_of(failed(50_000))).encode()) <= 1 << 20
+    assert len(as_markdown(run_of(failed(15_000))).encode()) <= 1 << 20
 
 
 def test_annotations():
@@ -169,7 +176,32 @@ def test_annotations():
 
 def test_page():
     bad = failed(1, node="<script>")
-    page = as_page(run_of(bad, *OTHERS))
+    picture = {"titles": ["</script>"], "groups": []}
+    page = as_page(run_of(bad, *OTHERS), lambda one: [picture] if one.model == "good" else [])
+    assert page.count('class="picture"') == 1
+    assert '</script>"]' not in page
     assert "<script>0" not in page
     assert page.count("<details id=") == 4
     assert all(f'href="#cell-{number}"' in page and f'id="cell-{number}"' in page for number in range(4))
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(tmp_path):
+    """A cell opens by its place in the matrix, and draws its models when asked."""
+    model = load(export("llama", "ov-stateless"))
+    after = graphpass.PassManager(graphpass.parse("fuse-attention")).run(model).model
+    picture = picture_of(["before", "after"], model, after, diff_models(model, after))
+    page = tmp_path / "page.html"
+    page.write_text(as_page(run_of(failed(2), *OTHERS), lambda _: [picture]), "utf-8")
+    with chromium() as browser:
+        tab = browser.new_page()
+        complaints = []
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.goto(page.as_uri())
+        assert tab.locator("#cell-0 >> text=node1 is not fused").is_visible()
+        assert not tab.locator("#cell-1 >> text=output").first.is_visible()
+        tab.locator("table a", has_text="converted").first.click()
+        assert tab.locator("#cell-1 >> text=output").first.is_visible()
+        tab.locator("#cell-1 >> text=Operators before and after").click()
+        assert tab.locator("#cell-1 .picture >> text=layers 0-1").first.is_visible()
+        assert complaints == []

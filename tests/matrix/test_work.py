@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.commands import in_process
 from support.folders import contents
 from support.models import export
 
 from graphpass.matrix.cells import Budgets, Cell, Settings
-from graphpass.matrix.remembering import RESULT_FILE
+from graphpass.matrix.remembering import RESULT_FILE, pictures_of
 from graphpass.matrix.work import run_cell
 
 
@@ -32,12 +33,15 @@ def test_a_cell_is_converted_once(tmp_path):
     assert first.file == str(source / "openvino_model.xml")
     assert json.loads((tmp_path / "out" / RESULT_FILE).read_text())["cell"]["id"] == "m:cpu"
     before = contents(tmp_path / "out")
+    (picture,) = pictures_of(cell)
+    assert [group["layers"] for group in picture["groups"]] == [[], [0, 1], []]
     second = run_cell(cell)
     assert (second.state, second.changed, second.problems) == ("up to date", False, first.problems)
     assert second.outcome == json.loads(json.dumps(first.outcome))
     assert contents(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_a_result_that_differs_from_the_published_one_says_how(tmp_path):
     source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
     cell = cell_of(tmp_path, source)
@@ -53,8 +57,8 @@ def test_a_result_that_differs_from_the_published_one_says_how(tmp_path):
 @pytest.mark.parametrize(
     ("model", "variant", "target", "exit_code", "rule", "node"),
     [
-        ("llama", "onnx-nocache", "cpu", 4, "GP302", ""),
-        ("gemma2", "onnx", "cpu", 4, "GP350", "/model/layers.0/self_attn/Softmax"),
+        pytest.param("llama", "onnx-nocache", "cpu", 4, "GP302", "", marks=pytest.mark.slow),
+        pytest.param("gemma2", "onnx", "cpu", 4, "GP350", "/model/layers.0/self_attn/Softmax", marks=pytest.mark.slow),
         ("llama", "ov-stateless", "cpuu", 2, "GP215", ""),
         ("llama", "nowhere", "cpu", 3, "GP101", ""),
     ],
@@ -67,6 +71,7 @@ def test_what_fails_leaves_nothing(tmp_path, model, variant, target, exit_code, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_broken_contract_that_is_allowed_is_a_warning(tmp_path):
     result = run_cell(cell_of(tmp_path, export("gemma2", "onnx"), allow_unfused=True))
     assert (result.state, result.exit_code) == ("converted", 0)
@@ -76,6 +81,7 @@ def test_a_broken_contract_that_is_allowed_is_a_warning(tmp_path):
     assert len(set(result.fingerprints)) == len(result.problems)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "budgets", [Budgets(bytes=10_000), Budgets(operators=20), Budgets(bytes_per_token=1), Budgets(seconds=0.001)]
 )
@@ -83,3 +89,30 @@ def test_budgets(tmp_path, budgets):
     result = run_cell(cell_of(tmp_path, export("llama", "ov-stateful"), budgets=budgets))
     assert (result.state, result.exit_code, result.problems[0].rule) == ("failed", 1, "GP602")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_published_result_may_lie_elsewhere(tmp_path):
+    source = export("llama", "ov-stateless")
+    assert run_cell(cell_of(tmp_path / "old", source)).state == "converted"
+    cell = replace(cell_of(tmp_path / "new", source), published=str(tmp_path / "old" / "out"))
+    assert [(result.state, result.changed) for result in (run_cell(cell), run_cell(cell))] == [
+        ("converted", False),
+        ("up to date", False),
+    ]
+    other = replace(cell, target=None, pipeline="fuse-attention", output=str(tmp_path / "other"))
+    assert [(result.state, result.changed) for result in (run_cell(other), run_cell(other))] == [
+        ("converted", True),
+        ("up to date", True),
+    ]
+
+
+@pytest.mark.slow
+def test_a_result_that_convert_made_has_no_report(capfd, tmp_path):
+    source = export("llama", "ov-stateless")
+    cell = cell_of(tmp_path, source, allow_unfused=True)
+    assert run_cell(cell).outcome["files"]
+    pipeline = ["-o", tmp_path / "out", "--target", "cpu", "--no-verify", "--if-changed"]
+    assert in_process(capfd, "convert", source, *pipeline).code == 0
+    found = run_cell(replace(cell, settings=Settings(verify=False)))
+    assert (found.state, found.outcome, found.problems, pictures_of(cell)) == ("up to date", {}, (), [])

@@ -9,6 +9,7 @@ from pathlib import Path
 from graphpass.errors import WriteError
 from graphpass.storage.staging import staging
 
+from ..remembering import pictures_of
 from ..run import Run
 from .junit import as_junit
 from .markdown import as_markdown
@@ -21,7 +22,7 @@ REPORTS: dict[str, Callable[[Run, Path], str]] = {
     "json": lambda run, _: dumped(as_json(run)),
     "junit": lambda run, _: as_junit(run),
     "sarif": lambda run, root: dumped(as_sarif(run, root)),
-    "html": lambda run, _: as_page(run),
+    "html": lambda run, _: as_page(run, pictures_of),
     "markdown": lambda run, _: as_markdown(run),
 }
 

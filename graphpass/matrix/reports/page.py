@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from graphpass.reports.page import framed
+from graphpass.reports.page import framed, picture_element
 from graphpass.reports.text import in_bytes
 
-from ..cells import CellResult
+from ..cells import Cell, CellResult
 from ..run import Run
 from .plain import in_one_line, state_of
 
@@ -17,11 +17,18 @@ from .plain import in_one_line, state_of
 _COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
 
 
-def as_page(run: Run) -> str:
-    """Return a self-contained page."""
+def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]]) -> str:
+    """Return a self-contained page.
+
+    Args:
+        run: The run.
+        pictures: Returns the pictures of a cell's result, one a model, from `graphpass.reports.picture`.
+    """
     numbers = {result.cell.id: number for number, result in enumerate(run.results)}
     parts = [f"<p>{escape(in_one_line(run))}</p>", _matrix(run, numbers)]
-    parts += [_section(run, result, numbers[result.cell.id]) for result in run.results]
+    for result in run.results:
+        drawn = [] if result.state in {"failed", "cancelled"} else pictures(result.cell)
+        parts.append(_section(run, result, numbers[result.cell.id], drawn))
     return framed("graphpass ci", "Models and targets", parts)
 
 
@@ -45,7 +52,7 @@ def _chip(state: str) -> str:
     return f'<span class="chip {_COLORS[state]}">{state}</span>'
 
 
-def _section(run: Run, result: CellResult, number: int) -> str:
+def _section(run: Run, result: CellResult, number: int, pictures: Sequence[Mapping[str, Any]]) -> str:
     state, outcome = state_of(run, result), result.outcome
     facts = {"input": result.file, "output": result.cell.output, "time": f"{result.seconds:.2f} s"}
     if result.memory is not None:
@@ -54,6 +61,7 @@ def _section(run: Run, result: CellResult, number: int) -> str:
     if outcome:
         parts += [_model(model) for model in outcome["models"]]
         parts += [_contract(outcome["contract"]), _proof(outcome["verification"]), _files(outcome["files"])]
+    parts += [_drawn(picture) for picture in pictures]
     if result.changes:
         parts.append(_list("Changes to the published result", result.changes))
     opened = " open" if state == "failed" else ""
@@ -63,7 +71,7 @@ def _section(run: Run, result: CellResult, number: int) -> str:
 
 def _problems(result: CellResult) -> str:
     rows = [(one.level, one.rule, one.node or one.subject, one.message, one.hint) for one in result.problems]
-    return _table("Findings", ("level", "rule", "at", "finding", "next"), rows)
+    return _table("Findings", ("level", "rule", "at", "finding", "next"), rows, is_open=True)
 
 
 def _model(model: Mapping[str, Any]) -> str:
@@ -76,8 +84,12 @@ def _model(model: Mapping[str, Any]) -> str:
         ("caches, per token", _size(before["bytes_per_token"]), _size(after["bytes_per_token"])),
     ]
     passes = [(one["pass"], f"{one['seconds']:.3f} s", _did(one), "; ".join(one["notes"])) for one in model["passes"]]
-    compared = _table("Before and after", sides[0], sides[1:])
+    compared = _table("Before and after", sides[0], sides[1:], is_open=True)
     return f"{compared}{_table(title, ('pass', 'time', 'did', 'notes'), passes)}"
+
+
+def _drawn(picture: Mapping[str, Any]) -> str:
+    return f"<details><summary>Operators before and after</summary>{picture_element(picture)}</details>"
 
 
 def _did(one: Mapping[str, Any]) -> str:
@@ -132,10 +144,11 @@ def _list(title: str, items: Iterable[str]) -> str:
     )
 
 
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, is_open: bool = False) -> str:
     if not rows:
         return ""
     heading = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     summary = f"<summary>{escape(title)}</summary>"
-    return f"<details>{summary}<table><tr>{heading}</tr>{body}</table></details>"
+    opened = " open" if is_open else ""
+    return f"<details{opened}>{summary}<table><tr>{heading}</tr>{body}</table></details>"
