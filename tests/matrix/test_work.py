@@ -116,3 +116,12 @@ def test_a_result_that_convert_made_has_no_report(capfd, tmp_path):
     assert in_process(capfd, "convert", source, *pipeline).code == 0
     found = run_cell(replace(cell, settings=Settings(verify=False)))
     assert (found.state, found.outcome, found.problems, pictures_of(cell)) == ("up to date", {}, (), [])
+
+
+@pytest.mark.slow
+def test_shared_weights(tmp_path):
+    source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
+    cell = replace(cell_of(tmp_path, source, weights="share"), target="cpu{cache=reorder}")
+    assert [run_cell(cell).state for _ in range(2)] == ["converted", "up to date"]
+    assert (source / "openvino_model.bin").samefile(tmp_path / "out" / "openvino_model.bin")
+    assert len(pictures_of(cell)) == 1
