@@ -156,6 +156,14 @@ def test_text_shows_some_findings_of_each_cell():
     assert text.endswith("4 cells: 1 up to date, 2 converted, 1 failed, in 1.2 s")
 
 
+def test_text_names_changes():
+    changed = replace(
+        CONVERTED, changed=True, changes=("+1 Add", "-1 Gather", "inputs: 1 changed", "caches: 4 changed")
+    )
+    line = "good:npu  converted  out/good/npu, changed: +1 Add, -1 Gather, inputs: 1 changed .."
+    assert as_text(run_of(changed)).splitlines()[0] == line
+
+
 def test_markdown():
     text = as_markdown(run_of(failed(1, node="a|b*c"), *OTHERS))
     assert "| model | cpu | npu |\n| --- | --- | --- |\n| `m` | ❌ failed |  |\n| `good` |  | ✅ converted |" in text

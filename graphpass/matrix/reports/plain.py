@@ -13,6 +13,9 @@ from ..run import Finding, Run
 #: Findings of a cell that text shows.
 _SHOWN = 5
 
+#: Changes to the published result that its line names.
+_NAMED = 3
+
 
 def state_of(run: Run, result: CellResult) -> str:
     """Return the state of a cell in one or two words."""
@@ -56,7 +59,10 @@ def detail_of(result: CellResult) -> str:
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         return f"{errors[0].rule}: {errors[0].message.splitlines()[0]}{more}"
-    return "" if result.state == "cancelled" else result.cell.output
+    if result.state == "cancelled":
+        return ""
+    changes = ", ".join(result.changes[:_NAMED]) + (" .." if len(result.changes) > _NAMED else "")
+    return f"{result.cell.output}, changed: {changes}" if changes else result.cell.output
 
 
 def as_json(run: Run) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""One process at a time works on a place."""
+
+import threading
+
+import pytest
+
+from graphpass.storage.locking import sole_worker
+
+
+def test_others_wait_and_nothing_is_left(tmp_path):
+    place = tmp_path / "made" / "here" / "out"
+    inside, most, done = [], [], []
+
+    def work(number):
+        with sole_worker(place):
+            inside.append(number)
+            most.append(len(inside))
+            assert place.parent.is_dir()
+            inside.remove(number)
+            done.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == list(range(20))
+    assert set(most) == {1}
+    assert list(tmp_path.rglob("*.graphpass-lock")) == []
+
+
+def test_folders_that_were_made_for_nothing_are_gone(tmp_path):
+    with pytest.raises(ZeroDivisionError), sole_worker(tmp_path / "a" / "b" / "out"):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    with sole_worker(tmp_path / "a" / "b" / "out"):
+        (tmp_path / "a" / "b" / "out").mkdir()
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["out"]
+
+
+def test_a_lock_that_a_killed_process_left_is_taken(tmp_path):
+    (tmp_path / ".out.graphpass-lock").touch()
+    with sole_worker(tmp_path / "out"):
+        assert (tmp_path / ".out.graphpass-lock").exists()
+    assert list(tmp_path.iterdir()) == []
