@@ -55,7 +55,7 @@ def command(console: Console, job: Job, text: str) -> None:
             from graphpass.verify import compare
 
             hint = "--verify-each names the pass, "
-            verdict = prove(lambda: compare(loaded, result.model), hint)
+            verdict = prove(lambda: compare(loaded, result.model, examine=True), hint)
             report += ["", f"verified  {verdict.summary()}"]
         made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
     made.tell(report)
