@@ -222,7 +222,7 @@ class _Lockstep:
         ]
 
     def _lengths(self, turns: Sequence[Turn], work: int) -> list[tuple[Prompt, tuple[Round, ...]]]:
-        """Return sequences around the lengths at which either model changes what it does, up to ``work`` tokens."""
+        """Return sequences around the turns of either model, up to ``work`` tokens."""
         end = min((turn.length for turn in turns if turn.ends), default=work + 1)
         found = []
         for length in sorted({turn.length for turn in turns if turn.length <= end}):
