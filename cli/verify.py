@@ -58,7 +58,9 @@ def command(
     from graphpass.verify import compare
 
     with stage("comparing"):
-        comparison = compare(*models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol, edits=edits)
+        comparison = compare(
+            *models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol, edits=edits, examine=True
+        )
     console.report(form, comparison.summary, comparison.to_json)
     if not comparison.passed:
         raise click.exceptions.Exit(1)

@@ -205,7 +205,7 @@ def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...]
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
 
     if isinstance(reference, Model):
-        return compare(reference, results[0], **asdict(proof))
+        return compare(reference, results[0], **asdict(proof), examine=True)
     encoder, decoder = results
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
 

@@ -60,7 +60,7 @@ def run(
             from graphpass.verify import compare
 
             hint = "--verify-each names the pass, "
-            comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof)), hint)
+            comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof), examine=True), hint)
         report = ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings)
         if look is not None:
             look([report])

@@ -46,6 +46,7 @@ def problems_of_outcome(outcome: Outcome) -> tuple[Problem, ...]:
         ]
     found += [Problem("tokenizer", "note", note) for note in outcome.notes]
     if outcome.comparison is not None:
+        found += [Problem("verify", "warning", warning) for warning in outcome.comparison.warnings]
         found += [Problem("verify", "note", f"not compared: {part}") for part in outcome.comparison.skipped]
     return tuple(found)
 

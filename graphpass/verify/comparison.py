@@ -69,6 +69,7 @@ class Comparison:
         max_abs_difference: Largest difference between finite values, over all that was compared.
         divergence: The first place where they part; ``None`` if they do not.
         skipped: Parts that were not compared, with reasons.
+        warnings: Contradictions of the reference with itself.
     """
 
     sequences: tuple[SequenceRun, ...]
@@ -76,6 +77,7 @@ class Comparison:
     max_abs_difference: float
     divergence: Divergence | None
     skipped: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -116,6 +118,7 @@ class Comparison:
             if run.candidate_ids != run.reference_ids:
                 lines.extend(f"    candidate {_ids(ids)}" for ids in run.candidate_ids)
         lines.extend(f"  not compared: {text}" for text in self.skipped)
+        lines.extend(f"  WARNING: {text}" for text in self.warnings)
         return "\n".join(lines)
 
 

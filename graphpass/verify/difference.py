@@ -80,11 +80,12 @@ class OutputComparer:
     """Compares outputs of two models.
 
     Attributes:
+        tolerance: Differences that count as equal.
         largest: Largest difference between finite values so far.
     """
 
     def __init__(self, tolerance: Tolerance) -> None:
-        self._tolerance = tolerance
+        self.tolerance = tolerance
         self.largest = 0.0
 
     def compare(
@@ -107,7 +108,7 @@ class OutputComparer:
         if reference.shape != candidate.shape:
             shapes = f"shape {list(candidate.shape)} where the reference has {list(reference.shape)}"
             return Divergence(*place, name, (), None, None, shapes)
-        found = difference(reference, candidate, counts, self._tolerance)
+        found = difference(reference, candidate, counts, self.tolerance)
         self.largest = max(self.largest, found.largest)
         if found.index is None:
             return None

@@ -72,6 +72,15 @@ class Round:
     length: int = 1
     tree: Tree | None = None
 
+    def selected(self, rows: list[list[int]]) -> list[list[int]]:
+        """Return ``rows`` as the edits select them."""
+        for edit in self.edits:
+            if edit.name == "select":
+                (chosen,) = edit.arguments
+                assert isinstance(chosen, tuple)
+                rows = [[*rows[row]] for row in chosen]
+        return rows
+
     @property
     def words(self) -> tuple[str, ...]:
         """Return the edits of the caches, for people."""
@@ -152,6 +161,18 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
         exchange = Edit("reorder", ((0, half), (half, 0)))
         rounds += [Round((branch, Edit("trim", (2,))), length=2), Round((exchange,)), Round((Edit("trim", (1,)),))]
     return (*rounds, Round((Edit("restore"),)), Round((Edit("rewind", (0,)),), length=length), Round())
+
+
+def row_rounds(rows: int, *, fixed: bool) -> tuple[Round, ...]:
+    """Return edits of a beam search: exchange rows, continue one twice, end one.
+
+    Args:
+        rows: Number of sequences.
+        fixed: Whether their number has to stay.
+    """
+    turned, first = Edit("select", (tuple(reversed(range(rows))),)), Edit("select", ((0,) * rows,))
+    rest = () if fixed else (Round((Edit("select", (tuple(range(1, rows)),)),)),)
+    return (Round(), Round((turned,)), Round((first,)), *rest)
 
 
 def beam_rounds(rows: int) -> tuple[Round, ...]:

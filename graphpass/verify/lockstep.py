@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.lengths.turns import Turn, find_turns
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
+from graphpass.verify.consistency import contradictions
 from graphpass.verify.difference import OutputComparer, Tolerance
-from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, tree_rounds
+from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, row_rounds, tree_rounds
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, rectangular
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
     from graphpass.ir.cache import ModelKind
@@ -27,6 +31,12 @@ if TYPE_CHECKING:
 
 
 _PROMPT_LENGTH = 5
+
+#: Errors of sequences that are longer than a model takes: capacities, and tables that end.
+_NO_ROOM = ("GP267", "GP322")
+
+#: Bytes of weights times tokens that cost about ten seconds; and tokens whose masks and logits take no gigabyte.
+_WORK, _MOST_TOKENS = 10**11, 1500
 
 #: Errors of a candidate that count as a divergence: it failed to run, or its caches cannot be edited.
 _FAILED = ("GP322", "GP370")
@@ -41,6 +51,7 @@ def compare(
     atol: float | None = None,
     rtol: float | None = None,
     edits: bool = False,
+    examine: bool = False,
 ) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
@@ -68,6 +79,7 @@ def compare(
         atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
         rtol: Relative tolerance; likewise.
         edits: Also edit the caches.
+        examine: Also hold the reference against itself, and warn if it contradicts itself.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP330 the
@@ -92,7 +104,9 @@ def compare(
     lockstep = _Lockstep(*sessions, tolerance, alone=alone, inside=inside)
     kinds = [model.analysis(analyze_caches).kind for model in both]
     try:
-        return lockstep.run(steps, prompt_ids, kinds if edits else [])
+        turns = [turn for model in both for turn in find_turns(model)]
+        comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        return replace(comparison, warnings=lockstep.warnings()) if examine else comparison
     except UsageError as error:
         if error.id != "GP267":
             raise
@@ -102,6 +116,12 @@ def compare(
             "compare fewer steps or a shorter prompt (graphpass verify --steps, --prompt-ids), or make the model again "
             "with more room",
         ) from error
+
+
+def _affordable(models: Iterable[Model]) -> int:
+    """Return the number of tokens beyond which sequences of certain lengths take too long."""
+    largest = max(sum(file.size for file in model.weight_files) for model in models)
+    return min(_MOST_TOKENS, _WORK // max(largest, 1))
 
 
 class _Lockstep:
@@ -128,21 +148,44 @@ class _Lockstep:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
 
-    def run(self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind]) -> Comparison:
+    def run(
+        self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind], turns: Sequence[Turn], work: int
+    ) -> Comparison:
         runs: list[SequenceRun] = []
         divergence = None
         prompts = self._prompts(prompt_ids)
         trajectories = [(prompt, (Round(),) * steps) for prompt in prompts]
+        if steps:
+            trajectories += self._rows(prompts[0].ids.shape[1])
         if edited:
             trajectories += self._edited(prompts[0].ids.shape[1], edited)
+        usual = len(trajectories)
+        if steps:
+            trajectories += self._lengths(turns, work)
         expect(sum(1 + len(rounds) for _, rounds in trajectories), "steps")
         for prompt, rounds in trajectories:
             advance(0, prompt.description.removesuffix(", prompts"))
-            run, divergence = self._follow(len(runs), prompt, rounds)
+            try:
+                run, divergence = self._follow(len(runs), prompt, rounds)
+            except (UsageError, UnsupportedError) as error:
+                if len(runs) < usual or error.id not in _NO_ROOM:
+                    raise
+                self._skipped[f"{prompt.description}: the models have no room for it: {error.message}"] = None
+                break  # longer ones have none, either
             runs.append(run)
             if divergence is not None:
                 break
         return Comparison(tuple(runs), self._reference.outputs, self._outputs.largest, divergence, tuple(self._skipped))
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return how the reference contradicts itself."""
+        try:
+            found = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
+        except (UsageError, UnsupportedError) as error:
+            if error.id not in _NO_ROOM:
+                raise
+            return ()
+        return tuple(f"the reference contradicts itself: {text}" for text in found)
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
         batch = self._batch
@@ -167,6 +210,32 @@ class _Lockstep:
                 unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
             prompts.append(unlike)
         return prompts
+
+    def _rows(self, length: int) -> list[tuple[Prompt, tuple[Round, ...]]]:
+        """Return sequences side by side whose rows a beam search selects, after a longer prompt."""
+        if self._batch == 1:
+            self._skipped["rows selected by a beam search: the batch is fixed at 1"] = None
+            return []
+        rows = [self._vocabulary.prompt(max(length - 1, 1)) for _ in range(self._batch or 2)]
+        return [
+            (rectangular(f"rows, batch of {len(rows)}, prompts", rows), row_rounds(len(rows), fixed=bool(self._batch)))
+        ]
+
+    def _lengths(self, turns: Sequence[Turn], work: int) -> list[tuple[Prompt, tuple[Round, ...]]]:
+        """Return sequences around the turns of either model, up to ``work`` tokens."""
+        end = min((turn.length for turn in turns if turn.ends), default=work + 1)
+        found = []
+        for length in sorted({turn.length for turn in turns if turn.length <= end}):
+            # From one less on, with a past, and at once: of twice the length, or up to the end.
+            tried = [(length - 1, min(2, end - length) + 1)]
+            tried += [(2 * length, 1)] if 2 * length < end else []
+            if sum(count + steps for count, steps in tried) * (self._batch or 1) > work:
+                self._skipped[f"lengths around {length}: too much work for whole models"] = None
+                continue
+            for count, steps in tried:
+                rows = [self._vocabulary.prompt(count) for _ in range(self._batch or 1)]
+                found.append((rectangular(f"around {length}, prompt", rows), (Round(),) * steps))
+        return found
 
     def _edited(self, length: int, kinds: list[ModelKind]) -> list[tuple[Prompt, tuple[Round, ...]]]:
         for (name, _), kind in zip(self._named_sessions(), kinds, strict=True):
@@ -209,6 +278,7 @@ class _Lockstep:
         candidate_ids: list[list[int]] = [[] for _ in ids]
         for step, now in enumerate((Round(), *rounds)):
             if step:
+                reference_ids, candidate_ids = (now.selected(rows) for rows in (reference_ids, candidate_ids))
                 fed = [(row[-1], *self._vocabulary.prompt(now.length - 1)) for row in reference_ids]
                 ids = np.array(fed, np.int64)
                 editors[0].apply(now.edits)

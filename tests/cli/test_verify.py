@@ -42,7 +42,7 @@ def test_edits(capfd):
     assert "  not compared: reorder: the reference is of kind hybrid, and only kv caches have slots" in done.out
     found = json.loads(in_process(capfd, *arguments, "--format", "json").out)
     assert found["sequences"][0]["edits"] == []
-    assert found["sequences"][3]["edits"][5] == ["restore"]
+    assert found["sequences"][4]["edits"][5] == ["restore"]
 
 
 def test_a_prompt_that_cannot_be(capfd):

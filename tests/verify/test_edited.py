@@ -35,8 +35,7 @@ def test_exports_of_one_model_are_edited_alike(name: str, first: str, second: st
     found = compare(load(export(name, first)), load(export(name, second)), steps=1, edits=True)
     assert found.passed, found.summary()
     assert found.max_abs_difference < 1e-4
-    assert len(found.sequences) == 5
-    edited = found.sequences[3:]
+    edited = found.sequences[4:6]
     done = {edit.split()[0] for run in edited for edits in run.edits for edit in edits}
     moves = {"reorder"} if name not in {"lfm2", "mamba"} else set()
     assert done == {"trim", "rewind", "snapshot", "restore", "select"} | moves
@@ -50,16 +49,15 @@ def test_the_same_edits_every_time() -> None:
     assert compare(model, model, steps=1, edits=True) == compare(model, model, steps=1, edits=True)
 
 
-def test_a_cache_that_does_not_follow_beams_is_found_by_edits_only() -> None:
+def test_a_cache_that_does_not_follow_beams_is_found() -> None:
     model = openvino_model("llama")
     mutant = mutants.ignore_beams(model, "past_key_values.1.value")
-    assert compare(model, mutant, steps=3).passed
-    found = compare(model, mutant, steps=3, edits=True)
+    found = compare(model, mutant, steps=3)
     assert found.divergence is not None
-    assert (found.divergence.sequence, found.divergence.step, found.divergence.output) == (4, 2, "logits")
+    assert (found.divergence.sequence, found.divergence.step, found.divergence.output) == (3, 2, "logits")
     assert found.divergence.edits == ("select 1,0",)
-    assert "  first at sequence 4, step 2 after select 1,0, output logits[0, 0, " in found.summary()
-    assert found.sequences[4].edits == ((), ("select 1,0",))
+    assert "  first at sequence 3, step 2 after select 1,0, output logits[0, 0, " in found.summary()
+    assert found.sequences[3].edits == ((), ("select 1,0",))
 
 
 @pytest.mark.slow
@@ -77,7 +75,7 @@ def test_a_tree_mask_that_is_not_heeded_is_found_by_trees_only() -> None:
     tree = run_passes(openvino_model("llama"), "add-tree-mask")
     found = compare(openvino_model("llama"), mutants.ignore_tree(tree), steps=2, edits=True)
     assert found.divergence is not None
-    assert (found.divergence.sequence, found.divergence.step) == (5, 1)
+    assert (found.divergence.sequence, found.divergence.step) == (6, 1)
 
 
 def test_a_comparison_that_does_not_fit_says_how_to_make_it_shorter() -> None:

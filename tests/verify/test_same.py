@@ -37,11 +37,11 @@ def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str]) -
     found = same(first, second)
     assert found.passed, found.summary()
     assert found.divergence is None
-    assert found.steps_run == 36
+    assert [run.steps for run in found.sequences[:4]] == [12, 12, 12, 4]
     assert found.skipped == ()
     assert found.outputs == ("logits",)
     assert found.max_abs_difference < 1e-4
-    assert [len(run.prompt_ids) for run in found.sequences] == [1, 1, 2]
+    assert [len(run.prompt_ids) for run in found.sequences[:4]] == [1, 1, 2, 2]
     assert all(run.reference_ids == run.candidate_ids for run in found.sequences)
 
 
@@ -51,7 +51,7 @@ def test_the_given_prompt_gives_the_tokens_of_pytorch() -> None:
     expected = tuple(wanted["greedy_ids"])
     assert found.greedy_ids == (expected, expected)
     assert found.sequences[0].prompt_ids == (tuple(wanted["prompt_ids"]),)
-    assert found.steps_run == 33
+    assert found.steps_run == 37
 
 
 def test_the_same_every_time() -> None:
@@ -71,7 +71,8 @@ def test_a_fixed_batch_is_compared_without_padding() -> None:
     found = compare(onnx_model("llama"), model, steps=2)
     assert found.passed
     assert found.skipped == ("left-padded batch: the batch is fixed at 2",)
-    assert [len(run.prompt_ids) for run in found.sequences] == [2, 2]
+    assert [len(run.prompt_ids) for run in found.sequences] == [2, 2, 2]
+    assert found.sequences[2].edits == ((), ("select 1,0",), ("select 0,0",))
 
 
 def test_unlike_fixed_batches_are_refused() -> None:
@@ -117,9 +118,9 @@ def test_results_travel() -> None:
     plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert plain["passed"] is True
     assert plain["divergence"] is None
-    assert plain["steps_run"] == 3
+    assert plain["steps_run"] == 8
     assert plain["sequences"][0]["steps"] == 1
-    assert found.summary().startswith("same: 3 sequences, 3 greedy steps, logits compared; largest difference 0\n")
+    assert found.summary().startswith("same: 5 sequences, 8 greedy steps, logits compared; largest difference 0\n")
 
 
 @pytest.mark.parametrize(

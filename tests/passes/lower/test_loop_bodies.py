@@ -39,7 +39,7 @@ class TestConversion:
         path = saved(STATES[form](), tmp_path)
         finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")
         assert finished.code == 0, finished.err
-        assert "verified  same: 3 sequences, 36 greedy steps" in finished.out
+        assert "verified  same: 4 sequences, 40 greedy steps" in finished.out
         made = graphpass.load(tmp_path / "out")
         assert graphpass.analyze_caches(made).stateful
 

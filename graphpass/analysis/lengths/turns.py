@@ -1,0 +1,115 @@
+"""Find lengths at which a graph changes: windows, thresholds, ends of tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.ir.bodies import inlined
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.inputs import token_input
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, GATHERS
+
+#: Set a number against a length or a position.
+_COMPARING = frozenset(
+    {
+        "Add",
+        "Equal",
+        "Greater",
+        "GreaterEqual",
+        "Less",
+        "LessEqual",
+        "Maximum",
+        "Minimum",
+        "Mod",
+        "FloorMod",
+        "Subtract",
+    }
+)
+
+#: Name windows of attention operators.
+_WINDOWS = ("local_window_size", "sliding_window")
+
+#: Smaller numbers count dimensions and step through vectors; larger ones stand for no end.
+_LEAST, _MOST = 3, 2**24
+
+#: A table has a row for each position.
+_TABLE_RANK = 2
+
+_WHOLE = frozenset({"i32", "i64"})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Turn:
+    """Records a length at which a graph changes what it does.
+
+    Attributes:
+        length: Number of positions.
+        node: The node that holds the number.
+        ends: Whether nothing is defined beyond, as at the end of a table.
+    """
+
+    length: int
+    node: str
+    ends: bool = False
+
+
+def find_turns(model: Model) -> tuple[Turn, ...]:
+    """Return one turn for each length, rising.
+
+    A number counts if it is compared with, or added to, what depends on lengths, positions and the mask alone; if it is
+    the number of rows of a table that positions are looked up in; and if an operator calls it its window.
+    """
+    view = inlined(model)
+    graph = view.graph
+    measures = _measures(graph, find_lengths(view))
+    found = [turn for node in graph.nodes for turn in _turns(graph, node, measures)]
+    return tuple({turn.length: turn for turn in sorted(found, reverse=True)}.values())[::-1]
+
+
+def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
+    """Return values that depend on lengths, positions and the mask alone."""
+    tokens = token_input(graph)
+    found: set[Value] = set()
+    for node in graph.nodes:
+        given = [value for value in node.inputs if value is not None]
+        if node.op == "Parameter":
+            measured = node.outputs[0] != tokens and node.outputs[0].element_type in _WHOLE
+        elif node.op in {"ShapeOf", "Size"}:
+            measured = True
+        else:
+            made = [value for value in given if graph.producer(value).op != "Constant"]
+            measured = bool(made) and all(value in found for value in made)
+        if measured:
+            found.update(value for value in node.outputs if not _is_fixed(sizes, value))
+    return found
+
+
+def _is_fixed(sizes: Sizes, value: Value) -> bool:
+    content = sizes.content(value)
+    return content is not None and all(size.as_int is not None for size in content)
+
+
+def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
+    numbers = [(float(node.attributes[name]), False) for name in _WINDOWS if node.attributes.get(name)]
+    given = [value for value in node.inputs if value is not None]
+    if any(value in measures for value in given):
+        if node.op in _COMPARING:
+            numbers += [(number, False) for value in given if (number := fold_scalar(graph, value)) is not None]
+        table = given[0]
+        if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
+            rows = table.shape[node.attributes.get("axis", 0)]
+            if isinstance(rows, int) and table.rank == _TABLE_RANK:
+                numbers.append((rows - _offset(graph, given[1]), True))
+    lengths = [(abs(int(number)), ends) for number, ends in numbers if number == int(number)]
+    return [Turn(length, node.name, ends) for length, ends in lengths if _LEAST <= length <= _MOST]
+
+
+def _offset(graph: Graph, positions: Value) -> float:
+    """Return the number added to positions before their look-up; 0 without one."""
+    node = graph.producer(graph.look_through(positions, CASTS))
+    added = [fold_scalar(graph, value) for value in node.inputs] if node.op == "Add" else []
+    return next((number for number in added if number is not None), 0.0)

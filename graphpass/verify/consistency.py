@@ -1,0 +1,71 @@
+"""Hold a model against itself: prompts fed in two ways, rows alone and together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.progress import advance, expect
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.verify.difference import Tolerance
+    from graphpass.verify.prompts import Vocabulary
+
+#: Tokens of the prompt: longer than the chunks (8 and 16) in which exports of recurrent layers were wrong.
+_LENGTH = 20
+
+#: Kernels of one row and of many round in unlike orders, which is no contradiction.
+_LEEWAY = 10
+
+
+def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Vocabulary) -> list[str]:
+    """Return how a model contradicts itself, with the largest difference of its logits.
+
+    Args:
+        session: A session of the model; it is reset.
+        tolerance: Differences up to ten times this are rounding.
+        vocabulary: Chooses the prompts.
+    """
+    batch = session.fixed_batch
+    expect(_LENGTH + 4 if batch is None else _LENGTH + 1, "steps")
+    ids = np.array([vocabulary.prompt(_LENGTH)] * (batch or 1), np.int64)
+    at_once = _logits(session, ids)
+    session.reset()
+    steps = [_next(session, ids[:, [place]]) for place in range(_LENGTH)]
+    one_by_one = np.concatenate(steps, axis=1)[:, -at_once.shape[1] :]
+    found = []
+    if words := _difference(at_once, one_by_one, tolerance):
+        found.append(f"a prompt of {_LENGTH} tokens at once and token by token: {words}")
+    if batch is None:
+        rows = np.array([vocabulary.prompt(_LENGTH) for _ in range(2)], np.int64)
+        together = _logits(session, rows)
+        alone = np.concatenate([_logits(session, row[None]) for row in rows])
+        if words := _difference(together, alone, tolerance):
+            found.append(f"rows in a batch of 2 and alone: {words}")
+    return found
+
+
+def _logits(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
+    session.reset()
+    return _next(session, ids)
+
+
+def _next(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
+    found = session.forward(ids)[session.logits_output]
+    advance()
+    return found.copy()
+
+
+def _difference(one: Array, other: Array, tolerance: Tolerance) -> str:
+    """Return the largest difference beyond rounding, in words; nothing if there is none."""
+    finite = np.isfinite(one) & np.isfinite(other)
+    if (np.isfinite(one) != np.isfinite(other)).any():
+        return "one of the two is not finite"
+    difference = np.abs(one - other, where=finite, out=np.zeros_like(one))
+    allowed = _LEEWAY * (tolerance.absolute + tolerance.relative * np.abs(other))
+    return f"logits differ by {difference.max():.2g}" if (difference > allowed).any() else ""

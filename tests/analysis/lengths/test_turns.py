@@ -1,0 +1,31 @@
+"""Read off a graph the lengths at which it changes what it does."""
+
+import pytest
+from support.models import export
+
+from graphpass.analysis.lengths.turns import find_turns
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse_target
+from graphpass.io import load
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "lengths"),
+    [
+        ("llama", "onnx", []),
+        ("mistral_sw8", "onnx", [(8, False)]),  # a sliding window
+        ("gemma3_text", "ov-stateful", [(8, False)]),
+        ("gpt2", "onnx", [(256, True)]),  # learned positions
+        ("opt", "onnx", [(128, True)]),  # looked up two rows further on
+        ("zamba2", "ov-stateful", [(4, False), (8, False)]),  # columns of a convolution, chunks of a scan
+    ],
+)
+def test_lengths_of_exports(name, variant, lengths):
+    assert [(turn.length, turn.ends) for turn in find_turns(load(export(name, variant)))] == lengths
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", pytest.param("npu", marks=pytest.mark.slow)])
+def test_passes_keep_them(target):
+    model = load(export("mistral_sw8", "onnx"))
+    result = PassManager(parse_target(target).pipeline(model)).run(model).model
+    assert 8 in {turn.length for turn in find_turns(result)}

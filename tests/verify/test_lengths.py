@@ -1,0 +1,91 @@
+"""Compare models around the lengths at which either changes what it does."""
+
+import dataclasses
+
+import pytest
+from support.models import export
+from support.scale import SIZES, scaled
+
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse_target
+from graphpass.io import load
+from graphpass.verify import compare, lockstep
+
+
+def converted(path):
+    model = load(path)
+    return model, PassManager(parse_target("cpu").pipeline(model)).run(model).model
+
+
+def with_window(size, folder):
+    """A Mistral with a window of ``size`` positions, and random weights that do not depend on it."""
+    tiny = dataclasses.replace(SIZES["tiny"], window=size)
+    return scaled("mistral", tiny, folder / str(size), layers=4, seed=0)
+
+
+def test_a_narrower_window_is_found(tmp_path):
+    """Compare a window of 64 with one of 48, which no prompt of a few tokens reaches."""
+    model, result = converted(with_window(64, tmp_path))
+    passed = compare(model, result, steps=2)
+    assert passed.passed, passed.summary()
+    assert [run.description for run in passed.sequences[4:]] == [
+        "around 64, prompt of 63 tokens",
+        "around 64, prompt of 128 tokens",
+    ]
+    found = compare(model, converted(with_window(48, tmp_path))[1], steps=2)
+    assert found.divergence is not None
+    assert found.sequences[-1].description == "around 48, prompt of 47 tokens"
+    assert found.divergence.step == 2  # the 49th position is the first that the window hides
+
+
+def test_tables_are_read_up_to_their_end():
+    model, result = converted(export("gpt2", "onnx"))
+    found = compare(model, result, steps=2)
+    assert found.passed, found.summary()
+    assert [(run.description, run.steps) for run in found.sequences[4:]] == [("around 256, prompt of 255 tokens", 1)]
+
+
+def test_lengths_that_take_too_long_are_reported(monkeypatch):
+    monkeypatch.setattr(lockstep, "_MOST_TOKENS", 200)
+    model = load(export("gpt2", "onnx"))
+    found = compare(model, model, steps=2)
+    assert found.skipped == ("lengths around 256: too much work for whole models",)
+
+
+def test_lengths_that_find_no_room_are_reported():
+    model = load(export("mistral_sw8", "onnx"))
+    fixed = load_static(model)
+    found = compare(model, fixed, steps=2)
+    assert found.passed, found.summary()
+    assert len(found.skipped) == 1
+    assert found.skipped[0].startswith("around 8, prompt of 16 tokens: the models have no room for it: ")
+
+
+def load_static(model):
+    from graphpass.engine.pipeline import parse
+
+    return PassManager(parse("static-cache{capacity=14}")).run(model).model
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "warned"),
+    [
+        ("llama", "onnx", False),
+        ("mamba", "ov-stateful", True),  # optimum-intel's export computes a prompt otherwise than its tokens
+        pytest.param("zamba2", "ov-stateful", True, marks=pytest.mark.slow),  # beyond 16 tokens
+        pytest.param("lfm2", "ov-stateful", False, marks=pytest.mark.slow),
+        pytest.param("granitemoehybrid", "ov-stateful", False, marks=pytest.mark.slow),
+        pytest.param("qwen3_next", "ov-stateful", False, marks=pytest.mark.slow),
+    ],
+)
+def test_references_that_contradict_themselves_are_named(name, variant, warned):
+    model = load(export(name, variant))
+    found = compare(model, model, steps=1, examine=True)
+    assert found.passed
+    assert bool(found.warnings) is warned
+    if warned:
+        assert (
+            "the reference contradicts itself: a prompt of 20 tokens at once and token by token: logits differ by"
+            in (found.summary())
+        )
+    assert compare(model, model, steps=1).warnings == ()
