@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from graphpass.storage.digests import cache_folder, digest_of_file
 from .cells import Cell, CellResult, Problem
 
 if TYPE_CHECKING:
-    from graphpass.reports.outcome import Outcome
+    from graphpass.reports.outcome import ModelReport, Outcome
 
 #: Name of the report beside a result; the manifest does not list it, since it holds times.
 RESULT_FILE = "graphpass-cell.json"
@@ -66,16 +67,19 @@ def result_of(cell: Cell, content: bytes, manifest: bytes) -> CellResult:
         return CellResult(cell, "up to date", file=cell.source)
 
 
-def write_pictures(folder: Path, outcome: Outcome) -> None:
-    """Draw each model before and after its conversion, for reports, into the staged folder."""
+def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
+    """Return pictures of models before and after, that are not written yet."""
     from graphpass.reports.diff import diff_models
     from graphpass.reports.picture import picture_of
 
-    pictures = []
-    for report in outcome.models:
-        difference = diff_models(report.before, report.after)
-        pictures.append(picture_of(["before", "after"], report.before, report.after, difference))
-    told = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": pictures}
+    return [
+        picture_of(["before", "after"], one.before, one.after, diff_models(one.before, one.after)) for one in reports
+    ]
+
+
+def write_pictures(folder: Path, pictures: Sequence[Mapping[str, Any]]) -> None:
+    """Write pictures, for reports, into the staged folder."""
+    told = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": list(pictures)}
     (folder / PICTURE_FILE).write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, VerificationError, WriteError
 from graphpass.jobs.job import Job, Proof
@@ -18,11 +18,11 @@ from graphpass.storage.locking import sole_worker
 
 from .cells import Cell, CellResult, Problem
 from .problems import problems_of_error, problems_of_outcome
-from .remembering import earlier_result, remember, write_pictures, write_result
+from .remembering import draw, earlier_result, remember, write_pictures, write_result
 from .remote import Surroundings, has_address, run_remote
 
 if TYPE_CHECKING:
-    from graphpass.reports.outcome import Outcome
+    from graphpass.reports.outcome import ModelReport, Outcome
 
 
 def run_cell(cell: Cell) -> CellResult:
@@ -89,10 +89,10 @@ def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult
     if cell.target is not None:
         target = parse_target(cell.target)
         unfused, tokenizer = settings.allow_unfused, settings.tokenizer
-        outcome = convert(job, target, Watch(), allow_unfused=unfused, tokenizer=tokenizer, gate=gate)
+        outcome = convert(job, target, Watch(), allow_unfused=unfused, tokenizer=tokenizer, look=gate.look, gate=gate)
     else:
         assert cell.pipeline is not None
-        outcome = run(job, parse(cell.pipeline), Watch(), gate=gate)
+        outcome = run(job, parse(cell.pipeline), Watch(), look=gate.look, gate=gate)
     result = gate.result
     if result is None:
         changes = _changes(around.published(Path(cell.output)), Path(cell.output), outcome)
@@ -128,6 +128,12 @@ class _Gate:
     start: float
     around: Surroundings
     result: CellResult | None = None
+    pictures: list[dict[str, Any]] = field(default_factory=list)
+
+    def look(self, reports: Sequence[ModelReport]) -> None:
+        """Draw the models before they are written."""
+        if self.cell.settings.picture:
+            self.pictures = draw(reports)
 
     def __call__(self, folder: Path, outcome: Outcome) -> None:
         from graphpass.reports.outcome import as_json
@@ -155,7 +161,7 @@ class _Gate:
         _hold_to_budgets(result)
         self.around.keep(folder, result)
         if self.cell.settings.picture:
-            write_pictures(folder, outcome)
+            write_pictures(folder, self.pictures)
         self.result = result
 
 

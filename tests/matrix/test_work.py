@@ -9,6 +9,7 @@ import pytest
 from support.commands import in_process
 from support.folders import contents
 from support.models import export
+from support.scale import scaled
 
 from graphpass.matrix.cells import Budgets, Cell, Settings
 from graphpass.matrix.remembering import RESULT_FILE, pictures_of
@@ -116,3 +117,11 @@ def test_a_result_that_convert_made_has_no_report(capfd, tmp_path):
     assert in_process(capfd, "convert", source, *pipeline).code == 0
     found = run_cell(replace(cell, settings=Settings(verify=False)))
     assert (found.state, found.outcome, found.problems, pictures_of(cell)) == ("up to date", {}, (), [])
+
+
+@pytest.mark.slow
+def test_pictures_of_shared_weights_are_drawn_before_these_grow(tmp_path):
+    cell = cell_of(tmp_path, scaled("llama", "tiny", tmp_path / "in"), weights="share")
+    assert run_cell(cell).problems == ()
+    (picture,) = pictures_of(cell)
+    assert picture["titles"] == ["before", "after"]
