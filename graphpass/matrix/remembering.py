@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,25 +67,19 @@ def result_of(cell: Cell, content: bytes, manifest: bytes) -> CellResult:
         return CellResult(cell, "up to date", file=cell.source)
 
 
-def drawn(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
-    """Draw each model before and after its conversion, for reports.
-
-    Raises:
-        ReadError: GP105, GP110, as `graphpass.reports.diff.diff_models`.
-    """
+def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
+    """Return pictures of models before and after, that are not written yet."""
     from graphpass.reports.diff import diff_models
     from graphpass.reports.picture import picture_of
 
-    pictures = []
-    for report in reports:
-        difference = diff_models(report.before, report.after)
-        pictures.append(picture_of(["before", "after"], report.before, report.after, difference))
-    return pictures
+    return [
+        picture_of(["before", "after"], one.before, one.after, diff_models(one.before, one.after)) for one in reports
+    ]
 
 
-def write_pictures(folder: Path, pictures: list[dict[str, Any]]) -> None:
-    """Write pictures into a staged folder, beside the manifest."""
-    told = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": pictures}
+def write_pictures(folder: Path, pictures: Sequence[Mapping[str, Any]]) -> None:
+    """Write pictures, for reports, into the staged folder."""
+    told = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": list(pictures)}
     (folder / PICTURE_FILE).write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 

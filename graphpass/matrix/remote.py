@@ -80,8 +80,9 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
 
 def _convert(cell: Cell, convert: Convert, source: _Source, origin: Mapping[str, Any], folder: Path) -> CellResult:
     with tempfile.TemporaryDirectory(prefix="graphpass-") as scratch:
-        local = source.fetched(Path(scratch, "input"))
-        names = {str(local): cell.source, str(folder): cell.output}
+        names = {str(folder): cell.output}
+        if source.folder is not None:
+            names = {str(Path(scratch, "input")): source.folder.address, **names}
 
         def keep(staged: Path, result: CellResult) -> None:
             write_result(staged, _renamed(result, cell, names))
@@ -90,8 +91,9 @@ def _convert(cell: Cell, convert: Convert, source: _Source, origin: Mapping[str,
         def published(staged: Path) -> Path:
             return _published(cell.published, staged, Path(scratch, "published"))
 
-        inside = replace(cell, source=str(local), output=str(folder), published=str(folder))
         try:
+            local = source.fetched(Path(scratch, "input"))
+            inside = replace(cell, source=str(local), output=str(folder), published=str(folder))
             return _renamed(convert(inside, Surroundings(published, keep)), cell, names)
         except GraphpassError as error:
             error.message, error.hint = _with(names, error.message), _with(names, error.hint)

@@ -18,7 +18,7 @@ from graphpass.storage.locking import sole_worker
 
 from .cells import Cell, CellResult, Problem
 from .problems import problems_of_error, problems_of_outcome
-from .remembering import drawn, earlier_result, remember, write_pictures, write_result
+from .remembering import draw, earlier_result, remember, write_pictures, write_result
 from .remote import Surroundings, has_address, run_remote
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ class _Gate:
     pictures: list[dict[str, Any]] = field(default_factory=list)
 
     def look(self, reports: Sequence[ModelReport]) -> None:
-        """Draw models before they are written."""
+        """Draw the models before they are written."""
         if self.cell.settings.picture:
-            self.pictures = drawn(reports)
+            self.pictures = draw(reports)
 
     def __call__(self, folder: Path, outcome: Outcome) -> None:
         from graphpass.reports.outcome import as_json

@@ -131,8 +131,11 @@ class StoredFolder:
         """
         with _reaching(self.address, writes=False):
             for name in names:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                self._system.get_file(f"{self._path}/{name}", str(folder / name))
+                target = folder / name
+                if not target.resolve().is_relative_to(folder.resolve()):
+                    raise ReadError("GP115", f"{self.address}/{name} lies outside of its folder", "rename it")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._system.get_file(f"{self._path}/{name}", str(target))
 
     def publish(self, folder: Path, manifest: str, lease: Lease) -> None:
         """Replace the files by those of a folder on this machine.

@@ -13,7 +13,7 @@ import pytest
 from support.models import export
 
 from graphpass.artifacts.manifest import damage
-from graphpass.errors import WriteError
+from graphpass.errors import ReadError, WriteError
 from graphpass.io import load
 from graphpass.matrix.cells import Cell, Settings
 from graphpass.matrix.remembering import RESULT_FILE
@@ -146,14 +146,17 @@ def test_weights_that_no_graph_refers_to_are_not_fetched(memory, reads):
         ("memory://models/nothing", "memory://results/x", "GP101"),
         ("nosuch://models/x", "memory://results/x", "GP236"),
         ("memory://models/broken", "memory://results/x", "GP106"),
+        ("memory://models/torn/model.onnx", "memory://results/x", "GP104"),
     ],
 )
 def test_a_cell_that_fails_publishes_nothing(memory, source, output, rule):
     memory.pipe_file("/models/broken/openvino_model.xml", b"<net")
     memory.pipe_file("/models/broken/openvino_model.bin", b"")
+    memory.pipe_file("/models/torn/model.onnx", b"torn")
     result = run_cell(cell_of(source, output))
     assert (result.state, [problem.rule for problem in result.problems]) == ("failed", [rule])
     assert "/tmp" not in result.problems[0].message
+    assert source in result.problems[0].message
     assert not memory.exists("/results/x")
     assert not memory.glob("/results/.graphpass-*")
 
@@ -178,6 +181,30 @@ def test_uploads_that_break_off_leave_the_old_result(memory, monkeypatch):
     assert "the line is dead" in failed.problems[0].message
     assert {path: memory.cat_file(path) for path in memory.find("/results")} == before
     monkeypatch.undo()
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_while_it_publishes_leaves_no_result(memory, monkeypatch):
+    upload(memory, export("llama", "ov-stateless"), "/models/llama")
+    cell = cell_of("memory://models/llama", "memory://results/llama")
+    assert run_cell(cell).state == "converted"
+    upload(memory, export("llama", "ov-stateful-int8"), "/models/llama")
+
+    def killed(self, source, target, **_):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "cp_file", killed)
+        with pytest.raises(SystemExit):
+            run_cell(cell)
+    assert not memory.exists("/results/llama/graphpass.json")
+    assert run_cell(cell).state == "converted"
+    assert run_cell(cell).state == "up to date"
+
+
+def test_a_name_cannot_lead_out_of_the_folder(memory, tmp_path):
+    with pytest.raises(ReadError, match="lies outside of its folder"):
+        StoredFolder("memory://models").fetch(["../evil"], tmp_path)
 
 
 @pytest.mark.slow
