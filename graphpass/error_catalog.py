@@ -108,11 +108,14 @@ GP246 A session was told to go on with rows that it does not have, with none, or
   model fixes. Rows count from 0.
 GP247 The parents given with a step do not make a tree: there must be one for each new token, the index of another new
   token that stands before it, or -1 for the history.
-GP248 A snapshot belongs to the session that took it, until that is reset: the caches that it refers to are gone then.
+GP248 A snapshot belongs to the session that took it, until that is reset or gets other adapter weights: the caches that
+  it refers to are gone then.
 GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, numbers
   with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
 GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
   of steps, a tolerance that is no number from 0 on.
+GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
+  the variables as adapters.
 GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
 GP262 What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and
   target need the same tokens.

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.request import Backend
     from graphpass.runtime.sessions.session import DecodeSession
 
 
-def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
+def open_session(
+    model: Model,
+    *,
+    device: str = "CPU",
+    backend: Backend = "auto",
+    exact: bool = True,
+    properties: Mapping[str, object] | None = None,
+) -> DecodeSession:
     """Open a model to decode with.
 
     ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place. A model of
@@ -26,6 +35,8 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
             through OpenVINO's frontend.
         exact: Compute and keep caches in f32, as far as the device has options for that. Otherwise its defaults
             hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
+        properties: OpenVINO's properties by name, such as ``KV_CACHE_PRECISION``, ``PERFORMANCE_HINT`` or
+            ``CACHE_DIR``; they hold before those of ``exact``.
 
     Returns:
         A session without tokens.
@@ -33,21 +44,21 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
     Raises:
         UnsupportedError: GP320 an input or a cache that no session can feed; GP321 the runtime refuses the model; GP367
             the model is made for one version of OpenVINO's GPU plugin alone; GP394 it is the prefill model of a pair.
-        UsageError: GP240 the backend cannot run this dialect or device.
+        UsageError: GP240 the backend cannot run this dialect or device, or has no properties.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.dialects.openvino.model import check_trim
     from graphpass.ir.phase import Phase
+    from graphpass.runtime.backends.request import Device
     from graphpass.runtime.backends.stateless import StatelessSession
     from graphpass.runtime.pair.phases import open_pair
 
     inventory = model.analysis(analyze_caches)
+    where = Device(device, exact, properties or {})
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
         if model.dialect != "onnx":
             raise UsageError("GP240", "ONNX Runtime cannot run an OpenVINO model", "use the openvino backend")
-        if device != "CPU":
-            message = f"the onnxruntime backend runs on CPU, not on {device}"
-            raise UsageError("GP240", message, "use the openvino backend")
+        where.require_onnxruntime()
         from graphpass.dialects.onnx.model import OnnxModel
         from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceSession, capacity_in_place
 
@@ -57,13 +68,13 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         capacity = capacity_in_place(model, inventory)
         if capacity is not None:
             return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
-        return StatelessSession(model, inventory, device, exact)
+        return StatelessSession(model, inventory, where)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:
-        return open_pair(model, model, device=device, exact=exact)
+        return open_pair(model, model, device=device, exact=exact, properties=properties)
     if inventory.stateful:
         from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulSession
 
-        return OpenVINOStatefulSession(model, inventory, device, exact)
-    return StatelessSession(model, inventory, device, exact, "openvino")
+        return OpenVINOStatefulSession(model, inventory, where)
+    return StatelessSession(model, inventory, where, "openvino")

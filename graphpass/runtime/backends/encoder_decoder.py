@@ -14,7 +14,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
-from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.backends.request import Device, open_request
 from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
 
 
@@ -37,12 +37,10 @@ class EncoderDecoderSession:
             UnsupportedError: GP320 an input that cannot be fed; GP321 a runtime refuses a part.
         """
         self.models = models
-        self._encoder, self._decoder = (
-            open_request(part, "CPU", exact=True) for part in (models.encoder, models.decoder)
-        )
+        self._encoder, self._decoder = (open_request(part, Device()) for part in (models.encoder, models.decoder))
         self._first = self._decoder if models.first is models.decoder else None
         if models.first is not None and self._first is None:
-            self._first = open_request(models.first, "CPU", exact=True)
+            self._first = open_request(models.first, Device())
         inventory = analyze_caches(models.decoder)
         self._caches = () if inventory.stateful else inventory.caches
         self._hidden: Array = np.zeros(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.model import Model
 from graphpass.runtime.backends.failures import compiling, running
+from graphpass.runtime.backends.request import Device
 from graphpass.runtime.sessions.inputs import Array
 
 #: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
@@ -21,22 +23,21 @@ _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAM
 class OpenVINORequest:
     """Runs a model and keeps its variables."""
 
-    def __init__(self, model: Model, device: str, exact: bool) -> None:
+    def __init__(self, model: Model, device: Device) -> None:
         """Compile the model.
 
         Args:
             model: An `OpenVINOModel`, or an `OnnxModel` that OpenVINO's frontend reads.
-            device: The OpenVINO device.
-            exact: Compute and keep caches in f32, as far as the device has these properties.
+            device: The OpenVINO device and its settings.
 
         Raises:
             UnsupportedError: GP321, OpenVINO refuses the model or has no such device.
         """
-        self._runtime = f"OpenVINO on {device}"
+        self._runtime = f"OpenVINO on {device.name}"
         self._outputs = [port.name for port in model.outputs]
         with compiling(self._runtime):
-            properties = _exact_properties(device) if exact else {}
-            compiled = _core().compile_model(_native(model), device, properties)
+            properties = _exact_properties(device.name) if device.exact else {}
+            compiled = _core().compile_model(_native(model), device.name, {**properties, **device.properties})
             self._request: Any = compiled.create_infer_request()
         self._states: dict[str, Any] = {state.name: state for state in self._request.query_state()}
 
@@ -60,9 +61,11 @@ class OpenVINORequest:
                 if name not in rooms
             }
 
-    def reset_state(self) -> None:
-        """Set all variables back to their initial values."""
-        self._request.reset_state()
+    def reset_state(self, kept: Collection[str] = ()) -> None:
+        """Set all variables but the ``kept`` ones back to their initial values."""
+        for name, state in self._states.items():
+            if name not in kept:
+                state.reset()
 
     def state(self, name: str) -> Array:
         """Return a variable's value: a copy, or the plugin's own memory."""

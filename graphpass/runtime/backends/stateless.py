@@ -9,7 +9,7 @@ import numpy as np
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import shape_text
 from graphpass.runtime.backends.buffers import CacheBuffer
-from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.backends.request import Device, open_request
 from graphpass.runtime.sessions.cache_store import does_not_grow, windowed
 from graphpass.runtime.sessions.inputs import Array, Step, numpy_type, require_written
 from graphpass.runtime.sessions.session import DecodeSession
@@ -35,7 +35,7 @@ class StatelessSession(DecodeSession):
     #: 14 to 30 us a wasted entry and step, 0.5 to 4 us an entry gathered, on ONNX Runtime and OpenVINO alike.
     _steps_per_copy = 0.1
 
-    def __init__(self, model: Model, inventory: Inventory, device: str, exact: bool, backend: Backend = "auto") -> None:
+    def __init__(self, model: Model, inventory: Inventory, device: Device, backend: Backend = "auto") -> None:
         """Open the model; see `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         least = _least_lengths(inventory)
@@ -50,7 +50,7 @@ class StatelessSession(DecodeSession):
             cache for cache in inventory.caches if cache.name not in windows and not _has_capacity(cache)
         )
 
-        self._request = open_request(model, device, exact, backend)
+        self._request = open_request(model, device, backend)
 
     def _run(self, step: Step) -> dict[str, Array]:
         if not self._starts:

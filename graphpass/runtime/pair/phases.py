@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -12,12 +13,19 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory, part
-from graphpass.runtime.backends.request import Request, open_request
+from graphpass.runtime.backends.request import Device, Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
 
 
-def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool = True) -> PhasePairSession:
+def open_pair(
+    prefill: Model,
+    decode: Model,
+    *,
+    device: str = "CPU",
+    exact: bool = True,
+    properties: Mapping[str, object] | None = None,
+) -> PhasePairSession:
     """Open a prefill and a decode model that `make-static` made of one model.
 
     Args:
@@ -25,12 +33,14 @@ def open_pair(prefill: Model, decode: Model, *, device: str = "CPU", exact: bool
         decode: Takes one token after a past of the capacity.
         device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime.
         exact: OpenVINO only: compute in f32.
+        properties: OpenVINO's properties by name, for both models.
 
     Raises:
         UnsupportedError: GP394 the two are no such pair; GP320 an input that cannot be fed; GP321 the runtime refuses
             one of them.
+        UsageError: GP240, a device or properties for ONNX Runtime.
     """
-    return PhasePairSession(prefill, decode, device, exact)
+    return PhasePairSession(prefill, decode, Device(device, exact, properties or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class PhasePairSession(FixedCapacitySession):
 
     last_only = True
 
-    def __init__(self, prefill: Model, decode: Model, device: str, exact: bool) -> None:
+    def __init__(self, prefill: Model, decode: Model, device: Device) -> None:
         """Make both models ready; see `open_pair`."""
         first, then = Phase.of(prefill), Phase.of(decode)
         _check_pair(first, then, alone=prefill is decode)
@@ -73,10 +83,10 @@ class PhasePairSession(FixedCapacitySession):
             room = max(prod(_shape(before)), prod(_shape(after)))
             self.buffers[after.read] = np.zeros(room, cache_memory(after, 1).dtype)
         self._makes_nan = False
-        self._prefill = self._made(first, prefill, device, exact)
-        self._decode = self._prefill if prefill is decode else self._made(then, decode, device, exact)
+        self._prefill = self._made(first, prefill, device)
+        self._decode = self._prefill if prefill is decode else self._made(then, decode, device)
 
-    def _made(self, phase: Phase, model: Model, device: str, exact: bool) -> _Bound:
+    def _made(self, phase: Phase, model: Model, device: Device) -> _Bound:
         new = {}
         for cache in phase.caches:
             shape = list(_shape(cache))
@@ -85,7 +95,7 @@ class PhasePairSession(FixedCapacitySession):
             new[str(cache.write)] = np.zeros(shape, self.buffers[cache.read].dtype)
         plan = InputPlan(model.inputs, Inventory(stateful=False, caches=phase.caches))
         pasts = {cache.read: self._view(cache) for cache in phase.caches}
-        return _Bound(phase, plan, open_request(model, device, exact), pasts, new)
+        return _Bound(phase, plan, open_request(model, device), pasts, new)
 
     def _runs(self, past: int, length: int) -> list[int]:
         prompt = min(length, self.prompt) if not past else 0

@@ -26,7 +26,7 @@ class CacheStore(ABC):
             for cache in inventory.of_kind("linear", "other")
             if cache.write is not None and cache.role != "adapter"
         )
-        self._bytes_copied = 0
+        self._adapters = tuple(cache for cache in inventory.caches if cache.role == "adapter")
         self._bytes_copied = 0
 
     @abstractmethod

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime.sessions.adapters import adapter_values
 from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
 from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
 from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens, indices
@@ -54,6 +55,9 @@ class EditableCaches(CacheStore):
 
     #: Number of steps with one wasted entry that cost as much as gathering one entry; see `CompactionPolicy`.
     _steps_per_copy: ClassVar[float]
+
+    #: Whether the model reorders rows of its caches only if there are as many as before.
+    _keeps_batch = False
 
     def __init__(self, model: Model, inventory: Inventory, inputs: InputPlan) -> None:
         super().__init__(inventory)
@@ -104,6 +108,29 @@ class EditableCaches(CacheStore):
         """Forget all tokens; the next forward pass may have another batch."""
         self._begin()
         self._forget()
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of the variables that hold adapter weights."""
+        return tuple(cache.name for cache in self._adapters)
+
+    def set_adapters(self, weights: Mapping[str, ArrayLike]) -> None:
+        """Set adapter weights, which last until they are set again; `reset` leaves them.
+
+        The tokens of the session are computed again with the next ones.
+
+        Args:
+            weights: Values by the name of the variable, of its shape and element type; others stay as they are.
+
+        Raises:
+            UsageError: GP251, a name is none of `adapters`, or a value has another shape.
+        """
+        values = adapter_values(self._adapters, weights)
+        for adapter, value in values:
+            self._put(adapter, value)
+        if values:
+            self._life = object()
+            self._owe_all()
 
     def trim(self, count: int) -> None:
         """Drop the last ``count`` slots.
@@ -191,16 +218,17 @@ class EditableCaches(CacheStore):
         if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():
             return
         self._copy_snapshots()
+        batch = slots.batch
         slots.select(rows)
         self._owed = None if self._owed is None else self._owed.rows(rows)
         self._last = {name: output[rows] for name, output in self._last.items()}
         self._checkpoints.select(
             rows, {cache.name: cache.axes.batch for cache in self._fixed if cache.axes.batch is not None}
         )
-        if slots.size and self._inputs.takes_rows:
+        if slots.size:
             self._rows = rows if self._rows is None else self._rows[rows]
-        elif slots.size:
-            self._gather(None, rows)
+            if not self._inputs.takes_rows or (self._keeps_batch and len(rows) != batch):
+                self._settle_rows()
 
     def snapshot(self) -> Snapshot:
         """Return the session as it is now, for `restore`.
@@ -232,10 +260,11 @@ class EditableCaches(CacheStore):
         """Bring back the session as of ``snapshot``, which may be restored again.
 
         Raises:
-            UsageError: GP248, the snapshot is of another session, or of this one before it was reset.
+            UsageError: GP248, the snapshot is of another session, or of this one before a reset or new adapters.
         """
         if snapshot.life is not self._life or self._slots is None:
-            raise UsageError("GP248", "the snapshot is of another session, or of before a reset", "take one again")
+            message = "the snapshot is of another session, or of before a reset or new adapters"
+            raise UsageError("GP248", message, "take one again")
         self._owed = None
         self._drafting_until = snapshot.length + SPARSE
         if not snapshot.length:
@@ -313,6 +342,14 @@ class EditableCaches(CacheStore):
             self._settle_rows()
             self._write_fixed(nearest.states)
         else:
+            self._start_over(slots.batch)
+
+    def _owe_all(self) -> None:
+        """Empty the caches, and owe all tokens."""
+        slots = self._slots
+        if slots is not None:
+            held = slots.tokens()
+            self._owed = held if self._owed is None else held.then(self._owed)
             self._start_over(slots.batch)
 
     def _start_over(self, batch: int) -> None:

@@ -37,6 +37,7 @@ def llama(variant: str = "onnx") -> DecodeSession:
         (lambda: llama().logits, "GP243"),
         (lambda: open_session(onnx_model("llama"), device="GPU"), "GP240"),
         (lambda: open_session(openvino_model("llama"), backend="onnxruntime"), "GP240"),
+        (lambda: open_session(onnx_model("llama"), properties={"PERFORMANCE_HINT": "LATENCY"}), "GP240"),
     ],
 )
 def test_wrong_use(act: Callable[[], object], id: str) -> None:  # noqa: A002 - as in GraphpassError
@@ -84,6 +85,17 @@ def test_a_model_that_the_runtime_refuses() -> None:
         open_session(model)
     assert caught.value.id == "GP321"
     assert "Nonsense" in caught.value.message
+
+
+def test_properties_of_a_device() -> None:
+    model, ids = openvino_model("llama"), reference("llama")["prompt_ids"]
+    plain, rounded = open_session(model), open_session(model, properties={"KV_CACHE_PRECISION": "u8"})
+    for session in (plain, rounded):
+        session.prefill(ids)
+    assert 1e-4 < abs(rounded.step([7]) - plain.step([7])).max() < 0.5
+    with pytest.raises(UnsupportedError, match="NONSENSE") as caught:
+        open_session(model, properties={"NONSENSE": "YES"})
+    assert caught.value.id == "GP321"
 
 
 def test_a_device_that_is_not_there() -> None:
