@@ -202,14 +202,15 @@ GP367 The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin
 GP368 insert-snapshot cannot keep the earlier states of a linear cache: the model has an input steps_back already, or
   the cache has no initial value or axes that are not known. make-stateful gives variables initial values.
 GP369 The model has an input that edits caches or hides tokens of a draft tree, and NPUW fails on inputs that it does
-  not know. Take the model as it was before that pass; on NPUs a caller goes back by feeding position_ids from the
-  earlier position on, with 0 in attention_mask for what was dropped.
+  not know. Take the model as it was before that pass; a session on NPU goes back without such inputs.
 GP370 A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots to
   reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed.
 GP371 A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass
   add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches.
 GP375 The model gives logits of the last position only, and checking guessed tokens needs those of all positions.
   Export it with the logits of all positions.
+GP376 NPUW keeps position i in entry i of its caches, so it takes one sequence at a time, without padding and with
+  positions counted from 0. Feed the tokens alone; rewind to go back.
 GP381 The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, sequence,
   head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, heads, or key and
   value. Say what is missing, for example with --cache, or run unpack first.

@@ -28,6 +28,9 @@ def open_session(
     static shapes that takes one token at a time, as `make-static` makes it, takes prompts token by token, too; for the
     pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`.
 
+    On an NPU a model that the target `npu` made runs by NPUW; with the property ``NPUW_DEVICES=CPU`` it does so on a
+    CPU.
+
     Args:
         model: The model; `graphpass.analysis.caches.inventory.analyze_caches` finds its caches.
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
@@ -49,7 +52,7 @@ def open_session(
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.dialects.openvino.model import check_trim
     from graphpass.ir.phase import Phase
-    from graphpass.runtime.backends.request import Device
+    from graphpass.runtime.backends.device import Device
     from graphpass.runtime.backends.stateless import StatelessSession
     from graphpass.runtime.pair.phases import open_pair
 
@@ -73,6 +76,14 @@ def open_session(
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:
         return open_pair(model, model, device=device, exact=exact, properties=properties)
+    if inventory.stateful and device.startswith("NPU"):
+        from graphpass.runtime.backends.openvino_npuw import OpenVINONpuwSession
+
+        return OpenVINONpuwSession(model, inventory, where)
+    if inventory.stateful and device.startswith("GPU"):
+        from graphpass.runtime.backends.openvino_gpu import OpenVINOGPUSession
+
+        return OpenVINOGPUSession(model, inventory, where)
     if inventory.stateful:
         from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulSession
 

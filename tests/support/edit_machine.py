@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, settings, strategies as some
+from hypothesis import HealthCheck, Phase, seed, settings, strategies as some
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
@@ -72,19 +72,21 @@ class Subject:
         np.testing.assert_array_equal(got.argmax(-1)[clear], wanted.argmax(-1)[clear])
 
 
-def run_edits(subject: Subject, sequences: int, *, random: bool = False) -> None:
-    """Run random edit sequences of about 20 edits each; the same ones every time unless ``random``."""
+def run_edits(subject: Subject, sequences: int, *, random: int | None = None) -> None:
+    """Run random edit sequences of about 20 edits each; the same ones every time unless ``random`` seeds them."""
 
     class Edits(EditMachine):
         pass
 
     Edits.subject = subject
+    if random is not None:
+        seed(random)(Edits)
     run_state_machine_as_test(
         Edits,
         settings=settings(
             max_examples=sequences,
             stateful_step_count=20,
-            derandomize=not random,
+            derandomize=random is None,
             database=None,
             deadline=None,
             report_multiple_bugs=False,

@@ -31,6 +31,10 @@ _INEXACT = ("zamba2",)
 _REFUSED = {("llama_12l", "onnx-genai")}
 
 
+#: NPUW on the CPU, with room for what the edits feed.
+NPUW = {"NPUW_DEVICES": "CPU", "NPUW_LLM_MAX_PROMPT_LEN": "64", "NPUW_LLM_MIN_RESPONSE_LEN": "64"}
+
+
 def forms() -> list[tuple[str, str]]:
     """All pairs of model and variant that there are."""
     names = sorted(folder.name for folder in fixtures().iterdir() if folder.is_dir())
@@ -68,6 +72,22 @@ def subject(name: str, variant: str, passes: str = "") -> Subject:
         most_rows=1 if variant == "onnx-genai" else 3,
         # Found for granitemoehybrid and mamba: up to 1.1e-4.
         unedited=None if kind == "kv" else functools.cache(lambda: open_session(opened)),
+    )
+
+
+@functools.cache
+def on_device(name: str, variant: str, device: str) -> Subject:
+    """A session on a GPU or NPU, of a model that is made for it."""
+    source = model(name, variant)
+    made = graphpass.PassManager(graphpass.get_target(device.lower()).pipeline(source)).run(source).model
+    properties = NPUW if device == "NPU" else None
+    return Subject(
+        open_session(made, device=device, properties=properties),
+        recomputation(name),
+        made.analysis(analyze_caches).kind,
+        most_rows=1 if device == "NPU" else 3,
+        # NPUW keeps caches in f16, and GPUs have coarser functions than CPUs.
+        tolerance=2e-2 if device == "NPU" else 1e-2,
     )
 
 

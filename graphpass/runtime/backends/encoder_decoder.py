@@ -14,7 +14,8 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
-from graphpass.runtime.backends.request import Device, open_request
+from graphpass.runtime.backends.device import Device
+from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
 
 

@@ -12,8 +12,8 @@ import openvino
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.model import Model
+from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.failures import compiling, running
-from graphpass.runtime.backends.request import Device
 from graphpass.runtime.sessions.inputs import Array
 
 #: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
@@ -37,9 +37,10 @@ class OpenVINORequest:
         self._outputs = [port.name for port in model.outputs]
         with compiling(self._runtime):
             properties = _exact_properties(device.name) if device.exact else {}
-            compiled = _core().compile_model(_native(model), device.name, {**properties, **device.properties})
-            self._request: Any = compiled.create_infer_request()
-        self._states: dict[str, Any] = {state.name: state for state in self._request.query_state()}
+            self._compiled = _core().compile_model(_native(model), device.name, {**properties, **device.properties})
+        self._request: Any = None
+        self._states: dict[str, Any] = {}
+        self.renew()
 
     def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
         """See `graphpass.runtime.backends.request.Request`; only a model with variables gets copies of its inputs."""
@@ -61,20 +62,46 @@ class OpenVINORequest:
                 if name not in rooms
             }
 
+    def renew(self) -> None:
+        """Forget everything, even states that the runtime does not show."""
+        with compiling(self._runtime):
+            self._request = self._compiled.create_infer_request()
+        self._states = {state.name: state for state in self._request.query_state()}
+
+    def property(self, name: str) -> object:
+        """Return a property of the compiled model."""
+        with compiling(self._runtime):
+            return self._compiled.get_property(name)
+
     def reset_state(self, kept: Collection[str] = ()) -> None:
         """Set all variables but the ``kept`` ones back to their initial values."""
         for name, state in self._states.items():
             if name not in kept:
                 state.reset()
 
+    def hands_out(self, name: str) -> bool:
+        """Return whether a variable's value can be read; GPU plugins hide caches in i8."""
+        try:
+            _ = self._states[name].state
+        except RuntimeError:
+            return False
+        return True
+
     def state(self, name: str) -> Array:
         """Return a variable's value: a copy, or the plugin's own memory."""
-        held: Array = self._states[name].state.data
+        with running(self._runtime):
+            held: Array = self._states[name].state.data
         return held
 
     def set_state(self, name: str, value: Array) -> None:
         """Set a variable to a copy of ``value``."""
-        self._states[name].state = openvino.Tensor(np.ascontiguousarray(value))
+        with running(self._runtime):
+            self._states[name].state = openvino.Tensor(np.ascontiguousarray(value))
+
+
+def is_there(device: str) -> bool:
+    """Return whether OpenVINO finds a device of this name."""
+    return any(name.partition(".")[0] == device.partition(".")[0] for name in _core().available_devices)
 
 
 @functools.cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
+from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.openvino_request import OpenVINORequest
-from graphpass.runtime.backends.request import Device
 from graphpass.runtime.sessions.inputs import Array, Step
 from graphpass.runtime.sessions.session import DecodeSession
 from graphpass.runtime.sessions.slots import Slots
@@ -22,8 +22,6 @@ class OpenVINOStatefulSession(DecodeSession):
         """Compile the model; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         self._request = OpenVINORequest(model, device)
-        # The GPU plugin of 2026.4.1 reads wrong rows through its table of beams once their number has changed.
-        self._keeps_batch = device.name.startswith("GPU")
 
     def _run(self, step: Step) -> dict[str, Array]:
         results = self._request.infer(self._inputs.feeds(step))

@@ -9,7 +9,8 @@ import numpy as np
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import shape_text
 from graphpass.runtime.backends.buffers import CacheBuffer
-from graphpass.runtime.backends.request import Device, open_request
+from graphpass.runtime.backends.device import Device
+from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.cache_store import does_not_grow, windowed
 from graphpass.runtime.sessions.inputs import Array, Step, numpy_type, require_written
 from graphpass.runtime.sessions.session import DecodeSession

@@ -12,8 +12,9 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
+from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory, part
-from graphpass.runtime.backends.request import Device, Request, open_request
+from graphpass.runtime.backends.request import Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
 

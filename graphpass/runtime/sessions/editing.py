@@ -63,9 +63,8 @@ class EditableCaches(CacheStore):
         super().__init__(inventory)
         self._inputs = inputs
         may_hide = bool(self._growing) and inputs.takes_mask
-        self._compaction = CompactionPolicy(
-            lambda: model.analysis(past_order) if may_hide else "index", self._steps_per_copy
-        )
+        self._past_order = lambda: model.analysis(past_order) if may_hide else "index"
+        self._compaction = CompactionPolicy(self._past_order, self._steps_per_copy)
         self._checkpoints = Checkpoints()
         self._steps = StepHistory(inventory)
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
@@ -124,8 +123,11 @@ class EditableCaches(CacheStore):
 
         Raises:
             UsageError: GP251, a name is none of `adapters`, or a value has another shape.
+            UnsupportedError: GP370, slots were reordered, so that no tokens give what they hold.
         """
         values = adapter_values(self._adapters, weights)
+        if values and self._slots is not None:
+            self._check_history(self._slots)
         for adapter, value in values:
             self._put(adapter, value)
         if values:
@@ -207,6 +209,7 @@ class EditableCaches(CacheStore):
 
         Raises:
             UsageError: GP246, an unknown row, none at all, or another number than the model fixes.
+            UnsupportedError: GP370, the runtime does not hand out caches, and slots were reordered.
         """
         rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
         if not rows.size:
@@ -217,8 +220,10 @@ class EditableCaches(CacheStore):
         assert slots is not None
         if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():
             return
+        by_model = self._inputs.takes_rows and (len(rows) == slots.batch or not self._keeps_batch)
+        if self._growing_sealed and not (by_model or self._gathers_rows):
+            self._check_history(slots)
         self._copy_snapshots()
-        batch = slots.batch
         slots.select(rows)
         self._owed = None if self._owed is None else self._owed.rows(rows)
         self._last = {name: output[rows] for name, output in self._last.items()}
@@ -227,7 +232,7 @@ class EditableCaches(CacheStore):
         )
         if slots.size:
             self._rows = rows if self._rows is None else self._rows[rows]
-            if not self._inputs.takes_rows or (self._keeps_batch and len(rows) != batch):
+            if not by_model:
                 self._settle_rows()
 
     def snapshot(self) -> Snapshot:
@@ -240,16 +245,22 @@ class EditableCaches(CacheStore):
         if self._slots is None:
             raise UsageError("GP243", "there is nothing to take a snapshot of before the first forward pass")
         self._check_editable()
+        if self._must_replay(self._slots):
+            self._owe_all()
         if self._owed is not None:
             self._pay()
-        self._settle_rows()
         slots = self._slots
+        if self._growing_sealed:
+            self._check_history(slots)
+        is_sealed = (self._fixed_sealed and self._fixed) or (self._growing_sealed and self._rows is not None)
+        if not is_sealed:
+            self._settle_rows()
         kept = Snapshot(
             slots.length,
             self._life,
-            slots.held() if slots.length else None,
+            slots.held() if slots.length and not is_sealed else None,
             slots.tokens(),
-            self._read_fixed(self._rows) if slots.length else {},
+            self._read_fixed(self._rows) if slots.length and not is_sealed else {},
             self._checkpoints.kept,
             self._last,
         )
@@ -274,6 +285,10 @@ class EditableCaches(CacheStore):
         if snapshot.held is not None:
             self._settle_rows()
             self._slots.back_to(snapshot.held)
+        elif self._growing_sealed or self._fixed_sealed:
+            self._start_over(len(snapshot.tokens.ids))
+            self._owed, self._last = snapshot.tokens, snapshot.outputs
+            return
         else:
             self._copy_snapshots()
             self._rows = None
@@ -334,7 +349,8 @@ class EditableCaches(CacheStore):
             self._owed = slots.tokens(start_of_step, length)
             slots.keep(start_of_step)
             return
-        nearest = self._checkpoints.nearest(length)
+        is_lost = self._growing_sealed and self._rows is not None
+        nearest = None if is_lost else self._checkpoints.nearest(length)
         start = 0 if nearest is None else nearest.length
         self._owed = slots.tokens(start, length) if length > start else None
         if nearest is not None:
@@ -348,6 +364,7 @@ class EditableCaches(CacheStore):
         """Empty the caches, and owe all tokens."""
         slots = self._slots
         if slots is not None:
+            self._check_history(slots)
             held = slots.tokens()
             self._owed = held if self._owed is None else held.then(self._owed)
             self._start_over(slots.batch)
@@ -382,15 +399,22 @@ class EditableCaches(CacheStore):
         self._compaction.compacted()
 
     def _settle_rows(self) -> None:
-        if self._rows is not None:
+        if self._rows is not None and self._growing_sealed and not self._gathers_rows:
+            self._owe_all()
+        elif self._rows is not None:
             rows, self._rows = self._rows, None
             self._gather(None, rows)
+
+    def _must_replay(self, slots: Slots) -> bool:
+        """Return whether entries have to move in caches that the runtime does not hand out."""
+        is_moved_inside = self._inputs.takes_moves
+        return self._growing_sealed and not is_moved_inside and self._compaction.must_move(slots)
 
     def _copy_snapshots(self) -> None:
         assert self._slots is not None
         for snapshot in self._snapshots:
             if snapshot.life is self._life and snapshot.held is not None:
-                for cache in self._growing:
+                for cache in () if self._growing_sealed else self._growing:
                     assert cache.axes.sequence is not None
                     copy = self._read(cache).take(snapshot.held.entries, axis=cache.axes.sequence)
                     snapshot.copies[cache.name] = copy
@@ -401,6 +425,15 @@ class EditableCaches(CacheStore):
         self._steps.clear()
         for cache in self._fixed:
             self._put(cache, states[cache.name].copy())
+
+    def _check_history(self, slots: Slots) -> None:
+        if not slots.is_history:
+            message = "cannot compute the tokens again: slots were reordered to what no feeding of tokens gives"
+            hint = "rewind to before that"
+            if self._growing_sealed:
+                message += ", and the runtime does not hand out its caches"
+                hint += ", or keep caches in another precision: KV_CACHE_PRECISION=f16"
+            raise UnsupportedError("GP370", message, hint)
 
     def _check_editable(self) -> None:
         check_editable(self._inventory)

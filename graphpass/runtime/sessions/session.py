@@ -153,6 +153,8 @@ class DecodeSession(EditableCaches):
         new = self._new_tokens(ids, attention_mask, position_ids, tree)
         if self._slots is None:
             self._slots = Slots(len(new.ids))
+        elif self._must_replay(self._slots):
+            self._owe_all()
         if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
             self._pay()
         fed = new if self._owed is None else self._owed.then(new)
@@ -160,7 +162,7 @@ class DecodeSession(EditableCaches):
         if tree is not None and len(runs) > 1:
             message = f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
             raise UnsupportedError("GP371", message)
-        results = self._feed(fed, runs, None if tree is None else tree_mask(tree))
+        results = self._feed(fed, runs, tree)
         self._last = newest(results, runs, new.length)
         return self._last
 
@@ -232,27 +234,27 @@ class DecodeSession(EditableCaches):
             raise UnsupportedError("GP371", message, "run the pass add-tree-mask on it")
         return checked
 
-    def _feed(
-        self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.float32] | None = None
-    ) -> list[dict[str, Array]]:
+    def _feed(self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.int64] | None = None) -> list[dict[str, Array]]:
         slots = self._slots
         assert slots is not None
         # A state that the model keeps itself need not be copied out of it at every step.
         drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._steps.is_kept
         self._replayed += 0 if self._owed is None else self._owed.length
         self._owed = None
+        hidden = None if tree is None else tree_mask(tree)
         results: list[dict[str, Array]] = []
         start = 0
         for size in runs:
             back = self._steps.pending
-            if self._fixed and not back and self._checkpoints.are_due(slots.length, drafting=drafting):
+            is_due = self._fixed and not (back or self._fixed_sealed)
+            if is_due and self._checkpoints.are_due(slots.length, drafting=drafting):
                 self._checkpoints.add(Checkpoint(slots.length, self._read_fixed(self._rows)))
             moves = self._arrange(slots)
             part = fed if size == fed.length else fed.part(start, start + size)
             past, length = slots.size, slots.length
-            slots.append(part)
+            slots.append(part, tree)
             rows, self._rows = self._rows, None
-            results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, tree, moves, back)))
+            results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back)))
             self._steps.step(length)
             start += size
         return results

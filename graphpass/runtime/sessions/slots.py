@@ -89,6 +89,9 @@ class Slots:
         self._uses = np.ones(_ROOM, np.int64)
         # Ids, positions, mask and visibility of each entry, [4, batch, room].
         self._table = np.zeros((4, batch, _ROOM), np.int64)
+        # Number of each entry, and of the one that it was computed after, [2, room].
+        self._origins = np.zeros((2, _ROOM), np.int64)
+        self._next = 1
         self._counted = np.zeros(batch, np.int64)
         self._used = 0
         self.in_order = True
@@ -107,6 +110,12 @@ class Slots:
     def in_place(self) -> bool:
         """Return whether entry i is slot i, without waste."""
         return self.size == self.length and self.in_order
+
+    @property
+    def is_history(self) -> bool:
+        """Return whether each slot was computed after the one before it."""
+        numbers, before = self._origins[:, self.entries]
+        return not before.size or bool(before[0] == 0 and (before[1:] == numbers[:-1]).all())
 
     @property
     def entries(self) -> NDArray[np.int64]:
@@ -128,11 +137,21 @@ class Slots:
         ids, positions, mask = self._table[:3, :, self.entries[start:stop]]
         return Tokens(ids, mask, positions)
 
-    def append(self, tokens: Tokens) -> None:
-        """Append slots, each with a new entry at the end."""
+    def append(self, tokens: Tokens, parents: NDArray[np.int64] | None = None) -> None:
+        """Append slots, each with a new entry at the end.
+
+        Args:
+            tokens: Their contents.
+            parents: Index among them of each one's parent, -1 for the last slot; by default the one before.
+        """
         count = tokens.length
         self._make_room(count)
         new = slice(self.size, self.size + count)
+        last = self._origins[0, self._entries[self.length - 1]] if self.length else 0
+        before = np.arange(-1, count - 1) if parents is None else parents
+        self._origins[0, new] = np.arange(self._next, self._next + count)
+        self._origins[1, new] = np.where(before < 0, last, self._next + before)
+        self._next += count
         self._table[0, :, new] = tokens.ids
         self._table[1, :, new] = tokens.positions
         self._table[2:, :, new] = tokens.mask
@@ -207,6 +226,7 @@ class Slots:
         moved = np.flatnonzero(self.entries != wanted)
         sources, destinations = self.entries[moved], wanted[moved]
         self._table[:, :, destinations] = self._table[:, :, sources]
+        self._origins[:, destinations] = self._origins[:, sources]
         self.hold(wanted)
         return sources, destinations
 
@@ -218,6 +238,7 @@ class Slots:
         """
         entries = self.entries.copy()
         self._table[:, :, : self.length] = self._table[:, :, entries]
+        self._origins[:, : self.length] = self._origins[:, entries]
         self._table[3, :, : self.length] = self._table[2, :, : self.length]
         self.size = self.length
         self._entries = np.arange(len(self._entries))
@@ -238,6 +259,7 @@ class Slots:
             self._entries = np.concatenate([self._entries, np.arange(room - more, room)])
             self._uses = np.pad(self._uses, (0, more), constant_values=1)
             self._table = np.pad(self._table, ((0, 0), (0, 0), (0, more)))
+            self._origins = np.pad(self._origins, ((0, 0), (0, more)))
 
 
 class CompactionPolicy:
@@ -257,6 +279,10 @@ class CompactionPolicy:
         self._past_order = past_order
         self._steps_per_copy = steps_per_copy
         self._cost = 0
+
+    def must_move(self, slots: Slots) -> bool:
+        """Return whether the model cannot work with the entries as they lie, whatever it costs."""
+        return self.wants_sorting(slots) or (not slots.in_place and self._past_order() == "index")
 
     def wants_sorting(self, slots: Slots) -> bool:
         """Return whether entries have to be moved into the order of their slots."""

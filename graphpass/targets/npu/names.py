@@ -23,11 +23,11 @@ KNOWN_INPUTS = frozenset(
 #: Inputs by which passes let a caller edit caches, and see or take back steps.
 EDITING_INPUTS = frozenset({"src_idx", "dst_idx", PAST_LENGTH, "tree_mask", "steps_back"})
 
-#: A cure for models with editing inputs. NPUW leaves its mask as it was if a shorter one is fed.
-GO_BACK = "to go back, feed position_ids from the earlier position on, and 0 in attention_mask for what was dropped"
+#: A cure for models with editing inputs: NPUW overwrites what lies from the first position on that it is fed.
+GO_BACK = "to go back, rewind a session: graphpass.runtime.open_session(model, device='NPU')"
 
 #: The cure if states would have to go back, which positions do not move.
-START_AGAIN = "to go back, start again: NPUW keeps no earlier states"
+START_AGAIN = "to go back, start again, as sessions on NPU do: NPUW keeps no earlier states"
 
 
 def is_hybrid(variable: str) -> bool:

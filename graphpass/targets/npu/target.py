@@ -20,8 +20,7 @@ class NPU(StatefulTarget):
     It knows variables by optimum's names alone, and takes no inputs but ids or embeddings, mask and positions.
 
     Options:
-        cache: ``beam`` alone; to go back, feed ``position_ids`` from the earlier position on, and 0 in
-            ``attention_mask`` for each position that was dropped.
+        cache: ``beam`` alone; sessions (`graphpass.runtime.open_session`) go back all the same.
     """
 
     name = "npu"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 
@@ -77,10 +78,12 @@ def test_random_edits_of_hybrids_that_are_told_positions(name: str, capsys: pyte
 
 def run_many(name: str, tested: Subject, capsys: pytest.CaptureFixture[str]) -> None:
     sequences = int(os.environ.get("GRAPHPASS_EDIT_SEQUENCES", "2"))
+    seed = random.randrange(1 << 32) if "GRAPHPASS_EDIT_SEQUENCES" in os.environ else None
     began = time.perf_counter()
-    run_edits(tested, sequences, random="GRAPHPASS_EDIT_SEQUENCES" in os.environ)
     with capsys.disabled():
-        sys.stdout.write(f"\n{name}: {sequences} edit sequences, {time.perf_counter() - began:.1f} s")
+        sys.stdout.write(f"\n{name}: {sequences} edit sequences of seed {seed}")
+        run_edits(tested, sequences, random=seed)
+        sys.stdout.write(f", {time.perf_counter() - began:.1f} s")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
@@ -82,6 +83,16 @@ def environment() -> Path:
                 subprocess.run(command, check=True)
             (folder / "env.sh").write_text(_ENTER.format(folder))
     return folder
+
+
+def run_inside(*arguments: str) -> str:
+    """Run this Python in the environment, with real numbers, and return what it wrote; a failure fails the test."""
+    given = {"FAKEGPU_MODE": "lazy", "FAKEGPU_OPTS": "-cl-opt-disable", "PYTHONPATH": str(Path(__file__).parents[2])}
+    script = '. "$0/env.sh" && exec "$@"'
+    command = ["/bin/sh", "-c", script, str(environment()), sys.executable, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class Recorder:

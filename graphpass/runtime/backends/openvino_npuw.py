@@ -1,0 +1,152 @@
+"""Run models on NPUs by NPUW, which makes models of static shapes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.runtime.backends.openvino_request import OpenVINORequest, is_there
+from graphpass.runtime.sessions.cache_store import check_editable
+from graphpass.runtime.sessions.session import DecodeSession
+from graphpass.runtime.sessions.slots import CompactionPolicy
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Model
+    from graphpass.runtime.backends.device import Device
+    from graphpass.runtime.sessions.inputs import Array, Step
+    from graphpass.runtime.sessions.slots import Slots, Tokens
+
+_AT_ONCE = "NPUW_LLM_MAX_GENERATION_TOKEN_LEN"
+
+_DECODER = {"NPU_USE_NPUW": "YES", "NPUW_LLM": "YES"}
+
+# On a CPU NPUW left to itself cuts the model into f16 parts, to which it hands f32 tensors, and fails (2026.4.1).
+_EXACT_ON_CPU = {"NPUW_ONLINE_PIPELINE": "NONE", "INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
+
+
+class OpenVINONpuwSession(DecodeSession):
+    """Leaves the caches to NPUW, which keeps position i in entry i.
+
+    It shows none of them. NPUW overwrites entries from the first position that it is fed; so the last slots can be
+    dropped. Everything else is computed again. It takes a prompt at once, and then one token after another, or as many
+    as the property ``NPUW_LLM_MAX_GENERATION_TOKEN_LEN`` says.
+
+    Attributes:
+        capacity: Number of positions that fit.
+        prompt: Number of tokens that it takes at once.
+    """
+
+    last_only = True
+    #: Dropped entries are overwritten.
+    _steps_per_copy = 0.0
+
+    def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
+        """Compile the model; raises as `graphpass.runtime.open_session`."""
+        super().__init__(model, inventory)
+        self._compaction = CompactionPolicy(lambda: "index", self._steps_per_copy)
+        devices = device.properties.get("NPUW_DEVICES")
+        if devices is None and not is_there(device.name):
+            message, hint = (
+                f"there is no {device.name} here",
+                "to run NPUW on the CPU, set the property NPUW_DEVICES=CPU",
+            )
+            raise UnsupportedError("GP321", message, hint)
+        on_cpu = devices == "CPU"
+        exact = _EXACT_ON_CPU if device.exact and on_cpu else {}
+        self._request = OpenVINORequest(
+            model, replace(device, exact=False, properties={**_DECODER, **exact, **device.properties})
+        )
+        self._growing_sealed = self._fixed_sealed = True
+        self.fixed_batch = self._inputs.batch = 1
+        self.takes_mask = False
+        self.prompt, response = (
+            _rounded(self._request.property(f"NPUW_LLM_{name}_LEN")) for name in ("MAX_PROMPT", "MIN_RESPONSE")
+        )
+        # The memory of new tokens, one at a time by default, is cut off the caches (llm_infer_request.cpp).
+        self._at_once = int(str(device.properties.get(_AT_ONCE, 1)))
+        self.capacity = self.prompt + response - self._at_once
+        # Entries written since the last prompt, and whether the model for single tokens has those of the prompt.
+        self._written, self._is_handed_over = 0, False
+
+    def _new_tokens(
+        self,
+        ids: NDArray[np.int64],
+        attention_mask: ArrayLike | None,
+        position_ids: ArrayLike | None,
+        tree: NDArray[np.int64] | None,
+    ) -> Tokens:
+        if attention_mask is not None and not np.all(attention_mask):
+            message = "NPUW takes no padding: it keeps position i in entry i"
+            raise UnsupportedError("GP376", message, "feed tokens alone")
+        tokens = super()._new_tokens(ids, attention_mask, position_ids, tree)
+        first = self.length
+        if (tokens.positions != np.arange(first, first + tokens.length)).any():
+            message = f"NPUW takes positions in order, from {first} on, and not {tokens.positions[0].tolist()}"
+            raise UnsupportedError("GP376", message, "rewind to the position to go on from")
+        return tokens
+
+    def _check_room(self, count: int, held: int) -> None:
+        if held + count > self.capacity:
+            message = f"{count} more tokens do not fit: {held} of {self.capacity} positions are taken"
+            hint = "rewind or reset, or open the session with a larger property NPUW_LLM_MIN_RESPONSE_LEN"
+            raise UsageError("GP267", message, hint)
+
+    def _runs(self, past: int, length: int) -> list[int]:
+        first = min(length, self.prompt) if not past else 0
+        starts = range(first, length, self._at_once)
+        return [first] * (first > 0) + [min(self._at_once, length - start) for start in starts]
+
+    def _run(self, step: Step) -> dict[str, Array]:
+        past = step.past
+        if not past and step.length <= self._at_once and self._written:
+            # NPUW takes so short a prompt for a step, after whatever it holds.
+            self._request.renew()
+            self._written = 0
+        # NPUW leaves its mask as it was if a shorter one is fed, and takes the end of it for the new tokens.
+        hidden = np.zeros((1, max(self._written - past, 0) if past else 0), np.int64)
+        self._written = max(self._written if past else 0, past + step.length)
+        self._is_handed_over = past > 0
+        mask = np.concatenate([step.attention_mask[:, :past], hidden, step.attention_mask[:, past:]], axis=1)
+        results = self._request.infer(self._inputs.feeds(replace(step, attention_mask=mask)))
+        # Rows of padding come before those of tokens.
+        return {
+            name: results[name][:, -step.length :] if results[name].ndim > 1 else results[name] for name in self.outputs
+        }
+
+    def _forget(self) -> None:
+        """Leave the entries: the next prompt overwrites them."""
+
+    def _must_replay(self, slots: Slots) -> bool:
+        # NPUW 2026.4.1 hands over the last entries of a prompt, as many as there are before the next position.
+        is_cut = slots.length < self._written and not self._is_handed_over
+        return is_cut or bool((slots.entries != np.arange(slots.length)).any())
+
+    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+        """Leave entries in their places; others are computed again."""
+
+    def _sort(self, slots: Slots) -> None:
+        slots.sort()
+
+    def _read(self, cache: Cache) -> Array:
+        raise _sealed(cache)
+
+    def _write(self, cache: Cache, value: Array) -> None:  # noqa: ARG002 - the value cannot be used
+        raise _sealed(cache)
+
+    def _check_editable(self) -> None:
+        check_editable(self._inventory, written_in_place=True)
+
+
+def _rounded(length: object) -> int:
+    """Return a length as NPUW rounds it, to 64 entries."""
+    return -(-int(str(length)) // 64) * 64
+
+
+def _sealed(cache: Cache) -> UnsupportedError:
+    return UnsupportedError("GP370", f"cannot read or set {cache.name}: NPUW does not hand it out")

@@ -1,0 +1,17 @@
+"""Sessions on the GPU plugin, which runs on the CPU here."""
+
+from __future__ import annotations
+
+import pytest
+from support.gpu_on_cpu import run_inside
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("form", ["llama/ov-stateful", "gemma3_text/ov-stateful", "lfm2/ov-stateful"])
+def test_edits(form: str) -> None:
+    run_inside("-m", "support.gpu_sessions", "edits", form)
+
+
+def test_edits_of_caches_in_eight_bits() -> None:
+    run_inside("-m", "support.gpu_sessions", "int8")
