@@ -138,4 +138,5 @@ def compare(findings: tuple[Finding, ...], observed: Observation) -> Confirmatio
             said.append(f"right numbers were predicted, but {observed.wrong}")
         if observed.ran and observed.wrong is None:
             said += [f"{finding.name} was to give wrong numbers, but they are right" for finding in wrong]
-    return Confirmation("contradicted" if said else "confirmed", observed.tried, tuple(said))
+    tried = observed.tried if observed.refused is None else f"the runtime refused it: {observed.refused}"
+    return Confirmation("contradicted" if said else "confirmed", tried, tuple(said))

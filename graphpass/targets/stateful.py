@@ -35,6 +35,7 @@ class StatefulTarget(Target):
         after_stateful: Passes of its own on the stateful model.
         feeds_positions: Whether it feeds positions to models that need none, too.
         drops_identities: Whether operators that give their input are dropped.
+        hides_positions: Whether callers hide past positions by the mask, which windows must not count.
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
     """
 
@@ -48,6 +49,7 @@ class StatefulTarget(Target):
     feeds_positions: ClassVar[bool] = False
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
+    hides_positions: ClassVar[bool] = False
 
     cache: Literal["beam", "reorder"] = "beam"
 
@@ -103,6 +105,7 @@ class StatefulTarget(Target):
             *_if(inventory.of_kind("linear"), "widen-conv-window"),
             *_if(self.cache == "reorder", self.insert_reorder),
             *_if(first is not None, "keep-cross-caches"),
+            *_if(self.hides_positions and _has_windows(inventory), "window-from-positions{required=false}"),
             "set-runtime-options",  # before passes that ask whether activations are scaled
             *self.after_stateful,
         ]
@@ -123,6 +126,10 @@ class StatefulTarget(Target):
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         leaks = leaks or inventory.kind == "linear" or bool(inventory.of_kind("cross"))
         return _if(not leaks, "expose-position-ids")
+
+
+def _has_windows(inventory: Inventory) -> bool:
+    return any(block.window is not None or block.window_in is not None for block in inventory.attention)
 
 
 def _to_openvino(model: Model) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -27,6 +28,9 @@ class WindowFromPositions(Pass[OpenVINOModel]):
 
     The mask is written in the form of `expose-window`; the CPU plugin goes on fusing what it fuses.
 
+    Options:
+        required: Fail if a window cannot be taken from positions; otherwise leave it, with a note.
+
     Shapes:
         attention_mask i64 ``[batch, sequence]``, position_ids i64 ``[batch, length]``; mask ``[batch, 1, length,
         sequence]``
@@ -46,11 +50,25 @@ class WindowFromPositions(Pass[OpenVINOModel]):
     name = "window-from-positions"
     dialect = "openvino"
 
+    required: bool = True
+
     def run(self, model: OpenVINOModel) -> Done:
-        masks = _windows(model)
+        masks, reasons = [], []
+        for found in _windows(model):
+            if not isinstance(found, UnsupportedError):
+                masks.append(found)
+            elif self.required:
+                raise found
+            else:
+                reasons.append(found.message)
         if not masks:
-            return Done()
-        _check_inputs(model.graph)
+            return Done(notes=tuple(reasons))
+        try:
+            _check_inputs(model.graph)
+        except PreconditionError as error:
+            if self.required:
+                raise
+            return Done(notes=(*reasons, error.message))
         rewriter = model.rewriter()
         compared = _positions(rewriter)
         written: dict[WindowMask, Handle] = {}
@@ -59,7 +77,7 @@ class WindowFromPositions(Pass[OpenVINOModel]):
                 written[mask] = write_mask(rewriter, mask, f"{node.name}/position_window", compared)
             rewriter.redirect(node, 3, written[mask])
         rewriter.finish()
-        return Done({"windows from positions": len(masks), "masks": len(written)})
+        return Done({"windows from positions": len(masks), "masks": len(written)}, tuple(reasons))
 
 
 def compares_positions(graph: Graph, mask: WindowMask) -> bool:
@@ -73,10 +91,10 @@ def _source(graph: Graph, value: Value) -> Node:
     return graph.producer(graph.look_through(value, KEEPS_ORDER))
 
 
-def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:
+def _windows(model: OpenVINOModel) -> Iterator[tuple[Node, WindowMask] | UnsupportedError]:
+    """Yield each attention whose window counts places with its mask, or an error."""
     graph = model.graph
     nodes = {node.name: node for node in graph.of_op("ScaledDotProductAttention")}
-    found = []
     for block in analyze_caches(model).attention:
         if block.window is None and block.window_in is None:
             continue
@@ -87,12 +105,11 @@ def _windows(model: OpenVINOModel) -> list[tuple[Node, WindowMask]]:
             hint = None
             if block.form == "decomposed":
                 hint = "run fuse-attention before it" if block.fusable else f"fuse-attention leaves it: {block.reason}"
-            raise UnsupportedError(
+            yield UnsupportedError(
                 "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}", hint
             )
-        if not compares_positions(graph, mask):
-            found.append((node, mask))
-    return found
+        elif not compares_positions(graph, mask):
+            yield node, mask
 
 
 def _check_inputs(graph: Graph) -> None:

@@ -90,7 +90,7 @@ class MakeStatic(Pass[Model]):
                 "GP392",
                 "the model counts slots of its caches, also those that the mask hides",
                 "on ONNX run lower-operators before; on an IR fuse-attention, expose-position-ids and "
-                "window-from-positions; graphpass split does",
+                "window-from-positions",
             )
         if self.length > 1 and inventory.of_kind("linear"):
             _keep_padding_out(model, inventory.of_kind("linear"))

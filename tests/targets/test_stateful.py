@@ -1,10 +1,14 @@
+import numpy
 import pytest
-from support.models import export
+from support.loaded import exported, made, ran
+from support.models import export, reference
 
+from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes, format_target, parse, parse_target
 from graphpass.errors import PassFailedError, PreconditionError, UnsupportedError, UsageError
 from graphpass.io import load
+from graphpass.runtime import open_session
 from graphpass.targets.cpu.target import CPU
 from graphpass.targets.gpu.target import GPU
 from graphpass.targets.npu.target import NPU
@@ -35,6 +39,30 @@ def test_a_stateful_model_is_not_made_stateful_again():
 def test_reorder_comes_behind_the_variables_and_only_when_asked_for():
     names = pipeline("llama", "onnx")
     assert pipeline("llama", "onnx", cache="reorder") == [*names[:-1], "insert-reorder", names[-1]]
+
+
+@pytest.mark.parametrize("target", [CPU(), GPU()])
+@pytest.mark.parametrize("name", ["gemma3_text", "gpt_neo", "gpt_oss", "mistral_sw8"])
+def test_windows_leave_hidden_positions_alone(name, target):
+    """So a session takes no entries out of the caches when drafts are rejected."""
+    model = exported(f"{name}/onnx")
+    result = made(model, *target.pipeline(model))
+    assert past_order(result) == "order"
+    session = open_session(result)
+    session.prefill(reference(name)["prompt_ids"])
+    for _ in range(9):
+        session.step([[7, 8, 9]])
+        session.trim(2)
+    found = session.step([4])[0, -1]
+    tokens = [*reference(name)["prompt_ids"], *[7] * 9, 4]
+    numpy.testing.assert_allclose(found, open_session(model).prefill(tokens)[0, -1], atol=1e-4)
+    assert (session.stats.compactions, session.stats.bytes_copied) == (0, 0)
+
+
+def test_a_window_that_no_pass_can_take_from_positions_is_noted():
+    model = exported("gemma2/onnx")
+    record = next(one for one in ran(model, *CPU().pipeline(model)).records if one.step.name == "window-from-positions")
+    assert "cannot be taken from positions" in record.result.notes[0]
 
 
 @pytest.mark.parametrize("variant", ["onnx-nocache", "ov-nocache"])
@@ -92,7 +120,7 @@ def test_a_gpu_can_reorder_slots():
     assert "beam_idx" not in names
 
 
-@pytest.mark.parametrize(("target", "instead"), [(NPU, "position_ids"), (Paged, "scheduler")])
+@pytest.mark.parametrize(("target", "instead"), [(NPU, "rewind a session"), (Paged, "scheduler")])
 def test_some_reorder_nothing(target, instead):
     with pytest.raises(UsageError, match="GP224") as caught:
         target(cache="reorder").pipeline(load(export("llama", "onnx")))
@@ -126,7 +154,7 @@ def test_an_npu_takes_no_inputs_that_edit_caches(name, step, added):
     model = PassManager(parse(step)).run(load(export(name, "ov-stateful"))).model
     with pytest.raises(UnsupportedError, match=f"GP369: NPUW takes {added} for a cache") as caught:
         NPU().pipeline(model)
-    assert ("start again" if added == "steps_back" else "0 in attention_mask") in caught.value.hint
+    assert ("start again" if added == "steps_back" else "rewind a session") in caught.value.hint
 
 
 class TestOptions:

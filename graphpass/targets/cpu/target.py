@@ -20,7 +20,8 @@ class CPU(StatefulTarget):
     """
 
     name = "cpu"
-    description = "OpenVINO on CPU: stateful, with attention fused; runs in openvino.genai"
+    description = "OpenVINO on CPU: stateful, with attention fused; with cache=beam for openvino.genai"
     seq2seq = True
+    hides_positions = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
