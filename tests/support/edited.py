@@ -68,8 +68,6 @@ def subject(name: str, variant: str, passes: str = "") -> Subject:
         session.takes_mask and not misreads_left_padding(opened) and not _gives_nan(session),
         # These two exports compute a prompt of several tokens in another way than single steps, and inexactly.
         longest_prompt=1 if (name, variant) in {("mamba", "ov-stateless"), ("mamba", "ov-stateful")} else 12,
-        # GroupQueryAttention takes several tokens behind a past for one sequence only.
-        most_rows=1 if variant == "onnx-genai" else 3,
         # Found for granitemoehybrid and mamba: up to 1.1e-4.
         unedited=None if kind == "kv" else functools.cache(lambda: open_session(opened)),
     )

@@ -1,6 +1,7 @@
 """Run sessions on the GPU plugin: the module is run inside the environment of `support.gpu_on_cpu`.
 
-``python -m support.gpu_sessions edits llama/ov-stateful`` runs random edits; ``int8`` those on caches in i8.
+``python -m support.gpu_sessions edits llama/ov-stateful 2 7`` runs two random sequences of edits from seed 7; ``int8``
+those on caches in i8.
 """
 
 from __future__ import annotations
@@ -58,19 +59,19 @@ def keeps_caches_to_itself(session: DecodeSession) -> None:
     np.testing.assert_allclose(session.step([7]), kept, atol=5e-2)
 
 
-def main(what: str, *names: str) -> None:
+def main(what: str, form: str = "", sequences: str = "2", seed: str = "0") -> None:
     """Run what was asked for."""
-    if what == "int8":
+    if what == "edits":
+        name, variant = form.split("/")
+        rows_come_and_go(on_device(name, variant, "GPU"))
+        run_edits(on_device(name, variant, "GPU"), int(sequences), random=int(seed))
+    else:
         subject = compressed()
         assert subject.session.stats.bytes_copied == 0
         rows_come_and_go(subject)
         assert subject.session.stats.replayed_tokens > 0
         keeps_caches_to_itself(subject.session)
-        run_edits(subject, 2)
-    for form in names:
-        name, variant = form.split("/")
-        rows_come_and_go(on_device(name, variant, "GPU"))
-        run_edits(on_device(name, variant, "GPU"), 2)
+        run_edits(subject, int(sequences))
 
 
 if __name__ == "__main__":

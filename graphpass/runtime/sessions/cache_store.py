@@ -20,11 +20,15 @@ class CacheStore(ABC):
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._growing = inventory.of_kind("kv")
+        windows = windowed(inventory)
+        self._growing = tuple(cache for cache in inventory.of_kind("kv") if cache.name not in windows)
+        # Entries that left a window do not come back, so such a cache is a state, whatever its size.
         self._fixed = tuple(
             cache
-            for cache in inventory.of_kind("linear", "other")
-            if cache.write is not None and cache.role != "adapter"
+            for cache in inventory.caches
+            if (cache.kind in {"linear", "other"} or cache.name in windows)
+            and cache.write is not None
+            and cache.role != "adapter"
         )
         self._adapters = tuple(cache for cache in inventory.caches if cache.role == "adapter")
         self._bytes_copied = 0
@@ -80,14 +84,14 @@ def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> N
 
     Raises:
         UnsupportedError: GP370, a cache of unknown kind, or one of kind ``kv`` that lacks entries of some positions,
-            since it is of fixed capacity or keeps a window.
+            since it is of fixed capacity.
     """
     windows = windowed(inventory)
     for cache in inventory.caches:
         if cache.kind == "unknown":
             raise UnsupportedError("GP370", f"cannot edit cache {cache.name}: its kind is unknown")
         grows = written_in_place or (cache.axes.sequence is not None and not has_capacity(cache))
-        if cache.kind == "kv" and (cache.name in windows or not grows):
+        if cache.kind == "kv" and cache.name not in windows and not grows:
             raise does_not_grow(cache)
 
 

@@ -11,10 +11,12 @@ from hypothesis import given, settings, strategies as st
 from openvino._offline_transformations import paged_attention_transformation
 from support import loaded
 from support.decode import compiled, fused_attention, greedy
+from support.edit_machine import Subject, run_edits
 from support.folded import fold
 from support.grouped_query import Decoder, Form, build, trajectory
 from support.loaded import exported, onnx_model
 from support.models import export, reference
+from support.oracle import Recomputation
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -179,11 +181,13 @@ class TestStructure:
         assert not result.records[0].result.changed
 
 
-def windowed(**given: int) -> OnnxModel:
-    """llama with a window in every layer, as the builder of onnxruntime-genai writes sliding layers."""
+def windowed(layers: int = 2, **given: int) -> OnnxModel:
+    """llama with a window in its first layers, as the builder of onnxruntime-genai writes sliding layers."""
     model = onnx_model("llama", "onnx-genai")
-    for node in model.proto.graph.node:
-        if node.op_type == "GroupQueryAttention":
+    for layer in range(layers):
+        for node in model.proto.graph.node:
+            if node.op_type != "GroupQueryAttention" or f"past_key_values.{layer}.key" not in node.input:
+                continue
             kept = [attribute for attribute in node.attribute if attribute.name not in given]
             del node.attribute[:]
             node.attribute.extend(kept)
@@ -214,12 +218,15 @@ class TestCachesOfAWindow:
         assert comparison.passed, comparison.summary()
         assert any("left padding" in skipped for skipped in comparison.skipped)
 
-    def test_sessions_edit_none(self):
-        session = open_session(windowed(local_window_size=8, sliding_window_cache=1))
-        session.prefill([3, 4, 5])
-        with pytest.raises(UnsupportedError) as caught:
-            session.trim(1)
-        assert caught.value.id == "GP370"
+    @pytest.mark.parametrize("layers", [2, pytest.param(1, marks=pytest.mark.slow)])
+    def test_sessions_edit_them(self, layers):
+        """By going back to states that were kept."""
+        growing = windowed(layers, local_window_size=8)
+        sliding = windowed(layers, local_window_size=8, sliding_window_cache=1)
+        recompute = Recomputation(open_session(growing))
+        session = open_session(sliding)
+        run_edits(Subject(session, recompute, kind="linear"), 8)
+        assert session.stats.snapshots > 0
 
 
 class TestRefusals:

@@ -16,15 +16,15 @@ BLOCK = AttentionBlock("attention", "ScaledDotProductAttention", "k", "v")
 INVENTORY = Inventory(stateful=True, caches=(KEY, VALUE), attention=(BLOCK,))
 
 
-def test_caches_that_grow_are_edited() -> None:
+def test_caches_that_grow_or_keep_a_window_are_edited() -> None:
     check_editable(INVENTORY)
-    check_editable(replace(INVENTORY, attention=(replace(BLOCK, window=8, window_in="mask"),)))
+    for place in ("mask", "state"):
+        check_editable(replace(INVENTORY, attention=(replace(BLOCK, window=8, window_in=place),)))
 
 
 @pytest.mark.parametrize(
     "inventory",
     [
-        replace(INVENTORY, attention=(replace(BLOCK, window=8, window_in="state"),)),
         replace(INVENTORY, caches=(replace(KEY, kind="unknown"),)),
         replace(INVENTORY, caches=(replace(KEY, shape=(None, 2, 128, 16)),)),
         replace(INVENTORY, caches=(replace(KEY, axes=Axes(0, 1, None, 3)),)),
