@@ -39,7 +39,8 @@ class StandardizeLayout(Pass[Model]):
 
     Raises:
         UsageError: GP213, ``to`` is no layout.
-        UnsupportedError: GP384, inputs move slots of caches by their layout (run it before insert-reorder).
+        UnsupportedError: GP382, ``to`` has axes of a pool, which runtimes alone make; GP384, inputs move slots of
+            caches by their layout (run it before insert-reorder).
     """
 
     name = "standardize-layout"
@@ -48,6 +49,12 @@ class StandardizeLayout(Pass[Model]):
 
     def run(self, model: Model) -> Done | Skipped:
         wanted = KVLayout.parse(self.to)
+        if pools := [axis for axis in wanted.order if axis in {"layer", "block"}]:
+            raise UnsupportedError(
+                "GP382",
+                f"layout {self.to} has axes that no cache of a model has: {', '.join(pools)}",
+                "choose an order of batch, heads, sequence and head_dim, such as BSHD; runtimes make blocks of it",
+            )
         caches = analyze_caches(model).of_kind("kv")
         if not caches:
             return Skipped("no cache grows")

@@ -18,7 +18,7 @@ from support.models import export, fixtures
 import graphpass
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Skipped
-from graphpass.errors import GraphpassError
+from graphpass.errors import GraphpassError, UnsupportedError
 from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.layout import KVLayout, layout_of
@@ -218,3 +218,11 @@ def test_slots_that_move_by_layout():
 def test_no_layout():
     with pytest.raises(GraphpassError, match="GP213"):
         standardized(onnx_model("llama"), "BHSX")
+
+
+@pytest.mark.parametrize("to", ["NHD", "HND"])
+def test_pools_of_blocks_are_refused(to):
+    """They are how vLLM lays caches out at run time: every cache was left, with a note."""
+    with pytest.raises(UnsupportedError, match="layer, block") as caught:
+        PassManager([StandardizeLayout(to)]).run(onnx_model("llama"))
+    assert caught.value.id == "GP382"
