@@ -68,6 +68,7 @@ def test_guesses_are_checked(at_once: str) -> None:
     assert found == speculate(open_session(openvino_model("llama")), PROMPT, PromptLookup(length=3), count=24)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("act", "id", "words"),
     [
