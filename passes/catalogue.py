@@ -13,6 +13,7 @@ _ROOMS = {
         "expose-alibi",
         "expose-position-ids",
         "fuse-attention",
+        "fuse-group-query-attention",
         "keep-cross-caches",
     ),
     "caches": (

@@ -8,24 +8,34 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_attention, absorbs_padding
+from graphpass.ir.operators import SHAPE_READERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from graphpass.ir.graph import Graph
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
 
-#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones.
-_COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
+#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones, and this input.
+_COUNT_FROM_THE_FRONT = {"GroupQueryAttention": 5, "SparseAttention": 8}
 
 
 def misreads_left_padding(model: Model) -> bool:
     """Return whether ``model`` takes padding in front for tokens, although it has an attention mask."""
     linear = model.analysis(analyze_caches).of_kind("linear")
-    counts = any(True for _ in model.graph.of_op(*_COUNT_FROM_THE_FRONT))
+    counts = counted_from_the_front(model.graph)
     return counts or any(absorbs_padding(model, cache) for cache in linear)
+
+
+def counted_from_the_front(graph: Graph) -> bool:
+    """Return whether attention takes as many first positions of a row as its mask counts."""
+    counts = [node.input(_COUNT_FROM_THE_FRONT[node.op]) for node in graph.of_op(*_COUNT_FROM_THE_FRONT)]
+    # The length of the mask is the same for all rows.
+    made_of = graph.backward(counts, lambda node: () if node.op in SHAPE_READERS else node.inputs)
+    return any(node.op == "Parameter" for node in made_of)
 
 
 def is_undefined_behind_padding(model: Model) -> bool:

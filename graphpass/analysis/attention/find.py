@@ -77,18 +77,18 @@ class Scores:
     cap_scales: list[Scale] = field(default_factory=list)
 
 
-def match(graph: Graph, softmax: Node) -> Attention | Miss:
-    """Match plain scaled dot-product attention around ``softmax``."""
+def match(graph: Graph, softmax: Node, *, capped: bool = False) -> Attention | Miss:
+    """Match plain scaled dot-product attention around ``softmax``, with a soft cap on its scores if ``capped``."""
     try:
-        return _match(graph, softmax)
+        return _match(graph, softmax, capped)
     except MissError as error:
         return error.miss
 
 
-def _match(graph: Graph, softmax: Node) -> Attention:
+def _match(graph: Graph, softmax: Node, capped: bool) -> Attention:
     weights = _weights(graph, softmax)
     scores = _scores(graph, softmax)
-    if scores.cap is not None:
+    if scores.cap is not None and not capped:
         raise MissError(scores.cap, "its scores are soft-capped")
     product, weighing = scores.product, weights.product
     _check_sink(softmax, scores, weights)
@@ -109,6 +109,7 @@ def _match(graph: Graph, softmax: Node) -> Attention:
         value.value,
         key_is_transposed=product.attributes["transpose_b"] == key.swapped,
         scales=(*scores.scales, *query.scales, *key.scales),
+        cap_scales=None if scores.cap is None else tuple(scores.cap_scales),
         masks=tuple(reversed(scores.masks)),
         guarded=weights.guarded,
         sink=scores.sink,

@@ -25,11 +25,14 @@ class Stepping:
 
     Attributes:
         one_by_one: It takes one token after a past: a window rolls by one column, and only the last token enters it.
+        rows_one_by_one: It takes one token after a past if there are several rows: GroupQueryAttention of ONNX Runtime
+            does ("batch_size must be 1 when sequence_length > 1 and past context is given").
         masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
     """
 
     one_by_one: bool = False
+    rows_one_by_one: bool = False
     masks_new_tokens: bool = False
     packed_windows: frozenset[int] = frozenset()
 
@@ -49,6 +52,7 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
     rolls = [shifted_in(graph, past, in_loops=False) for past in pasts]
     return Stepping(
         one_by_one=any(node is not None and node.op == "Roll" for node in rolls),
+        rows_one_by_one=any(True for _ in graph.of_op("GroupQueryAttention")),
         masks_new_tokens=bool(linear) and any(True for _ in weighs_new_tokens(graph)),
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
     )

@@ -113,13 +113,13 @@ class InputPlan:
         # GPU plugins that move entries do not move rows of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
-        self._one_by_one = stepping.one_by_one
+        self._one_by_one, self._rows_one_by_one = stepping.one_by_one, stepping.rows_one_by_one
 
-    def tokens_at_once(self, past: int, length: int) -> int:
-        """Return how many of ``length`` new tokens one run of the model takes."""
+    def tokens_at_once(self, past: int, length: int, batch: int) -> int:
+        """Return how many of ``length`` new tokens of each row one run of the model takes."""
         if self._length is not None:
             return self._length
-        return 1 if past and self._one_by_one else length
+        return 1 if past and (self._one_by_one or (self._rows_one_by_one and batch > 1)) else length
 
     def feeds(self, step: Step) -> dict[str, Array]:
         """Return one array an input, in the element type that the model declares."""

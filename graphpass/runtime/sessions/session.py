@@ -173,7 +173,7 @@ class DecodeSession(EditableCaches):
 
     def _runs(self, past: int, length: int) -> list[int]:
         """Cut ``length`` new tokens, after ``past`` entries, into runs of the model."""
-        size = self._inputs.tokens_at_once(past, length)
+        size = self._inputs.tokens_at_once(past, length, self.batch)
         if length % size:
             raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
         return [size] * (length // size)

@@ -77,8 +77,8 @@ def test_convolution_windows_are_told_their_slots() -> None:
     prefill = Step(STEP.input_ids, np.ones((2, 2), np.int64), STEP.position_ids, past=0)
     np.testing.assert_array_equal(plan.feeds(prefill)["cache_position"], [0, 1, 2, 3])
     np.testing.assert_array_equal(plan.feeds(STEP)["cache_position"], [3])
-    assert plan.tokens_at_once(past=0, length=5) == 5
-    assert plan.tokens_at_once(past=5, length=2) == 1
+    assert plan.tokens_at_once(past=0, length=5, batch=1) == 5
+    assert plan.tokens_at_once(past=5, length=2, batch=1) == 1
 
 
 @pytest.mark.parametrize(
