@@ -131,13 +131,14 @@ def _known(values: _Array) -> Fold:
 
 
 def typed(values: _Array, element_type: str) -> _Array:
-    typed = values.astype(DTYPES[element_type], copy=False)
-    if element_type != "bf16" or typed.size > LIMIT:
-        return typed
-    bits = typed.view(numpy.uint32).astype(numpy.uint64)
+    """Return ``values`` in numpy's type for ``element_type``; small tensors of bf16 are rounded to it."""
+    cast = values.astype(DTYPES[element_type], copy=False)
+    if element_type != "bf16" or cast.size > LIMIT:
+        return cast
+    bits = cast.view(numpy.uint32).astype(numpy.uint64)
     # To the nearest number that the upper 16 bits can hold, of two to the even one.
     rounded = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(numpy.uint32).view(numpy.float32)
-    return numpy.where(numpy.isfinite(typed), rounded, typed)
+    return numpy.where(numpy.isfinite(cast), rounded, cast)
 
 
 def _shape(node: Node, dtype: str) -> Fold | None:

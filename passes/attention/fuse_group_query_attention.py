@@ -6,13 +6,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphpass.analysis.equations.grouped_query import Appended, GroupedQuery, find_grouped_queries
+from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.analysis.equations.masks import ShownMask
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
 from graphpass.analysis.equations.steps import POSITIONS
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.engine.passes import Done, Pass
+from graphpass.dialects.onnx.walk import opset_of
+from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.pattern import Miss, MissError
@@ -22,6 +23,9 @@ from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.step_lengths import StepLengths
 
 _DOMAIN = "com.microsoft"
+
+#: Operators are written as of this version and later ones.
+_FIRST_OPSET = 13
 
 Padding = Literal["any", "right"]
 
@@ -62,7 +66,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         bias of attention_mask)
 
     Raises:
-        UnsupportedError: GP340 an opset before 13; GP363 no input holds the new tokens.
+        UnsupportedError: GP363, no input holds the new tokens.
         UsageError: GP266, a context of no positions or too many.
     """
 
@@ -72,12 +76,14 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     padding: Padding = "any"
     context: int | None = None
 
-    def run(self, model: OnnxModel) -> Done:
+    def run(self, model: OnnxModel) -> Done | Skipped:
         if self.context is not None:
             check_positions("context", self.context)
-        found = find_grouped_queries(model)
-        fused = [one for one in found if isinstance(one, GroupedQuery)]
-        notes = [f"attention stays as it is: {one}" for one in found if isinstance(one, Miss)]
+        if opset_of(model.proto) < _FIRST_OPSET:
+            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        found = model.analysis(find_grouped_queries)
+        fused = [one for one in found.values() if isinstance(one, GroupedQuery)]
+        notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
         if fused:
             rewriter = model.rewriter()
             fusion = _Fusion(model, rewriter, self.padding, self.context, fused[0])
@@ -135,7 +141,7 @@ class _Fusion:
                 bias = self._padding_bias(kind)
         else:
             bias, given["causal"] = self._bias(one, kind), 0
-            self.notes.append(f"attention takes its mask as a bias: {one.mask}")
+            self.notes.append(f"attention at {one.attention.node.name} takes its mask as a bias: {one.mask}")
         query, key, tables = self._rotated(one, write, counts_tokens)
         if tables:
             given["do_rotary"] = 1
@@ -243,22 +249,21 @@ class _Fusion:
         counts_slots = one.rotations[0].counts_slots
         if one.rotates_inside and (counts_tokens or counts_slots):
             return flat[0], flat[1], tables
-        positions = self._positions(counts_slots)
         turned = [
-            write.op(
-                "RotaryEmbedding",
-                part,
-                positions,
-                *tables,
-                label=f"rotated_{label}",
-                domain=_DOMAIN,
-                interleaved=int(rotation.interleaved),
-                num_heads=rotation.heads,
-                **({"rotary_embedding_dim": rotation.size} if rotation.size < rotation.head_dim else {}),
-            )
+            self._turned(write, part, rotation, tables, f"rotated_{label}")
             for part, rotation, label in zip(flat, one.rotations, ("query", "key"), strict=True)
         ]
         return turned[0], turned[1], None
+
+    def _turned(
+        self, write: Writer, value: Handle, rotation: Rotation, tables: tuple[Handle, Handle], label: str
+    ) -> Handle:
+        given = {"interleaved": int(rotation.interleaved), "num_heads": rotation.heads}
+        if rotation.size < rotation.head_dim:
+            given["rotary_embedding_dim"] = rotation.size
+        positions = self._positions(rotation.counts_slots)
+        operands = [value, positions, *tables]
+        return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **given)[0]
 
     def _positions(self, counts_slots: bool) -> Handle:
         """Return positions ``[batch, length]``, those of the input or places in the cache."""

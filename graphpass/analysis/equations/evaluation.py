@@ -8,6 +8,7 @@ computed, and the attributes in which they differ are checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy
@@ -96,8 +97,9 @@ class Evaluation:
 
     def shape(self, value: Value) -> tuple[int, ...] | None:
         """Return the shape of ``value``; `None` if it has to be computed, which settles what sizes assume."""
-        if value in self._found:
-            return self._found[value].shape
+        held = self._found.get(value)
+        if held is not None:
+            return tuple(held.shape)
         node = self.graph.producer(value)
         if node.op != "Constant" and self._is_computable(node):
             return None
@@ -218,9 +220,11 @@ _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "Cos": lambda _node, inputs: numpy.cos(inputs[0]),
     "CumSum": _running_sum,
     "Flatten": _flatten,
-    "GatherElements": lambda node, inputs: numpy.take_along_axis(*inputs, node.attributes.get("axis", 0)),
+    "GatherElements": lambda node, inputs: numpy.take_along_axis(inputs[0], inputs[1], node.attributes.get("axis", 0)),
     "IsNaN": lambda _node, inputs: numpy.isnan(inputs[0]),
     "MatMul": _matmul,
+    "Max": lambda _node, inputs: reduce(numpy.maximum, inputs),
+    "Min": lambda _node, inputs: reduce(numpy.minimum, inputs),
     "ScatterNDUpdate": _scatter,
     "Sin": lambda _node, inputs: numpy.sin(inputs[0]),
     "Tile": lambda _node, inputs: numpy.tile(inputs[0], [int(count) for count in inputs[1].reshape(-1)]),

@@ -89,22 +89,19 @@ class GroupedQuery:
         return pair is not None and not self.head_dim % _ROTATED_HEADS_OF and not (pair[0].size // 2) % _HEADS_OF
 
 
-def find_grouped_queries(model: Model) -> tuple[GroupedQuery | Miss, ...]:
-    """Read all decomposed attention, in execution order; a `Miss` is a reason to leave one as it is."""
-    found: list[GroupedQuery | Miss] = []
+def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
+    """Read all decomposed attention by its node, in execution order; a `Miss` is a reason to leave one as it is."""
+    found: dict[str, GroupedQuery | Miss] = {}
     masks: dict[object, ShownMask | Miss] = {}
     for attention in model.analysis(find_attention):
         if attention.is_fused:
             continue
         read = match(model.graph, attention.node, capped=True)
-        if isinstance(read, Miss):
-            found.append(read)
-            continue
         try:
-            found.append(_read(model, read, masks))
+            found[attention.node.name] = read if isinstance(read, Miss) else _read(model, read, masks)
         except MissError as error:
-            found.append(error.miss)
-    return tuple(found)
+            found[attention.node.name] = error.miss
+    return found
 
 
 def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Miss]) -> GroupedQuery:

@@ -2,7 +2,7 @@
 
 Two witnesses have to agree: the mask is made of comparisons of positions and the padding mask alone, and computed for
 chosen lengths it hides exactly what these hide. Lengths lie around the window and around each number that the mask is
-made of, on both sides, since a mask may change there.
+made of, on both sides, since a mask may change there; and a few are long.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _PATTERNS = 4
 
 #: Longest sequence to compute a mask for, and the numbers around which one is computed.
 _LONGEST, _MOST_NUMBERS = 1 << 17, 6
+
+#: Long pasts, for what changes elsewhere.
+_LONG = (100, 1000, 32000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,14 @@ def _numbers(graph: Graph, made_of: Iterable[Node]) -> Iterator[int]:
 
 def _steps(window: int | None, numbers: list[int], limit: int) -> Iterator[Step]:
     steps = [Step(_PATTERNS, 0, 5), Step(_PATTERNS, 4, 1), Step(_PATTERNS, 3, 4)]
-    places = dict.fromkeys([*([window] if window is not None else []), *numbers[:_MOST_NUMBERS]])
-    for place in places:
+    # Conditions on positions change at the numbers in them, and one on top of a window later by that.
+    own = [] if window is None else [window]
+    places = [*own, *numbers[:_MOST_NUMBERS]]
+    for place in dict.fromkeys([*places, *(place + one for place in places for one in own)]):
         steps += [Step(_PATTERNS, max(place - 3, 1), 6), Step(_PATTERNS, place + 2, 1)]
         if place <= 64:
             steps.append(Step(_PATTERNS, 0, place + 3))
+    steps += [Step(_PATTERNS, past, 2) for past in _LONG]
     return (step for step in steps if step.total <= limit)
 
 
@@ -150,7 +156,7 @@ def _agree(visible: Array, wanted: Array) -> bool:
 
 def _visible(evaluation: Evaluation, node: Node, masks: tuple[Mask, ...]) -> Array:
     """Return the positions that ``masks`` leave, ``[batch, heads or 1, length, total]``."""
-    found: Array = numpy.True_
+    found: Array = numpy.ones((), bool)
     for mask in masks:
         held = evaluation.of(mask.value)
         if mask.merges_heads:

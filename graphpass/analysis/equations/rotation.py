@@ -1,8 +1,8 @@
 """Show that a query or key is its projection rotated by positions, and compute the tables of cosines and sines.
 
-Exporters write rotary embedding in many ways. Here the operators between a tensor and its rotated form are computed for
-unit vectors, which gives the matrix of each position. It has to be that of a rotation of pairs, at any position alone as
-among others: angles that depend on the longest position of a step have no table.
+Exporters write rotary embedding in many ways. Here the operators between a tensor and its rotated form are computed
+for unit vectors, which gives the matrix of each position. It has to rotate pairs, at any position alone as among
+others: angles that depend on the longest position of a step have no table.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.evaluation import Array, Evaluation
+from graphpass.analysis.equations.evaluation import Array
 from graphpass.analysis.equations.numbering import find_numbers
 from graphpass.analysis.equations.steps import POSITIONS, Step, evaluation_at
-from graphpass.analysis.shapes.sizes import infer_sizes
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SHAPE_READERS, SLICES, SPLITS
