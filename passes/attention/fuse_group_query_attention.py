@@ -92,9 +92,11 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             for one in fused:
                 fusion.fuse(one)
             rewriter.finish()
-            rewriter = model.rewriter()
-            rewriter.drop_input(POSITIONS)
-            rewriter.finish()
+            positions = model.graph.parameters.get(POSITIONS)
+            if positions is not None and not model.graph.uses(positions):
+                rewriter = model.rewriter()
+                rewriter.drop_input(POSITIONS)
+                rewriter.finish()
             notes += dict.fromkeys(fusion.notes)
         return Done({"attention fused": len(fused), "attention left": len(found) - len(fused)}, tuple(notes))
 

@@ -1,4 +1,4 @@
-"""Write the lengths of a step from the shapes of its tokens and its padding mask."""
+"""Write the lengths of a step from the shapes of tokens and padding mask."""
 
 from __future__ import annotations
 

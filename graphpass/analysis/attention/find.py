@@ -78,7 +78,7 @@ class Scores:
 
 
 def match(graph: Graph, softmax: Node, *, capped: bool = False) -> Attention | Miss:
-    """Match plain scaled dot-product attention around ``softmax``, with a soft cap on its scores if ``capped``."""
+    """Match scaled dot-product attention around ``softmax``; ``capped`` allows a soft cap."""
     try:
         return _match(graph, softmax, capped)
     except MissError as error:

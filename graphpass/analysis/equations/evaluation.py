@@ -96,7 +96,7 @@ class Evaluation:
         return self._found[value]
 
     def shape(self, value: Value) -> tuple[int, ...] | None:
-        """Return the shape of ``value``; `None` if it has to be computed, which settles what sizes assume."""
+        """Return the shape of ``value``; ``None`` if only computing it tells."""
         held = self._found.get(value)
         if held is not None:
             return tuple(held.shape)
@@ -117,7 +117,7 @@ class Evaluation:
         return total
 
     def _integers(self, value: Value) -> Array | None:
-        """Return the integers of shape arithmetic, which need none of the tensors that have the shape."""
+        """Return the integers of shape arithmetic on activations."""
         content = self._sizes.content(value)
         if content is None or value.shape is None or value.element_type not in {"i32", "i64"}:
             return None

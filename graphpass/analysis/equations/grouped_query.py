@@ -90,7 +90,7 @@ class GroupedQuery:
 
 
 def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
-    """Read all decomposed attention by its node, in execution order; a `Miss` is a reason to leave one as it is."""
+    """Read all decomposed attention, by node in execution order, or a reason to leave it."""
     found: dict[str, GroupedQuery | Miss] = {}
     masks: dict[object, ShownMask | Miss] = {}
     for attention in model.analysis(find_attention):
@@ -184,7 +184,7 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int]:
 
 
 def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None:
-    """Check that heads are copied one by one, by computing copies of numbers that are all different."""
+    """Check that heads are copied one by one, by computing copies of numbers."""
     if not cache.copies:
         return
     step, count = Step(2, 3, 2), fixed_size(cache.past, 1) or 0

@@ -39,6 +39,10 @@ class Numbers:
         """Return the number of ``value``."""
         return self._found[value.node, value.port]
 
+    def of_size(self, value: Value) -> Hashable:
+        """Return the sizes of ``value``, equal ones for equal sizes."""
+        return self._sizes.shape(value), value.element_type
+
     def _key(self, node: Node, value: Value) -> Hashable:
         content = self._sizes.content(value)
         if content is not None:

@@ -1,4 +1,4 @@
-"""Show that a query or key is its projection rotated by positions, and compute the tables of cosines and sines.
+"""Show that a query or key is rotated by positions, and compute tables.
 
 Exporters write rotary embedding in many ways. Here the operators between a tensor and its rotated form are computed
 for unit vectors, which gives the matrix of each position. It has to rotate pairs, at any position alone as among
@@ -63,7 +63,7 @@ class Rotation:
 
 
 def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
-    """Return the rotation whose result is ``value``; ``None`` if it is none that has a table.
+    """Return the rotation whose result is ``value``, if there is one.
 
     Args:
         model: The model.
@@ -131,6 +131,15 @@ def _activations(model: Model) -> frozenset[int]:
     return frozenset(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What the operators between two values do: see `Rotation`."""
+
+    size: int
+    interleaved: bool
+    matrices: bytes
+
+
 def _rotation(model: Model, source: Value, result: Value, size: int) -> Rotation | None:
     laid_out = _laid_out(model, source)
     if laid_out is None or fixed_size(source, -1) not in {None, size}:
@@ -138,12 +147,45 @@ def _rotation(model: Model, source: Value, result: Value, size: int) -> Rotation
     heads_last, heads = laid_out
     between = list(model.graph.backward([result], lambda node: () if node.index == source.node else node.inputs))
     counts_slots = POSITIONS not in {node.name for node in between if node.op == "Parameter"}
+    key, known = _structure(model, between, source), model.analysis(_known_turns)
+    if key not in known:
+        known[key] = _turn(model, Rotation(source, result, heads_last, heads, size, 0, False, counts_slots, None))
+    turn = known[key]
+    if turn is None:
+        return None
+    angles = (_angles_of(model, between, source), turn, counts_slots)
+    return Rotation(source, result, heads_last, heads, size, turn.size, turn.interleaved, counts_slots, angles)
+
+
+def _known_turns(model: Model) -> dict[Hashable, _Turn | None]:  # noqa: ARG001
+    """Return an empty store, kept until the model is edited: layers do alike."""
+    return {}
+
+
+def _structure(model: Model, between: list[Node], source: Value) -> Hashable:
+    """Return equal structures for equal computations on other activations."""
+    numbers, data = model.analysis(find_numbers), model.analysis(_activations)
+    places = {(source.node, source.port): -1}
+    steps: list[Hashable] = [numbers.of_size(source)]
+    for node in sorted(between, key=lambda node: node.index):
+        if node.index not in data or node.index == source.node:
+            continue
+        inputs = tuple(
+            None if one is None else places.get((one.node, one.port), ("outside", numbers.of(one)))
+            for one in node.inputs
+        )
+        places |= {(one.node, one.port): len(places) for one in node.outputs}
+        steps.append((node.op, tuple((name, repr(given)) for name, given in sorted(node.attributes.items())), inputs))
+    return tuple(steps)
+
+
+def _turn(model: Model, sought: Rotation) -> _Turn | None:
+    size, heads = sought.head_dim, sought.heads
     # Axes of heads and of positions differ in size, so that the layout shows.
     length = _SAMPLES + (heads == _SAMPLES)
-    places = numpy.arange(3, 3 + length) if counts_slots else numpy.arange(length) ** 3
-    units = numpy.eye(size, dtype=_dtype(source))[:, None, None, :]
-    shape = (size, length, heads, size) if heads_last else (size, heads, length, size)
-    rows = _rows(_run(model, source, result, numpy.broadcast_to(units, shape), places), heads, length)
+    places = numpy.arange(3, 3 + length) if sought.counts_slots else numpy.arange(length) ** 3
+    units = numpy.eye(size, dtype=_dtype(sought.source))
+    rows = _run(model, sought, units, places)
     if rows is None or rows.shape[-1] != size or not (rows == rows[:, :, :1]).all():
         return None
     # By position: row i of a matrix is where element i goes.
@@ -151,9 +193,17 @@ def _rotation(model: Model, source: Value, result: Value, size: int) -> Rotation
     for interleaved in (False, True):
         turned = _turned(matrices, interleaved)
         if turned is not None:
-            signature = (_angles_of(model, between, source), matrices.tobytes(), interleaved, turned, counts_slots)
-            return Rotation(source, result, heads_last, heads, size, turned, interleaved, counts_slots, signature)
+            return _Turn(turned, interleaved, matrices.tobytes())
     return None
+
+
+def _rows(whole: Array, heads: int, length: int) -> Array | None:
+    """Return ``[batch, length, heads, head_dim]``."""
+    if whole.ndim != 4:
+        return None
+    if whole.shape[1:3] == (length, heads):
+        return whole
+    return whole.swapaxes(1, 2) if whole.shape[1:3] == (heads, length) else None
 
 
 def _angles_of(model: Model, between: list[Node], source: Value) -> Hashable:
@@ -200,27 +250,41 @@ def _laid_out(model: Model, source: Value) -> tuple[bool, int] | None:
     return (True, shape[2]) if shape[1] == _UNLIKELY else (False, shape[1])
 
 
-def _run(model: Model, source: Value, result: Value, held: Array, places: Array) -> Array:
-    """Compute ``result`` of one step, of ``held`` as ``source``; those places come after as many as the first."""
+def _run(model: Model, rotation: Rotation, held: Array, places: Array) -> Array | None:
+    """Rotate each row of ``held``, ``[batch, head_dim]``, to ``places``: ``[batch, length, heads, head_dim]``."""
+    # One head does unless a Reshape states their number.
+    for heads in dict.fromkeys((1, rotation.heads)):
+        length = len(places)
+        middle = (length, heads) if rotation.heads_last else (heads, length)
+        whole = numpy.broadcast_to(held[:, None, None], (len(held), *middle, held.shape[-1]))
+        try:
+            found = _rows(_run_heads(model, rotation, whole, places), heads, length)
+        except MissError:
+            if heads == rotation.heads:
+                raise
+            continue
+        if found is not None and (length != heads or heads == 1):
+            return found
+    return None
+
+
+def _run_heads(model: Model, rotation: Rotation, held: Array, places: Array) -> Array:
     positions = model.graph.parameters.get(POSITIONS)
     step = Step(len(held), int(places[0]), len(places))
-    given = {source: held}
+    given = {rotation.source: held}
     if positions is not None:
         given[positions] = numpy.broadcast_to(places[None], (step.batch, step.length))
-    return evaluation_at(model, step, given).of(result)
+    return evaluation_at(model, step, given).of(rotation.result)
 
 
 def _angles(model: Model, rotation: Rotation, places: Array) -> tuple[Array, Array]:
-    """Compute cosines and sines of ``places``: those of ones in the first element of each pair."""
-    size, half, length = rotation.size, rotation.size // 2, len(places)
+    """Compute cosines and sines of ``places`` from ones in each pair's first element."""
+    size, half = rotation.size, rotation.size // 2
     first = slice(0, size, 2) if rotation.interleaved else slice(0, half)
     second = slice(1, size, 2) if rotation.interleaved else slice(half, size)
-    vector = numpy.zeros(rotation.head_dim, _dtype(rotation.source))
-    vector[first] = 1
-    middle = (length, rotation.heads) if rotation.heads_last else (rotation.heads, length)
-    held = numpy.broadcast_to(vector, (1, *middle, rotation.head_dim))
-    whole = _run(model, rotation.source, rotation.result, held, places)
-    rows = _rows(whole, rotation.heads, length)
+    vector = numpy.zeros((1, rotation.head_dim), _dtype(rotation.source))
+    vector[:, first] = 1
+    rows = _run(model, rotation, vector, places)
     assert rows is not None
     return rows[0, :, 0, first], rows[0, :, 0, second]
 

@@ -116,7 +116,7 @@ class InputPlan:
         self._one_by_one, self._rows_one_by_one = stepping.one_by_one, stepping.rows_one_by_one
 
     def tokens_at_once(self, past: int, length: int, batch: int) -> int:
-        """Return how many of ``length`` new tokens of each row one run of the model takes."""
+        """Return how many of each row's ``length`` new tokens one run takes."""
         if self._length is not None:
             return self._length
         return 1 if past and (self._one_by_one or (self._rows_one_by_one and batch > 1)) else length

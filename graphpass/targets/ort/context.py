@@ -1,4 +1,4 @@
-"""Read the number of positions that a model was made for, from the configuration beside it."""
+"""Read a model's number of positions from the configuration beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_
 
 
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
-    """Return a configuration beside a model, without sections of parts other than the language model; else nothing.
+    """Return a configuration beside a model, the language model's section if there are several.
 
     Raises:
         ReadError: GP116, it is no JSON object.

@@ -82,7 +82,7 @@ def genai_config(model: Model, source: Path | None, context: int | None) -> str:
 
 
 def shares_buffers(model: Model) -> bool:
-    """Return whether past and present may be one buffer: GroupQueryAttention alone reads each past, not its shape."""
+    """Return whether GroupQueryAttention alone reads each past, so that presents may overwrite them."""
     graph = model.graph
     reads = [graph.reads[cache.read].outputs[0] for cache in analyze_caches(model).of_kind("kv")]
     return bool(reads) and all({use.node.op for use in graph.uses(read)} == {"GroupQueryAttention"} for read in reads)

@@ -16,7 +16,7 @@ _MODULE, _HINT = "onnxruntime_genai", "pip install 'graphpass[ort-genai]'"
 
 
 def observe(model: Model, context: int | None) -> Observation | str:
-    """Open ``model`` in a folder of its own and generate; return the obstacle if that is impossible here."""
+    """Open ``model`` in a folder of its own and generate; return the obstacle otherwise."""
     from graphpass.dialects.onnx.files import stage_onnx
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.targets.ort.genai_config import genai_config

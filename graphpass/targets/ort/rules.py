@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
@@ -53,6 +52,8 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
 
 def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
     grouped = model.graph.of_op("GroupQueryAttention")
+    from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
+
     read = model.analysis(find_grouped_queries)
     rotated = {node.name for node in grouped if len(node.inputs) > 7 and node.inputs[7]}
     for block in inventory.attention:

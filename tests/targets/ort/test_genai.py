@@ -20,7 +20,9 @@ from graphpass.targets import check_model
 
 #: With the context where the configuration beside the export does not tell it.
 MODELS = {
-    **dict.fromkeys(("falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_oss", "gptj", "llama", "llama_12l"), ""),
+    **dict.fromkeys(
+        ("falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_oss", "gptj", "llama", "llama_12l"), ""
+    ),
     **dict.fromkeys(("mistral_sw8", "opt", "phi3", "qwen3", "qwen3_moe"), ""),
     **dict.fromkeys(("bloom", "falcon_alibi"), "{context=128}"),
 }
@@ -94,9 +96,10 @@ def test_the_configuration_tells_what_the_graph_does_not(tmp_path, capfd):
 
 def test_decomposed_attention_shares_no_buffer():
     target = graphpass.get_target("ort-genai")
-    assert '"past_present_share_buffer": false' in target.files(onnx_model("llama"), onnx_model("llama").path)[
-        "genai_config.json"
-    ]
+    assert (
+        '"past_present_share_buffer": false'
+        in target.files(onnx_model("llama"), onnx_model("llama").path)["genai_config.json"]
+    )
 
 
 def test_caches_of_unlike_heads_are_refused_by_rules_and_trial():
