@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto", exact: bool = True) -> DecodeSession:
     """Open a model to decode with.
 
-    ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place. A model of
+    ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place, and one whose
+    pasts GroupQueryAttention alone reads, too, in buffers that grow. A model of
     static shapes that takes one token at a time, as `make-static` makes it, takes prompts token by token, too; for the
     pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`.
 
@@ -49,7 +50,12 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
             message = f"the onnxruntime backend runs on CPU, not on {device}"
             raise UsageError("GP240", message, "use the openvino backend")
         from graphpass.dialects.onnx.model import OnnxModel
-        from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceSession, capacity_in_place
+        from graphpass.runtime.backends.onnxruntime_in_place import (
+            OnnxRuntimeInPlaceSession,
+            capacity_in_place,
+            has_open_capacity,
+        )
+        from graphpass.runtime.backends.onnxruntime_shared import OnnxRuntimeSharedSession
 
         assert isinstance(model, OnnxModel)
         if Phase.find(model) is not None:
@@ -57,6 +63,8 @@ def open_session(model: Model, *, device: str = "CPU", backend: Backend = "auto"
         capacity = capacity_in_place(model, inventory)
         if capacity is not None:
             return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
+        if has_open_capacity(model, inventory):
+            return OnnxRuntimeSharedSession(model, inventory, exact)
         return StatelessSession(model, inventory, device, exact)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
