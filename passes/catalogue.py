@@ -30,6 +30,7 @@ _ROOMS = {
     ),
     "convert": ("promote-to-f32", "select-branch", "to-openvino"),
     "devices": (
+        "fuse-norms",
         "lower-boolean-gathers",
         "lower-boolean-masks",
         "lower-variadic-split",
