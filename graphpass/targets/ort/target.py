@@ -60,6 +60,6 @@ class ORT(Target):
         options = [] if self.padding == "any" else [f"padding={self.padding}"]
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
-        steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms"]
+        steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms", "reshape-by-constants"]
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         return parse(",".join(steps))
