@@ -56,6 +56,11 @@ class StatefulTarget(Target):
         return self.cache == "reorder"
 
     @property
+    def cuts_logits(self) -> bool:
+        """Return whether the logits of the last token alone are computed."""
+        return False
+
+    @property
     def insert_reorder(self) -> str:
         """Return the pass that lets a caller move slots, as text."""
         return "insert-reorder"
@@ -103,6 +108,7 @@ class StatefulTarget(Target):
             *_if(inventory.of_kind("linear"), "widen-conv-window"),
             *_if(self.cache == "reorder", self.insert_reorder),
             *_if(first is not None, "keep-cross-caches"),
+            *_if(self.cuts_logits, "last-logits"),
             "set-runtime-options",  # before passes that ask whether activations are scaled
             *self.after_stateful,
         ]

@@ -215,15 +215,6 @@ def _angles_of(model: Model, between: list[Node], source: Value) -> Hashable:
     )
 
 
-def _rows(whole: Array, heads: int, length: int) -> Array | None:
-    """Return ``[batch, length, heads, head_dim]``."""
-    if whole.ndim != 4:
-        return None
-    if whole.shape[1:3] == (length, heads):
-        return whole
-    return whole.swapaxes(1, 2) if whole.shape[1:3] == (heads, length) else None
-
-
 def _turned(matrices: Array, interleaved: bool) -> int | None:
     """Return the number of rotated elements, if the matrices rotate pairs."""
     size = matrices.shape[-1]

@@ -26,6 +26,7 @@ class ORTGenAI(ORT):
         cache: Always ``past``.
         padding: onnxruntime-genai pads batches on the right.
         context: Most positions; by default what ``config.json`` says.
+        logits: With ``last`` those of the last token of each row, see `last-logits`.
     """
 
     name = "ort-genai"

@@ -29,6 +29,7 @@ class ORT(Target):
             is misread.
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
             either, rotary embeddings stay as they are.
+        logits: With ``last`` those of the last token of each row, see `last-logits`.
     """
 
     name = "ort"
@@ -42,6 +43,7 @@ class ORT(Target):
     cache: Literal["past", "reorder"] = "past"
     padding: Literal["any", "right"] = "any"
     context: int | None = None
+    logits: Literal["all", "last"] = "all"
 
     @property
     def reads_padding(self) -> Padding:
@@ -61,5 +63,6 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms", "reshape-by-constants"]
+        steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         return parse(",".join(steps))

@@ -77,8 +77,9 @@ def test_it_generates_the_tokens_of_the_export(name, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_left_padding_costs_a_bias_alone(tmp_path, capfd):
-    folder = folder_of("llama", "ort-genai{padding=any}", tmp_path, capfd)
+@pytest.mark.parametrize("option", ["padding=any", "logits=last"])
+def test_options_generate_the_same(option, tmp_path, capfd):
+    folder = folder_of("llama", f"ort-genai{{{option}}}", tmp_path, capfd)
     wanted = reference("llama")
     assert generated(folder, list(wanted["prompt_ids"]), 12, 0)[0] == list(wanted["greedy_ids"])
 
