@@ -96,7 +96,7 @@ def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
     for attention in model.analysis(find_attention):
         if attention.is_fused:
             continue
-        read = match(model.graph, attention.node, capped=True)
+        read = match(model.graph, attention.node, loosely=True)
         try:
             found[attention.node.name] = read if isinstance(read, Miss) else _read(model, read, masks)
         except MissError as error:
