@@ -51,6 +51,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             positions and windows count tokens alone, and input ``position_ids`` goes. Padding in front is misread then.
             A prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it 1.01 times.
         context: Number of positions in tables. Without it rotary embeddings stay as they are.
+        pad_values: Pad values with zeros to the size of keys, where they are smaller, as in multi-head latent attention
+            (DeepSeek): the cache of values holds the zeros, too.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``; past and present ``[batch, kv_heads, sequence,
@@ -75,6 +77,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
     padding: Padding = "any"
     context: int | None = None
+    pad_values: bool = False
 
     def run(self, model: OnnxModel) -> Done | Skipped:
         if self.context is not None:
@@ -82,6 +85,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         if opset_of(model.proto) < _FIRST_OPSET:
             return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
         found = model.analysis(find_grouped_queries)
+        found = {name: self._allowed(one) for name, one in found.items()}
         fused = [one for one in found.values() if isinstance(one, GroupedQuery)]
         notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
         if fused:
@@ -99,6 +103,9 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
                 rewriter.finish()
             notes += dict.fromkeys(fusion.notes)
         return Done({"attention fused": len(fused), "attention left": len(found) - len(fused)}, tuple(notes))
+
+    def _allowed(self, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
+        return one if isinstance(one, Miss) or self.pad_values else one.wants_padding or one
 
 
 class _Fusion:
@@ -151,7 +158,7 @@ class _Fusion:
         inputs = [
             query,
             key,
-            self._flat(write, one.value.new, one.key_heads, one.head_dim),
+            self._value(one, write),
             one.key.past,
             one.value.past,
             self._counts() if counts_tokens else self._lasts(),
@@ -169,6 +176,19 @@ class _Fusion:
         self._replace_result(write, one, results[0])
         self._rewriter.replace(one.key.whole, results[1])
         self._rewriter.replace(one.value.whole, results[2])
+
+    def _value(self, one: GroupedQuery, write: Writer) -> Handle:
+        """Return new values ``[batch, length, heads * head_dim]``, padded with zeros if they are smaller."""
+        if one.value_dim == one.head_dim:
+            return self._flat(write, one.value.new, one.key_heads, one.head_dim)
+        kind = one.value.past.element_type
+        ends = [0, 0, 0, one.head_dim - one.value_dim]
+        padded = write.op("Pad", one.value.new, [0, 0, 0, 0], ends, write.number(0.0, kind), label="value_padded")
+        rows = write.op("Transpose", padded, order=[0, 2, 1, 3], label="value_rows")
+        graph, cache = self._rewriter.graph, one.value.cache
+        for port in (graph.reads[cache.read], graph.writes[cache.write]):
+            self._rewriter.resize_port(port, [None, None, None, one.head_dim])
+        return write.op("Reshape", rows, [0, 0, one.key_heads * one.head_dim], label="value_flat")
 
     def _once(self, key: Hashable, make: Any) -> Any:
         if key not in self._made:
@@ -318,13 +338,18 @@ class _Fusion:
         merged = self._merged(one)
         if output.element_type != one.key.past.element_type:
             result = write.op("Convert", result, to=output.element_type, label="widened")
+        split = None
+        if merged is None or one.value_dim < one.head_dim:
+            split = write.op("Reshape", result, [0, 0, one.heads, one.head_dim], label="split")
+        if split is not None and one.value_dim < one.head_dim:
+            split = write.slice(split, 0, one.value_dim, 3, label="unpadded")
+            result = write.op("Reshape", split, [0, 0, one.heads * one.value_dim], label="joined")
         if merged is not None:
             self._rewriter.replace(merged, result)
             return
-        split = write.op("Reshape", result, [0, 0, one.heads, one.head_dim], label="split")
         rows = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
         if output.rank == 3:
-            shape = write.op("Concat", [-1], self._lengths.of("length"), [one.head_dim], axis=0, label="shape")
+            shape = write.op("Concat", [-1], self._lengths.of("length"), [one.value_dim], axis=0, label="shape")
             rows = write.op("Reshape", rows, shape, label="merged")
         self._rewriter.replace(output, rows)
 
@@ -339,4 +364,4 @@ class _Fusion:
                 return None
             value = uses[0].node.outputs[0]
         sizes = self._model.analysis(infer_sizes).shape(value) or ()
-        return value if len(sizes) == 3 and sizes[2].as_int == one.heads * one.head_dim else None
+        return value if len(sizes) == 3 and sizes[2].as_int == one.heads * one.value_dim else None

@@ -25,6 +25,8 @@ def described(name: str) -> tuple[str, ...]:
     if not isinstance(first, GroupedQuery):
         return (f"{len(found)} stay: {first.reason}", "", "")
     attention = f"{len(found)} fused" + (", soft cap" if first.softcap else "")
+    if first.wants_padding is not None:
+        attention += f" with values padded from {first.value_dim} to {first.head_dim}"
     attention += ", sinks" if first.attention.sink is not None else ""
     masks = [one.mask for one in found]
     if not isinstance(masks[0], ShownMask):

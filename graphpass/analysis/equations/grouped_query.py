@@ -63,7 +63,8 @@ class GroupedQuery:
         value: The cache of values.
         heads: Number of query heads.
         key_heads: Number of key and value heads.
-        head_dim: Size of a head.
+        head_dim: Size of a head of query and key.
+        value_dim: Size of a head of value, not more than ``head_dim``.
         scale: Factor of the scores.
         softcap: Soft cap of the scores; 0 for none.
         mask: Positions that the masks hide, or the reason that more is in them.
@@ -77,10 +78,19 @@ class GroupedQuery:
     heads: int
     key_heads: int
     head_dim: int
+    value_dim: int
     scale: float
     softcap: float
     mask: ShownMask | Miss
     rotations: tuple[Rotation, Rotation] | None
+
+    @property
+    def wants_padding(self) -> Miss | None:
+        """Return why the operator takes it only if values are padded; ``None`` if it takes it so."""
+        if self.value_dim == self.head_dim:
+            return None
+        sizes = f"{self.head_dim} and {self.value_dim}; fuse-group-query-attention{{pad-values=true}} pads values"
+        return Miss(self.attention.node, f"GroupQueryAttention wants keys and values of one size, not {sizes}")
 
     @property
     def rotates_inside(self) -> bool:
@@ -110,7 +120,7 @@ def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Mi
     if attention.key_is_transposed:
         raise MissError(node, "its keys end with the size of a head, then positions")
     key, value = (_appended(model, node, operand) for operand in (attention.key, attention.value))
-    key_heads, head_dim = _sizes(node, key, value)
+    key_heads, head_dim, value_dim = _sizes(node, key, value)
     shape = model.analysis(infer_sizes).shape(query)
     heads = shape[1].as_int if shape is not None else None
     if heads is None or heads % key_heads:
@@ -130,6 +140,7 @@ def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Mi
         heads,
         key_heads,
         head_dim,
+        value_dim,
         scale,
         softcap,
         _mask(model, attention, masks),
@@ -166,21 +177,23 @@ def _is_idle(node: Node) -> bool:
     return node.op in CASTS and node.source().element_type == node.outputs[0].element_type
 
 
-def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int]:
-    """Return number and size of key heads, which values have, too."""
-    found = {(fixed_size(one.past, 1), fixed_size(one.past, 3)) for one in (key, value)}
-    heads, size = next(iter(found))
-    if len(found) > 1:
-        sizes = " and ".join(str(fixed_size(one.past, 3)) for one in (key, value))
-        raise MissError(node, f"GroupQueryAttention wants keys and values of one size, not {sizes}")
-    if heads is None or size is None:
+def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
+    """Return the number of key heads, which values have, too, and the sizes of both."""
+    counts = {fixed_size(one.past, 1) for one in (key, value)}
+    size, value_size = (fixed_size(one.past, 3) for one in (key, value))
+    heads = counts.pop()
+    if counts:
+        raise MissError(node, "GroupQueryAttention wants as many heads of values as of keys")
+    if heads is None or size is None or value_size is None:
         raise MissError(node, f"the number or size of heads of cache {key.cache.name} is not known")
+    if value_size > size:
+        raise MissError(node, f"GroupQueryAttention wants values of {size}, the size of its keys, not of {value_size}")
     if size % _HEADS_OF:
         raise MissError(node, f"GroupQueryAttention wants heads of a multiple of {_HEADS_OF}, not {size}")
     if key.past.element_type != value.past.element_type or key.past.element_type not in {"f16", "f32"}:
         types = f"{key.past.element_type} and {value.past.element_type}"
         raise MissError(node, f"GroupQueryAttention wants keys and values of one type, f32 or f16, not {types}")
-    return heads, size
+    return heads, size, value_size
 
 
 def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None:

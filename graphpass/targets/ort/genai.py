@@ -35,6 +35,11 @@ class ORTGenAI(ORT):
     cache: Literal["past"] = "past"
     padding: Literal["any", "right"] = "right"
 
+    @property
+    def pads_values(self) -> bool:
+        """See `ORT.pads_values`: onnxruntime-genai makes all caches of one shape."""
+        return True
+
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 

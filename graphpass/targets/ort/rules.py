@@ -59,7 +59,7 @@ def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
     for block in inventory.attention:
         if block.form == "decomposed":
             miss = read.get(block.node, "it is in the body of a loop or branch")
-            cure = "run fuse-group-query-attention" if isinstance(miss, GroupedQuery) else miss
+            cure = miss.wants_padding or "run fuse-group-query-attention" if isinstance(miss, GroupedQuery) else miss
             reason = f"computed by MatMul and Softmax as written: {cure}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in rotated and (block.head_dim or 0) % 16:

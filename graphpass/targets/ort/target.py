@@ -46,6 +46,11 @@ class ORT(Target):
     logits: Literal["all", "last"] = "all"
 
     @property
+    def pads_values(self) -> bool:
+        """Return whether caches of values take the size of keys, so that all caches are of one shape."""
+        return False
+
+    @property
     def reads_padding(self) -> Padding:
         """See `Target.reads_padding`."""
         return "left" if self.padding == "any" else "right"
@@ -60,6 +65,7 @@ class ORT(Target):
         if missing := ONNX.missing(model):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         options = [] if self.padding == "any" else [f"padding={self.padding}"]
+        options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms", "reshape-by-constants"]

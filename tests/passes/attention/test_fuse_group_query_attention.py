@@ -82,6 +82,17 @@ def test_what_stays_says_why():
     assert len(result.records[-1].result.notes) == 2
 
 
+@pytest.mark.parametrize("padding", ["any", pytest.param("right", marks=pytest.mark.slow)])
+def test_smaller_values_are_padded_on_demand(padding):
+    model = exported("deepseek_v3/onnx")
+    result = ran(model, f"fuse-group-query-attention{{padding={padding},context=128,pad-values=true}}").model
+    assert operators(result)["GroupQueryAttention"] == 2
+    assert {cache.shape[3] for cache in graphpass.analyze_caches(result).caches} == {24}
+    assert generates(result, "deepseek_v3")
+    side = "left" if padding == "any" else "right"
+    assert compare(model, result, steps=4, edits=True, padding=side).passed
+
+
 def test_without_a_cache_nothing_is_fused():
     result = ran(exported("llama/onnx-nocache"), "fuse-group-query-attention")
     assert "is not a past with new entries appended" in result.records[-1].result.notes[0]

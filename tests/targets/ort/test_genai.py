@@ -23,7 +23,7 @@ MODELS = {
     **dict.fromkeys(
         ("falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_oss", "gptj", "llama", "llama_12l"), ""
     ),
-    **dict.fromkeys(("gpt2_upcast", "mistral_sw8", "opt", "phi3", "qwen3", "qwen3_moe"), ""),
+    **dict.fromkeys(("deepseek_v3", "gpt2_upcast", "mistral_sw8", "opt", "phi3", "qwen3", "qwen3_moe"), ""),
     **dict.fromkeys(("bloom", "falcon_alibi"), "{context=128}"),
 }
 
