@@ -48,7 +48,7 @@ class ReshapeByConstants(Pass[OnnxModel]):
 
 
 def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:
-    """Return 0, a number, or -1 for a size that is left; ``None`` if a 0 means a size of 0."""
+    """Return 0, a number, or -1 for what is left; ``None`` if 0 copies nothing."""
     size = target[axis]
     if size.as_int == 0 and not node.attributes.get("special_zero", True):
         return None

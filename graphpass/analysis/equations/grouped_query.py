@@ -86,7 +86,7 @@ class GroupedQuery:
 
     @property
     def wants_padding(self) -> Miss | None:
-        """Return why the operator takes it only if values are padded; ``None`` if it takes it so."""
+        """Return why values have to be padded; ``None`` if they need not."""
         if self.value_dim == self.head_dim:
             return None
         sizes = f"{self.head_dim} and {self.value_dim}; fuse-group-query-attention{{pad-values=true}} pads values"

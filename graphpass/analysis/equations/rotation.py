@@ -133,7 +133,7 @@ def _activations(model: Model) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What the operators between two values do: see `Rotation`."""
+    """Hold the turn between two values, with the words of `Rotation`."""
 
     size: int
     interleaved: bool

@@ -47,7 +47,7 @@ class ORT(Target):
 
     @property
     def pads_values(self) -> bool:
-        """Return whether caches of values take the size of keys, so that all caches are of one shape."""
+        """Return whether caches of values take the size of those of keys."""
         return False
 
     @property

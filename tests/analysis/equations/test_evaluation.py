@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy
 import onnx
 import pytest
@@ -70,5 +72,5 @@ def test_what_is_not_computed_says_why(nodes, reason):
 
 def test_long_chains_need_no_recursion():
     names = ["a", *(f"v{number}" for number in range(5000))]
-    nodes = [helper.make_node("Add", [one, "one"], [two]) for one, two in zip(names, names[1:], strict=False)]
+    nodes = [helper.make_node("Add", [one, "one"], [two]) for one, two in itertools.pairwise(names)]
     assert evaluated(nodes, {"a": numpy.array([1])}, {"one": 1}).tolist() == [5001]
