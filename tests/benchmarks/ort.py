@@ -7,8 +7,8 @@ parameters) in f32, with random weights:
     any        target ort: attention with a bias, past and present one buffer
     right      target ort{padding=right}: attention counts tokens, past and present one buffer
 
-Steps take turns, so that a busy machine slows all alike; ratios are of medians of one run. Prompts run in a process
-each, whose peak memory is measured; the export's prompts of 8192 tokens need more memory than most machines have.
+Models take turns, so that a busy machine slows all alike; ratios are of medians of one run. Peak memory is that of a
+process each. The export's prompts of 8192 tokens need more memory than most machines have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import graphpass
 CAPACITY = 8320
 LENGTHS = (256, 2048, 8192)
 PROMPTS = (256, 1024, 4096)
-STEPS = 9
+STEPS, TURNS = 9, 3
 KINDS = {"export": "", "any": "padding=any", "right": "padding=right"}
 
 
@@ -112,26 +112,35 @@ def steps(files: dict[str, Path]) -> None:
         show(f"step at {length}", {name: statistics.median(found[2:]) for name, found in seconds.items()})
 
 
+def prompts(files: dict[str, Path]) -> None:
+    runners = {name: Runner(file) for name, file in files.items()}
+    for length in PROMPTS:
+        seconds: dict[str, list[float]] = {name: [] for name in runners}
+        for runner in runners.values():
+            runner.fill(0)
+        for turn in range(TURNS):
+            for name in sorted(runners, reverse=turn % 2 == 0):
+                seconds[name].append(runners[name].run(0, length))
+        show(f"prompt of {length}", {name: statistics.median(found) for name, found in seconds.items()})
+
+
 def prompt(file: Path, length: int, results: Any) -> None:
     runner = Runner(file)
     runner.fill(0)
+    runner.run(0, 1)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = [runner.run(0, length) for _ in range(2)]
-    results.put((min(found), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
+    runner.run(0, length)
+    results.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
-def prompts(files: dict[str, Path]) -> None:
+def memory(files: dict[str, Path]) -> None:
     context = multiprocessing.get_context("spawn")
-    for length in PROMPTS:
-        seconds, memory = {}, {}
-        for name, file in files.items():
-            results = context.Queue()
-            process = context.Process(target=prompt, args=(file, length, results))
-            process.start()
-            seconds[name], memory[name] = results.get()
-            process.join()
-        show(f"prompt of {length}", seconds)
-        print(f"{'':16}" + "".join(f"{name:>8} {value:8.0f} MB        " for name, value in memory.items()))
+    for name, file in files.items():
+        results = context.Queue()
+        process = context.Process(target=prompt, args=(file, PROMPTS[-1], results))
+        process.start()
+        print(f"prompt of {PROMPTS[-1]} {name:>8} raises the peak memory by {results.get():8.0f} MB", flush=True)
+        process.join()
 
 
 def show(what: str, seconds: dict[str, float]) -> None:
@@ -145,3 +154,4 @@ if __name__ == "__main__":
         print(json.dumps({"onnxruntime": onnxruntime.__version__, "layers": sys.argv[1:] or ["8"]}))
         steps(made)
         prompts(made)
+        memory(made)
