@@ -152,6 +152,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         made = write(Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 8)
         print(json.dumps({"onnxruntime": onnxruntime.__version__, "layers": sys.argv[1:] or ["8"]}))
+        # A process begins with the peak of the one that started it.
+        memory(made)
         steps(made)
         prompts(made)
-        memory(made)

@@ -124,7 +124,7 @@ def test_a_model_that_counts_positions_computes_what_one_computes_that_is_told_t
 def test_padding_on_the_right_is_compared_with_each_row_alone(builder_s):
     comparison = compare(load(export("llama", "onnx")), builder_s, steps=3, padding="right")
     assert comparison.passed, comparison.summary()
-    assert "padded on the right" in comparison.sequences[-1].description
+    assert any("padded on the right" in sequence.description for sequence in comparison.sequences)
 
 
 def test_a_bias_instead_of_counts_reads_padding_in_front():
