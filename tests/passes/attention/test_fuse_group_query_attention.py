@@ -70,6 +70,7 @@ def test_padding_on_the_right_is_read_rightly_with_any(name):
     assert compare(exported(f"{name}/onnx"), fused(name, "any").model, steps=4, padding="right").passed
 
 
+@pytest.mark.slow
 def test_padding_in_front_is_found_misread_with_right():
     assert not compare(exported("llama/onnx"), fused("llama", "right").model, steps=1).passed
 
@@ -110,7 +111,8 @@ def test_f16_stays_f16():
     assert kind == onnx.TensorProto.FLOAT16
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", pytest.param("falcon", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt_oss", "falcon"])
 def test_names_do_not_matter(name):
     kept = {"input_ids", "attention_mask", "position_ids", "logits"}
     rename = Renaming(seed=4)
