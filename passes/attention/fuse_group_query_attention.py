@@ -129,8 +129,9 @@ class _Fusion:
         """
         sizes, graph = self._model.analysis(infer_sizes), self._rewriter.graph
         forms = (*one.attention.key_forms, *one.attention.value_forms)
-        read = {value for cache in (one.key, one.value) for value in (cache.past, cache.whole, *cache.copies)}
-        for value in (*read, *(form for form in forms if form not in read)):
+        read = [value for cache in (one.key, one.value) for value in (cache.past, cache.whole, *cache.copies)]
+        # In one order: names of new nodes follow it.
+        for value in dict.fromkeys([*read, *forms]):
             for use in graph.uses(value):
                 content = sizes.content(use.node.outputs[0]) if use.node.op == "ShapeOf" else None
                 if content is not None and self._lengths.knows(content):
