@@ -34,6 +34,7 @@ GP113 A file that belongs to the model, a .bin, a configuration or a tokenizer, 
 GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 text.
 GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's words. Check the
   address, the credentials that its package takes, and the network.
+GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -237,6 +238,10 @@ GP394 A session over a prefill and a decode model needs two models that were mad
   pass make-static: the decode model with a length of 1.
 GP395 There is not enough memory for the model, its caches or its logits in the sizes that were asked for. Ask for
   smaller ones, compare over fewer tokens or not at all (--no-verify), or run it where there is more.
+GP396 genai_config.json holds the number of positions and of token ids, and neither the model nor the config.json beside
+  it tells them. Copy config.json beside the model, or name the positions with ort-genai{context=N}.
+GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and caches of keys and values that grow,
+  under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
 GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
   traceback, and report it to the pass's author.
 GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.

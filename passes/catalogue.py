@@ -13,6 +13,7 @@ _ROOMS = {
         "expose-alibi",
         "expose-position-ids",
         "fuse-attention",
+        "fuse-group-query-attention",
         "keep-cross-caches",
     ),
     "caches": (
@@ -29,6 +30,7 @@ _ROOMS = {
     ),
     "convert": ("promote-to-f32", "select-branch", "to-openvino"),
     "devices": (
+        "fuse-norms",
         "lower-boolean-gathers",
         "lower-boolean-masks",
         "lower-variadic-split",
@@ -39,7 +41,7 @@ _ROOMS = {
     "experts": ("batch-experts", "densify-experts"),
     "lower": ("lower-operators",),
     "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
-    "shapes": ("make-static", "simplify-shapes"),
+    "shapes": ("last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
 }
 
 #: The module of each pass, by the pass's name.

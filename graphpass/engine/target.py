@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Condition, Pass
@@ -14,6 +14,9 @@ from graphpass.errors import PassFailedError, UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
+
+Padding: TypeAlias = Literal["left", "right"]
+"""The side of shorter rows of a batch on which padding stands."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,20 @@ class Target(ABC):
     def gives_up_fusion(self) -> bool:
         """Return whether an option trades fusion in the runtime for something else."""
         return False
+
+    @property
+    def reads_padding(self) -> Padding:
+        """Return the side on which its models are to read padding rightly."""
+        return "left"
+
+    def files(self, model: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
+        """Return further text files that its runtime reads beside ``model``, by name.
+
+        Args:
+            model: The result.
+            source: A file of the input, beside which configurations lie.
+        """
+        return {}
 
     def require_contract(self, model: Model) -> None:
         """Check the conditions of the contract.

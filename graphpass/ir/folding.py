@@ -22,7 +22,7 @@ LIMIT = 4096
 MALFORMED = (IndexError, KeyError, TypeError, ValueError)
 
 #: Element types that are computed with; numpy does not know bf16, whose numbers are rounded f32.
-_DTYPES = {
+DTYPES = {
     "boolean": "bool",
     "bf16": "float32",
     "f16": "float16",
@@ -71,7 +71,7 @@ def _sources(graph: Graph, node: Node) -> list[Value] | None:
     """Order the inputs to fold: constants last, since another input often settles the fold."""
     if node.op in {"Constant", "ShapeOf"}:
         return []
-    known = node.op in MOVES or node.op in _FUNCTIONS or node.op == "ConstantOfShape"
+    known = node.op in MOVES or node.op in FUNCTIONS or node.op == "ConstantOfShape"
     if not known or not node.inputs or node.inputs[0] is None:
         return None
     given = [value for value in node.inputs if value is not None]
@@ -79,7 +79,7 @@ def _sources(graph: Graph, node: Node) -> list[Value] | None:
 
 
 def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
-    dtype = _DTYPES.get(value.element_type)
+    dtype = DTYPES.get(value.element_type)
     if dtype is None:
         return None
     if node.op == "ShapeOf":
@@ -99,14 +99,16 @@ def _evaluate(graph: Graph, node: Node, value: Value) -> Fold | None:
             found = _move(node, value, inputs) if node.op in MOVES else _compute(node, inputs)
     except MALFORMED:
         return None
-    return None if found is None else Fold(_typed(found.values, value.element_type), found.known)
+    return None if found is None else Fold(typed(found.values, value.element_type), found.known)
 
 
 def _compute(node: Node, inputs: list[Fold]) -> Fold | None:
     size = prod(numpy.broadcast_shapes(*(one.values.shape for one in inputs)))
     if size > LIMIT or not all(one.known.all() for one in inputs):
         return None
-    found = _FUNCTIONS[node.op](*(one.values for one in inputs))
+    if node.op == "Range" and range_size(*(one.values for one in inputs)) > LIMIT:
+        return None
+    found = FUNCTIONS[node.op](*(one.values for one in inputs))
     return None if found is None else _known(found)
 
 
@@ -115,6 +117,8 @@ def _move(node: Node, value: Value, inputs: list[Fold]) -> Fold | None:
     count = len(inputs) if node.op == "Concat" else 1
     values, masks = [one.values for one in inputs], [one.known for one in inputs]
     is_small = node.op == "Broadcast" or sum(one.size for one in values) <= LIMIT
+    if node.op == "Gather" and values[0].size * values[1].size > LIMIT * values[0].shape[node.attributes["axis"]]:
+        is_small = False
     if not is_small or not all(mask.all() for mask in masks[count:]):
         return None
     found = MOVES[node.op](node, value.port, values)
@@ -126,14 +130,15 @@ def _known(values: _Array) -> Fold:
     return Fold(values, numpy.broadcast_to(numpy.True_, values.shape))
 
 
-def _typed(values: _Array, element_type: str) -> _Array:
-    typed = values.astype(_DTYPES[element_type], copy=False)
-    if element_type != "bf16" or typed.size > LIMIT:
-        return typed
-    bits = typed.view(numpy.uint32).astype(numpy.uint64)
+def typed(values: _Array, element_type: str) -> _Array:
+    """Return ``values`` in numpy's type for ``element_type``; small tensors of bf16 are rounded to it."""
+    cast = values.astype(DTYPES[element_type], copy=False)
+    if element_type != "bf16" or cast.size > LIMIT:
+        return cast
+    bits = cast.view(numpy.uint32).astype(numpy.uint64)
     # To the nearest number that the upper 16 bits can hold, of two to the even one.
     rounded = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(numpy.uint32).view(numpy.float32)
-    return numpy.where(numpy.isfinite(typed), rounded, typed)
+    return numpy.where(numpy.isfinite(cast), rounded, cast)
 
 
 def _shape(node: Node, dtype: str) -> Fold | None:
@@ -167,10 +172,7 @@ def _broadcast(_node: Node, _port: int, inputs: list[_Array]) -> _Array | None:
 
 
 def _gather(node: Node, _port: int, inputs: list[_Array]) -> _Array | None:
-    axis = node.attributes["axis"]
-    if inputs[0].size * inputs[1].size > LIMIT * inputs[0].shape[axis]:
-        return None
-    found = numpy.asarray(numpy.take(inputs[0], inputs[1], axis), inputs[0].dtype)
+    found = numpy.asarray(numpy.take(inputs[0], inputs[1], node.attributes["axis"]), inputs[0].dtype)
     # With batch dimensions, data and indices begin with the same axes, which the result has once.
     return found if node.outputs[0].rank in {found.ndim, None} else None
 
@@ -193,6 +195,8 @@ def _slice(node: Node, _port: int, inputs: list[_Array]) -> _Array | None:
 def _split(node: Node, port: int, inputs: list[_Array]) -> _Array | None:
     axis = node.attributes["axis"]
     sizes = [fixed_size(value, axis) for value in node.outputs]
+    if None in sizes and node.op == "VariadicSplit" and len(inputs) > 1:
+        sizes = list(_integers(inputs[-1]))
     ends = list(accumulate(size or 0 for size in sizes))
     return numpy.split(inputs[0], ends[:-1], axis)[port] if None not in sizes else None
 
@@ -223,8 +227,12 @@ def _remainder(first: _Array, second: _Array) -> _Array | None:
 
 
 def _range(*bounds: _Array) -> _Array | None:
-    start, stop, step = (bound.item() for bound in bounds)
-    return numpy.arange(start, stop, step) if abs(stop - start) <= LIMIT * abs(step) else None
+    return numpy.arange(*(bound.item() for bound in bounds))
+
+
+def range_size(start: _Array, stop: _Array, step: _Array) -> float:
+    """Return the number of elements of a Range, fractions included; infinite for steps of 0."""
+    return float(abs(stop.item() - start.item()) / abs(step.item())) if step.item() else numpy.inf
 
 
 def _agree(first: _Array, second: _Array) -> bool:
@@ -233,7 +241,7 @@ def _agree(first: _Array, second: _Array) -> bool:
 
 
 #: Operators on the elements of all inputs at one place; a Range's are numbers.
-_FUNCTIONS: dict[str, Callable[..., _Array | None]] = {
+FUNCTIONS: dict[str, Callable[..., _Array | None]] = {
     "Abs": numpy.abs,
     "Add": numpy.add,
     "Ceiling": numpy.ceil,

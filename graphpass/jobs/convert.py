@@ -175,11 +175,12 @@ def _convert(
         comparison = None
         if job.verify:
             hint = "" if others else "--verify-each names the pass, "
-            comparison = prove(lambda: _compare(plan.reference, tuple(models.values()), job.proof), hint)
+            comparison = prove(lambda: _compare(target, plan.reference, tuple(models.values()), job.proof), hint)
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
         if look is not None:
             look(reports)
-        made.write(folder, models, {report.name: report.records for report in reports}, plan.source)
+        records = {report.name: report.records for report in reports}
+        made.write(folder, models, records, plan.source, target.files(main, plan.source))
         outcome = Outcome(
             plan.input,
             job.output,
@@ -198,14 +199,16 @@ def _convert(
     return outcome
 
 
-def _compare(reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof) -> Comparison:
+def _compare(
+    target: Target, reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof
+) -> Comparison:
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
     from graphpass.verify import compare
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
 
     if isinstance(reference, Model):
-        return compare(reference, results[0], **asdict(proof), examine=True)
+        return compare(reference, results[0], **asdict(proof), examine=True, padding=target.reads_padding)
     encoder, decoder = results
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
 

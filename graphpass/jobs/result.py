@@ -84,6 +84,7 @@ class Result:
         models: Mapping[str, Model],
         records: Mapping[str, Iterable[PassRecord]],
         source: Path | None,
+        texts: Mapping[str, str] | None = None,
     ) -> None:
         """Write models, companions and manifest into the staged folder.
 
@@ -92,6 +93,7 @@ class Result:
             models: The models by the names of their files.
             records: Results of the passes; see `graphpass.artifacts.manifest.write_manifest`.
             source: A file of the input, beside which configurations and tokenizers lie.
+            texts: Further files by name, which replace companions.
         """
         from graphpass.artifacts.companions import copy_companions
         from graphpass.artifacts.manifest import manifest_of, write_manifest
@@ -102,6 +104,8 @@ class Result:
         )
         if source is not None and not self._is_file:
             copy_companions(source, staged, next(iter(models.values())).dialect)
+        for name, text in (texts or {}).items():
+            (staged / name).write_text(text, encoding="utf-8")
         place = staged / next(iter(models)) if self._is_file else staged
         write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models))
 

@@ -24,7 +24,8 @@ def open_session(
 ) -> DecodeSession:
     """Open a model to decode with.
 
-    ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place. A model of
+    ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place, and one whose
+    pasts GroupQueryAttention alone reads, too, in buffers that grow. A model of
     static shapes that takes one token at a time, as `make-static` makes it, takes prompts token by token, too; for the
     pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`.
 
@@ -63,7 +64,12 @@ def open_session(
             raise UsageError("GP240", "ONNX Runtime cannot run an OpenVINO model", "use the openvino backend")
         where.require_onnxruntime()
         from graphpass.dialects.onnx.model import OnnxModel
-        from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceSession, capacity_in_place
+        from graphpass.runtime.backends.onnxruntime_in_place import (
+            OnnxRuntimeInPlaceSession,
+            capacity_in_place,
+            has_open_capacity,
+        )
+        from graphpass.runtime.backends.onnxruntime_shared import OnnxRuntimeSharedSession
 
         assert isinstance(model, OnnxModel)
         if Phase.find(model) is not None:
@@ -71,6 +77,8 @@ def open_session(
         capacity = capacity_in_place(model, inventory)
         if capacity is not None:
             return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
+        if has_open_capacity(model, inventory):
+            return OnnxRuntimeSharedSession(model, inventory, exact)
         return StatelessSession(model, inventory, where)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")

@@ -58,6 +58,11 @@ class StatefulTarget(Target):
         return self.cache == "reorder"
 
     @property
+    def cuts_logits(self) -> bool:
+        """Return whether the logits of the last token alone are computed."""
+        return False
+
+    @property
     def insert_reorder(self) -> str:
         """Return the pass that lets a caller move slots, as text."""
         return "insert-reorder"
@@ -106,6 +111,7 @@ class StatefulTarget(Target):
             *_if(self.cache == "reorder", self.insert_reorder),
             *_if(first is not None, "keep-cross-caches"),
             *_if(self.hides_positions and _has_windows(inventory), "window-from-positions{required=false}"),
+            *_if(self.cuts_logits, "last-logits"),
             "set-runtime-options",  # before passes that ask whether activations are scaled
             *self.after_stateful,
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.consistency import contradictions
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, row_rounds, tree_rounds
-from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, rectangular
+from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right, rectangular
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,6 +52,7 @@ def compare(
     rtol: float | None = None,
     edits: bool = False,
     examine: bool = False,
+    padding: Literal["left", "right"] = "left",
 ) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
@@ -62,7 +63,8 @@ def compare(
     itself, the batch is run without padding, and the result reports so. A reference that takes padding in front for
     tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting positions that the candidate is
     fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
-    linear caches, padding stands after each row's first token instead, which it sees.
+    linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
+    reference always runs each row alone, since padding takes places in the caches of some models, but not of others.
 
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
@@ -80,6 +82,7 @@ def compare(
         rtol: Relative tolerance; likewise.
         edits: Also edit the caches.
         examine: Also hold the reference against itself, and warn if it contradicts itself.
+        padding: Side of the shorter row of the batch on which padding stands.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP330 the
@@ -99,9 +102,10 @@ def compare(
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
     counting = takes_positions(candidate) and not takes_positions(reference)
-    alone = (misreading[0] or counting) and not misreading[1]
-    inside = all(misreading) and any(is_undefined_behind_padding(model) for model in both)
-    lockstep = _Lockstep(*sessions, tolerance, alone=alone, inside=inside)
+    alone = padding == "right" or ((misreading[0] or counting) and not misreading[1])
+    inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
+    pad = padded_right if padding == "right" else padded_inside if inside else padded
+    lockstep = _Lockstep(*sessions, tolerance, alone=alone, pad=pad)
     kinds = [model.analysis(analyze_caches).kind for model in both]
     try:
         turns = [turn for model in both for turn in find_turns(model)]
@@ -126,11 +130,17 @@ def _affordable(models: Iterable[Model]) -> int:
 
 class _Lockstep:
     def __init__(
-        self, reference: DecodeSession, candidate: DecodeSession, tolerance: Tolerance, *, alone: bool, inside: bool
+        self,
+        reference: DecodeSession,
+        candidate: DecodeSession,
+        tolerance: Tolerance,
+        *,
+        alone: bool,
+        pad: Callable[[str, list[tuple[int, ...]]], Prompt],
     ) -> None:
         self._reference = reference
         self._alone = RowByRow(reference) if alone else None
-        self._padded = padded_inside if inside else padded
+        self._padded = pad
         self._candidate = candidate
         self._outputs = OutputComparer(tolerance)
         self._batch = _fixed_batch(reference, candidate)

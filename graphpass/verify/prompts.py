@@ -47,6 +47,15 @@ def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     return Prompt(f"{description} of {lengths} tokens, padded on the left", ids, mask)
 
 
+def padded_right(description: str, rows: list[tuple[int, ...]]) -> Prompt:
+    """Return prompts of several lengths, padded on the right with id 0."""
+    width = max(map(len, rows))
+    ids = np.array([row + (0,) * (width - len(row)) for row in rows], np.int64)
+    mask = np.array([(1,) * len(row) + (0,) * (width - len(row)) for row in rows], np.int64)
+    lengths = " and ".join(str(len(row)) for row in rows)
+    return Prompt(f"{description} of {lengths} tokens, padded on the right", ids, mask)
+
+
 def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     """Return prompts of several lengths, padded with id 0 after the first token.
 

@@ -8,24 +8,34 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_attention, absorbs_padding
+from graphpass.ir.operators import SHAPE_READERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from graphpass.ir.graph import Graph
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
 
-#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones.
-_COUNT_FROM_THE_FRONT = ("GroupQueryAttention", "SparseAttention")
+#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones, and this input.
+_COUNT_FROM_THE_FRONT = {"GroupQueryAttention": 5, "SparseAttention": 8}
 
 
 def misreads_left_padding(model: Model) -> bool:
     """Return whether ``model`` takes padding in front for tokens, although it has an attention mask."""
     linear = model.analysis(analyze_caches).of_kind("linear")
-    counts = any(True for _ in model.graph.of_op(*_COUNT_FROM_THE_FRONT))
+    counts = counted_from_the_front(model.graph)
     return counts or any(absorbs_padding(model, cache) for cache in linear)
+
+
+def counted_from_the_front(graph: Graph) -> bool:
+    """Return whether attention takes as many first positions of a row as its mask counts."""
+    counts = [node.input(_COUNT_FROM_THE_FRONT[node.op]) for node in graph.of_op(*_COUNT_FROM_THE_FRONT)]
+    # The length of the mask is the same for all rows.
+    made_of = graph.backward(counts, lambda node: () if node.op in SHAPE_READERS else node.inputs)
+    return any(node.op == "Parameter" for node in made_of)
 
 
 def is_undefined_behind_padding(model: Model) -> bool:
@@ -67,21 +77,22 @@ class RowByRow:
         """
         self._ids = ids if self._ids is None else np.concatenate([self._ids, ids], axis=1)
         length = ids.shape[1]
-        rows = [self._row(row[real != 0], length) for row, real in zip(self._ids, mask, strict=True)]
+        rows = [self._row(row[real != 0], real[-length:] != 0) for row, real in zip(self._ids, mask, strict=True)]
         self._last = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
         return self._last
 
-    def _row(self, tokens: NDArray[np.int64], length: int) -> dict[str, Array]:
+    def _row(self, tokens: NDArray[np.int64], real: NDArray[np.bool_]) -> dict[str, Array]:
+        """Return the outputs of the last positions, ``real`` ones of which hold the last tokens."""
         self._session.reset()
         outputs = self._session.forward(tokens[None], np.ones((1, len(tokens)), np.int64))
         per_token = {name: array for name, array in outputs.items() if array.ndim >= 2 and array.shape[0] == 1}
-        return {name: _aligned(array, len(tokens), length) for name, array in per_token.items()}
+        return {name: _placed(array, len(tokens), real) for name, array in per_token.items()}
 
 
-def _aligned(output: Array, tokens: int, length: int) -> Array:
+def _placed(output: Array, tokens: int, real: NDArray[np.bool_]) -> Array:
     if output.shape[1] != tokens:
         return output
-    missing = max(length - tokens, 0)
-    widths = [(0, 0), (missing, 0), *([(0, 0)] * (output.ndim - 2))]
-    padded: Array = np.pad(output[:, -length:], widths)
-    return padded
+    placed = np.zeros((1, len(real), *output.shape[2:]), output.dtype)
+    count = int(real.sum())
+    placed[:, real] = output[:, tokens - count :]
+    return placed

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.types import Attention, Mask, Scale
+from graphpass.analysis.attention.types import Attention
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.bodies import inlined
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.pattern import Miss
-from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
-from graphpass.ir.values import MASKED, REALS, fixed_size, is_wider
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.values import REALS, fixed_size, is_wider
+from graphpass.passes.attention.mask_sums import MaskSums, product_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FuseAttention(Pass[OpenVINOModel]):
         ]
         fused = [block for block, miss in pairs if not miss]
         rewriter = model.rewriter()
-        masks = _Masks(rewriter)
+        masks = MaskSums(rewriter)
         for block in fused:
             rewriter.replace(block.output, _fused(rewriter, block, masks))
         for block in fused:
@@ -102,7 +102,7 @@ def _heads(block: Attention) -> int | None:
     return next((size for size in sizes if size > 1), 1 if fixed_size(block.query, 1) == 1 else None)
 
 
-def _fused(rewriter: Rewriter, block: Attention, masks: _Masks) -> Handle:
+def _fused(rewriter: Rewriter, block: Attention, masks: MaskSums) -> Handle:
     query, key, value = block.query, block.key, block.value
     assert query is not None
     assert key is not None
@@ -113,8 +113,9 @@ def _fused(rewriter: Rewriter, block: Attention, masks: _Masks) -> Handle:
         write.convert(query, kind, "query"),
         _transposed(rewriter.graph, write, key) if block.key_is_transposed else key,
         value,
-        masks.of(block, kind),
-        _scale(rewriter.graph, write, block.scales, kind),
+        # Where masks merge the heads with the batch, the heads are known, and more than one is told by an operand.
+        masks.of(block.masks, kind, _heads(block) or 1, f"{block.node.name}/mask"),
+        product_of(rewriter.graph, write, block.scales, kind),
     ]
     if block.sink is not None:
         heads = _heads(block)
@@ -181,90 +182,3 @@ def _read_at_source(rewriter: Rewriter, shape: Node, source: Value, axes: tuple[
         places = numpy.array([axes[int(place)][0] for place in picked.reshape(-1)]).reshape(picked.shape)
         whole = write.op("ShapeOf", source, output_type=old.element_type, label="shape")
         rewriter.replace(old, write.op("Gather", whole, write.constant(places, "places"), axis=0))
-
-
-def _scale(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
-    known, computed = _known_product(graph, factors)
-    return _times(write, write.number(known, kind, "scale"), computed, kind)
-
-
-def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, list[Scale]]:
-    """Multiply the known factors; return the product and the others."""
-    known, computed = 1.0, []
-    for factor in factors:
-        value = fold_scalar(graph, factor.value)
-        if value is None or (factor.divides and not value):
-            computed.append(factor)
-        else:
-            known = known / value if factor.divides else known * value
-    return known, computed
-
-
-def _times(write: Writer, start: Handle, factors: list[Scale], kind: str) -> Handle:
-    for factor in factors:
-        flat = write.op("Reshape", factor.value, [], zero_keeps=False, label="scale_scalar")
-        flat = write.convert(flat, kind, "scale_converted")
-        start = write.op("Divide" if factor.divides else "Multiply", start, flat, label="scale_product")
-    return start
-
-
-class _Masks:
-    """Make each mask once, however many layers share it."""
-
-    def __init__(self, rewriter: Rewriter) -> None:
-        self._rewriter, self._graph = rewriter, rewriter.graph
-        self._made: dict[tuple[object, ...], Handle] = {}
-
-    def of(self, block: Attention, kind: str) -> Handle:
-        """Sum up a block's masks; a scalar 0 stands for none."""
-        # Where masks merge the heads with the batch, the heads are known, and more than one is told by an operand.
-        heads = _heads(block) or 1
-        key = (block.masks, kind, heads)
-        if key not in self._made:
-            self._made[key] = self._sum(self._rewriter.under(f"{block.node.name}/mask"), block.masks, kind, heads)
-        return self._made[key]
-
-    def _sum(self, write: Writer, masks: tuple[Mask, ...], kind: str, heads: int) -> Handle:
-        terms = [self._term(write, mask, kind, heads) for mask in masks]
-        total = terms[0] if terms else write.number(0.0, kind)
-        for term in terms[1:]:
-            # Two masks that hide the same position add up to what is infinite in f16.
-            total = _clamped(write, write.op("Add", total, term, label="sum"), kind)
-        ranks = {4 if mask.merges_heads else mask.value.rank for mask in masks}
-        return write.op("Unsqueeze", total, axes=[0], label="matrix") if 1 in ranks and ranks <= {0, 1} else total
-
-    def _term(self, write: Writer, mask: Mask, kind: str, heads: int) -> Handle:
-        if mask.keeps is not None:
-            numbers = [write.number(0.0, kind, "kept"), write.number(MASKED, kind, "masked")]
-            term = write.op("Select", mask.value, *(numbers if mask.keeps else numbers[::-1]))
-        elif mask.scales or mask.is_subtracted:
-            own = mask.value.element_type
-            known, computed = _known_product(self._graph, mask.scales)
-            factor = write.number(-known if mask.is_subtracted else known, own, "factor")
-            scaled = write.op("Multiply", mask.value, _times(write, factor, computed, own), label="scaled")
-            term = _clamped(write, scaled, kind)
-        else:
-            term = self._finite(write, mask.value, kind)
-        if mask.merges_heads:
-            kept = write.op("Gather", write.op("ShapeOf", term), [1, 2], axis=0, label="kept")
-            shape = write.op("Concat", [-1, heads], kept, axis=0, label="split_shape")
-            term = write.op("Reshape", term, shape, zero_keeps=False, label="split")
-        return term
-
-    def _finite(self, write: Writer, mask: Value, kind: str) -> Handle:
-        """Clamp ``mask`` at `MASKED`; a choice between constants is made anew."""
-        node = self._graph.producer(mask)
-        if node.op == "Select":
-            branches = [self._graph.constant(node.inputs[port], limit=NO_STOP) for port in (1, 2)]
-            clamped = [
-                write.constant(numpy.float32(branch).clip(MASKED, None), "clamped", kind)
-                for branch in branches
-                if branch is not None
-            ]
-            if len(clamped) == 2:
-                return write.op("Select", node.source(), *clamped)
-        return _clamped(write, mask, kind)
-
-
-def _clamped(write: Writer, mask: Operand, kind: str) -> Handle:
-    return write.op("Maximum", write.convert(mask, kind), write.number(MASKED, kind, "lowest"), label="finite")

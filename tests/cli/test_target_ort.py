@@ -65,7 +65,10 @@ def test_convert(capfd, tmp_path):
         capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort{cache=reorder}"
     )
     assert (done.code, done.err) == (0, "")
-    assert "pipeline  insert-reorder{form=onnx}" in done.out
+    assert (
+        "pipeline  fuse-group-query-attention{context=512},fuse-norms,reshape-by-constants,insert-reorder{form=onnx}"
+        in done.out
+    )
     assert "contract  holds; confirmed: opened on ONNX Runtime" in done.out
     assert "verified  same: " in done.out
     made = load(tmp_path / "made" / "model.onnx")
@@ -75,9 +78,9 @@ def test_convert(capfd, tmp_path):
 
 
 def test_convert_without_changes(capfd, tmp_path):
-    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", "ort")
+    done = in_process(capfd, "convert", export("llama", "onnx-genai"), "-o", tmp_path / "made", "--target", "ort")
     assert (done.code, done.err) == (0, "")
-    assert load(tmp_path / "made").digest() == load(export("llama", "onnx")).digest()
+    assert load(tmp_path / "made").digest() == load(export("llama", "onnx-genai")).digest()
 
 
 @pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])

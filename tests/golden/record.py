@@ -39,6 +39,7 @@ TARGETS = (
     "paged",
     "ort",
     "ort{cache=reorder}",
+    "ort-genai",
 )
 
 #: Pipelines on a model as exported, by the dialect that they take; their names outlive renamed passes.

@@ -119,3 +119,18 @@ def test_a_model_that_counts_positions_computes_what_one_computes_that_is_told_t
     comparison = compare(counting, told, steps=3)
     assert comparison.passed, comparison.summary()
     assert not compare(told, counting, steps=0).passed
+
+
+def test_padding_on_the_right_is_compared_with_each_row_alone(builder_s):
+    comparison = compare(load(export("llama", "onnx")), builder_s, steps=3, padding="right")
+    assert comparison.passed, comparison.summary()
+    assert any("padded on the right" in sequence.description for sequence in comparison.sequences)
+
+
+def test_a_bias_instead_of_counts_reads_padding_in_front():
+    model = load(export("llama", "onnx"))
+    counting, biased = (
+        PassManager(graphpass.parse(f"fuse-group-query-attention{{padding={padding}}}")).run(model).model
+        for padding in ("right", "any")
+    )
+    assert (misreads_left_padding(counting), misreads_left_padding(biased)) == (True, False)

@@ -36,8 +36,16 @@ class Operand:
         return Operand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 
 
-def bare_operands(graph: Graph, product: Node, weighing: Node) -> tuple[Operand, Operand, Operand]:
+def bare_operands(
+    graph: Graph, product: Node, weighing: Node, *, loosely: bool = False
+) -> tuple[Operand, Operand, Operand]:
     """Return query, key and value, each of four axes.
+
+    Args:
+        graph: The graph.
+        product: The product of query and key.
+        weighing: The product of probabilities and value.
+        loosely: Allow heads of unknown number merged with the batch.
 
     Raises:
         MissError: One has other axes.
@@ -51,7 +59,7 @@ def bare_operands(graph: Graph, product: Node, weighing: Node) -> tuple[Operand,
     if 3 in {query.value.rank, key.value.rank, value.value.rank}:
         query, key, value = (_with_heads(graph, operand) for operand in (query, key, value))
         heads = {operand.value.shape[1] for operand in (query, key, value) if operand.value.shape is not None} - {None}
-        if len(heads) != 1:
+        if len(heads) != 1 and not loosely:
             raise MissError(product, "it merges batch and heads, and the number of heads is not known")
     for operand in (query, key, value):
         if operand.value.rank != 4:

@@ -77,22 +77,28 @@ class Scores:
     cap_scales: list[Scale] = field(default_factory=list)
 
 
-def match(graph: Graph, softmax: Node) -> Attention | Miss:
-    """Match plain scaled dot-product attention around ``softmax``."""
+def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention | Miss:
+    """Match scaled dot-product attention around ``softmax``.
+
+    Args:
+        graph: The graph.
+        softmax: The Softmax.
+        loosely: Allow a soft cap, and heads merged with the batch whose number only sizes tell.
+    """
     try:
-        return _match(graph, softmax)
+        return _match(graph, softmax, loosely)
     except MissError as error:
         return error.miss
 
 
-def _match(graph: Graph, softmax: Node) -> Attention:
+def _match(graph: Graph, softmax: Node, loosely: bool) -> Attention:
     weights = _weights(graph, softmax)
     scores = _scores(graph, softmax)
-    if scores.cap is not None:
+    if scores.cap is not None and not loosely:
         raise MissError(scores.cap, "its scores are soft-capped")
     product, weighing = scores.product, weights.product
     _check_sink(softmax, scores, weights)
-    query, key, value = bare_operands(graph, product, weighing)
+    query, key, value = bare_operands(graph, product, weighing, loosely=loosely)
     result = weighing.outputs[0]
     if result.rank not in {3, 4}:
         raise MissError(weighing, f"its result {result.name} has {result.rank} dimensions, not 4")
@@ -109,6 +115,7 @@ def _match(graph: Graph, softmax: Node) -> Attention:
         value.value,
         key_is_transposed=product.attributes["transpose_b"] == key.swapped,
         scales=(*scores.scales, *query.scales, *key.scales),
+        cap_scales=None if scores.cap is None else tuple(scores.cap_scales),
         masks=tuple(reversed(scores.masks)),
         guarded=weights.guarded,
         sink=scores.sink,

@@ -77,7 +77,8 @@ class Attention:
         query: ``[batch, heads, length, head_dim]``; fused operators keep their own layout.
         key: Ends with (sequence, head_dim), or (head_dim, sequence) if ``key_is_transposed``.
         value: ``[batch, heads, sequence, head_dim]``.
-        scales: Factors of the scores, in no order.
+        scales: Factors of the scores, in no order; those before the soft cap if there is one.
+        cap_scales: Factors after the Tanh of a soft cap; ``None`` without one.
         masks: In order of application.
         guarded: Whether fully masked rows give 0 instead of NaN.
         sink: One number a head that joins the Softmax, neither scaled nor masked; see
@@ -93,6 +94,7 @@ class Attention:
     value: Value | None = None
     key_is_transposed: bool = False
     scales: tuple[Scale, ...] = ()
+    cap_scales: tuple[Scale, ...] | None = None
     masks: tuple[Mask, ...] = ()
     guarded: bool = False
     sink: Value | None = None

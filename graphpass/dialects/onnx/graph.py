@@ -36,7 +36,7 @@ _DEFAULT_AXIS = {
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
 #: Operators whose attributes the graph keeps as they are.
-_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"TensorScatter"}
+_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"CumSum", "ScatterNDUpdate", "TensorScatter"}
 
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"

@@ -8,7 +8,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
-from graphpass.runtime.sessions.cache_store import windowed
+from graphpass.runtime.sessions.cache_store import has_capacity, windowed
 from graphpass.runtime.sessions.inputs import Array, Step
 
 #: Operators that write into the memory of a cache if past and present are one.
@@ -35,6 +35,15 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
+    """Return whether caches may be buffers of any room: GroupQueryAttention alone reads each past."""
+    graph = model.graph
+    pasts = [graph.reads[cache.read].outputs[0] for cache in inventory.caches if cache.kind == "kv" and cache.write]
+    is_alone = all({use.node.op for use in graph.uses(past)} == {"GroupQueryAttention"} for past in pasts)
+    is_whole = bool(pasts) and len(pasts) == len(inventory.caches) and not windowed(inventory)
+    return is_alone and is_whole and not any(has_capacity(cache) for cache in inventory.caches)
+
+
 class OnnxRuntimeInPlaceSession(FixedCapacitySession):
     """Keeps each growing cache in one buffer, past and present.
 
@@ -47,7 +56,7 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
         # A state is read while it is written, so it takes two memories in turn.
         self._spare: dict[str, Array] = {}
         for cache in inventory.caches:
-            cache_memory(cache, 0)
+            self._new_memory(cache, 0)
         self._request = OnnxRuntimeRequest(model, exact)
 
     def _run(self, step: Step) -> dict[str, Array]:
@@ -76,10 +85,13 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
     def _memory(self, cache: Cache) -> Array:
         return self.buffers[cache.read]
 
+    def _new_memory(self, cache: Cache, batch: int) -> Array:
+        return cache_memory(cache, batch)
+
     def _make_memory(self, cache: Cache, batch: int) -> Array:
         buffer, axis = self.buffers.get(cache.read), cache.axes.batch
         if buffer is None or (axis is not None and buffer.shape[axis] != batch):
-            buffer = self.buffers[cache.read] = cache_memory(cache, batch)
+            buffer = self.buffers[cache.read] = self._new_memory(cache, batch)
             if cache.kind != "kv":
                 self._spare[cache.read] = np.zeros_like(buffer)
         return buffer

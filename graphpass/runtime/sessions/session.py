@@ -15,7 +15,7 @@ from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.runtime.sessions.checkpoints import Checkpoint
 from graphpass.runtime.sessions.editing import EditableCaches
-from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
+from graphpass.runtime.sessions.inputs import TOKENS, Array, InputPlan, Step
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
@@ -46,6 +46,7 @@ class DecodeSession(EditableCaches):
         super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
+        self.last_only = type(self).last_only or _gives_one(model)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = self._inputs.takes_mask
         self.takes_tree = self._inputs.takes_tree
@@ -267,6 +268,13 @@ class DecodeSession(EditableCaches):
         assert self._owed is not None
         assert self._slots is not None
         self._feed(self._owed, self._runs(self._slots.size, self._owed.length))
+
+
+def _gives_one(model: Model) -> bool:
+    """Return whether ``model`` declares one token's logits, of any number of tokens."""
+    shapes = {port.name: port.shape or () for port in (*model.inputs, *model.outputs)}
+    tokens, logits = (next((shapes[name] for name in names if name in shapes), ()) for names in (TOKENS, ("logits",)))
+    return len(tokens) == 2 and tokens[1] != 1 and len(logits) == 3 and logits[1] == 1
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from graphpass.targets.cpu import rules, trial
 from graphpass.targets.stateful import StatefulTarget
@@ -17,6 +18,7 @@ class CPU(StatefulTarget):
     Options:
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of caches, and a shorter mask cuts
             them; the plugin does not fuse that.
+        logits: With ``last`` those of the last token of each row, see `last-logits`.
     """
 
     name = "cpu"
@@ -25,3 +27,10 @@ class CPU(StatefulTarget):
     hides_positions = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
+
+    logits: Literal["all", "last"] = "all"
+
+    @property
+    def cuts_logits(self) -> bool:
+        """See `StatefulTarget.cuts_logits`."""
+        return self.logits == "last"

@@ -19,6 +19,7 @@ class GPU(StatefulTarget):
             through both.
         trim: Cut of ``reorder``: a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
             as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model.
+        logits: With ``last`` those of the last token of each row, see `last-logits`.
     """
 
     name = "gpu"
@@ -31,6 +32,12 @@ class GPU(StatefulTarget):
     observe = staticmethod(trial.observe)
 
     trim: Literal["slice", "begin-one"] = "slice"
+    logits: Literal["all", "last"] = "all"
+
+    @property
+    def cuts_logits(self) -> bool:
+        """See `StatefulTarget.cuts_logits`."""
+        return self.logits == "last"
 
     def __post_init__(self) -> None:
         if self.trim != "slice" and self.cache != "reorder":

@@ -52,10 +52,15 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
 
 def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
     grouped = model.graph.of_op("GroupQueryAttention")
+    from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
+
+    read = model.analysis(find_grouped_queries)
     rotated = {node.name for node in grouped if len(node.inputs) > 7 and node.inputs[7]}
     for block in inventory.attention:
         if block.form == "decomposed":
-            reason = "computed by MatMul and Softmax as written"
+            miss = read.get(block.node, "it is in the body of a loop or branch")
+            cure = miss.wants_padding or "run fuse-group-query-attention" if isinstance(miss, GroupedQuery) else miss
+            reason = f"computed by MatMul and Softmax as written: {cure}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in rotated and (block.head_dim or 0) % 16:
             reason = f"it rotates heads of {block.head_dim}, and its kernels want a multiple of 16"

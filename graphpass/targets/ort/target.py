@@ -8,25 +8,32 @@ from typing import Any, Literal
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
-from graphpass.engine.target import Target
+from graphpass.engine.target import Padding, Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
+from graphpass.targets.ort.context import context_length
 
 
 @dataclass(frozen=True)
 class ORT(Target):
     """ONNX Runtime, on CPU or CUDA.
 
-    Operators and names stay as they were exported, caches go in as past and come out as present.
+    Attention and its cache become one operator where ONNX Runtime has one. Caches keep their names, go in as past and
+    come out as present; both may be one buffer of more room.
 
     Options:
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
             length that the mask leaves for them.
+        padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left
+            is misread.
+        context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
+            either, rotary embeddings stay as they are.
+        logits: With ``last`` those of the last token of each row, see `last-logits`.
     """
 
     name = "ort"
-    description = "ONNX Runtime: past and present as inputs and outputs"
+    description = "ONNX Runtime: attention and its cache in one operator, past and present as inputs and outputs"
     dialect = "onnx"
     output_file = "model.onnx"
     contract = (ONNX,)
@@ -34,13 +41,34 @@ class ORT(Target):
     observe = staticmethod(trial.observe)
 
     cache: Literal["past", "reorder"] = "past"
+    padding: Literal["any", "right"] = "any"
+    context: int | None = None
+    logits: Literal["all", "last"] = "all"
+
+    @property
+    def pads_values(self) -> bool:
+        """Return whether caches of values take the size of those of keys."""
+        return False
+
+    @property
+    def reads_padding(self) -> Padding:
+        """See `Target.reads_padding`."""
+        return "left" if self.padding == "any" else "right"
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 
         Raises:
+            ReadError: GP116, the configuration beside the model is no JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
         if missing := ONNX.missing(model):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
-        return parse("insert-reorder{form=onnx}") if self.cache == "reorder" else ()
+        options = [] if self.padding == "any" else [f"padding={self.padding}"]
+        options += ["pad-values=true"] if self.pads_values else []
+        context = self.context or context_length(model.path)
+        options += [] if context is None else [f"context={context}"]
+        steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms", "reshape-by-constants"]
+        steps += ["last-logits"] if self.logits == "last" else []
+        steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
+        return parse(",".join(steps))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-def observe(model: Model) -> Observation:
+def observe(model: Model) -> Observation | str:
     """Open ``model`` and run it."""
     import onnxruntime
 

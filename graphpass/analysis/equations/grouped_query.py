@@ -1,0 +1,251 @@
+"""Read attention over growing caches in the terms of GroupQueryAttention.
+
+The operator appends to its caches, copies key heads for the query's, hides what comes after the query or before a
+window, and rotates query and key. Source of its limits: onnxruntime 1.31, ``group_query_attention_helper.h``, and runs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy
+
+from graphpass.analysis.attention.find import find_attention, match
+from graphpass.analysis.attention.types import Attention, Scale
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.equations.masks import ShownMask, show_mask
+from graphpass.analysis.equations.numbering import find_numbers
+from graphpass.analysis.equations.rotation import Rotation, find_rotation
+from graphpass.analysis.equations.steps import Step, evaluation_at
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, LAYOUT
+from graphpass.ir.pattern import Miss, MissError
+from graphpass.ir.values import fixed_size
+
+_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+#: Sizes of heads that its kernels take: multiples of these, with and without rotation.
+_HEADS_OF, _ROTATED_HEADS_OF = 8, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A cache that grows by new entries, as attention reads it.
+
+    Attributes:
+        cache: The cache.
+        past: ``[batch, heads, past, head_dim]``.
+        new: ``[batch, heads, length, head_dim]``.
+        whole: Both, one after the other; the cache's present.
+        copies: Values up to the operand of the product, made of ``whole`` by copying heads.
+    """
+
+    cache: Cache
+    past: Value
+    new: Value
+    whole: Value
+    copies: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedQuery:
+    """One attention in the terms of GroupQueryAttention.
+
+    Attributes:
+        attention: The attention; its scales and masks are those below.
+        query: ``[batch, heads, length, head_dim]``, before all scales.
+        key: The cache of keys.
+        value: The cache of values.
+        heads: Number of query heads.
+        key_heads: Number of key and value heads.
+        head_dim: Size of a head of query and key.
+        value_dim: Size of a head of value, not more than ``head_dim``.
+        scale: Factor of the scores.
+        softcap: Soft cap of the scores; 0 for none.
+        mask: Positions that the masks hide, or the reason that more is in them.
+        rotations: Rotations of query and new keys, of equal angles; ``None`` if there are none.
+    """
+
+    attention: Attention
+    query: Value
+    key: Appended
+    value: Appended
+    heads: int
+    key_heads: int
+    head_dim: int
+    value_dim: int
+    scale: float
+    softcap: float
+    mask: ShownMask | Miss
+    rotations: tuple[Rotation, Rotation] | None
+
+    @property
+    def wants_padding(self) -> Miss | None:
+        """Return why values have to be padded; ``None`` if they need not."""
+        if self.value_dim == self.head_dim:
+            return None
+        sizes = f"{self.head_dim} and {self.value_dim}; fuse-group-query-attention{{pad-values=true}} pads values"
+        return Miss(self.attention.node, f"GroupQueryAttention wants keys and values of one size, not {sizes}")
+
+    @property
+    def rotates_inside(self) -> bool:
+        """Return whether the operator has kernels for the rotations."""
+        pair = self.rotations
+        return pair is not None and not self.head_dim % _ROTATED_HEADS_OF and not (pair[0].size // 2) % _HEADS_OF
+
+
+def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
+    """Read all decomposed attention, by node in execution order, or a reason to leave it."""
+    found: dict[str, GroupedQuery | Miss] = {}
+    masks: dict[object, ShownMask | Miss] = {}
+    for attention in model.analysis(find_attention):
+        if attention.is_fused:
+            continue
+        read = match(model.graph, attention.node, loosely=True)
+        try:
+            found[attention.node.name] = read if isinstance(read, Miss) else _read(model, read, masks)
+        except MissError as error:
+            found[attention.node.name] = error.miss
+    return found
+
+
+def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Miss]) -> GroupedQuery:
+    query, node = attention.query, attention.node
+    assert query is not None
+    if attention.key_is_transposed:
+        raise MissError(node, "its keys end with the size of a head, then positions")
+    key, value = (_appended(model, node, operand) for operand in (attention.key, attention.value))
+    key_heads, head_dim, value_dim = _sizes(node, key, value)
+    shape = model.analysis(infer_sizes).shape(query)
+    heads = shape[1].as_int if shape is not None else None
+    if heads is None or heads % key_heads:
+        raise MissError(node, "the number of its heads is not known")
+    for cache in (key, value):
+        _check_copies(model, node, cache, heads)
+    types = {query.element_type, key.new.element_type, value.new.element_type, key.past.element_type}
+    if len(types) > 1:
+        raise MissError(node, f"GroupQueryAttention wants operands of one type, not {', '.join(sorted(types))}")
+    scale, softcap = _scaling(model.graph, attention)
+    _check_sink(attention, heads)
+    return GroupedQuery(
+        attention,
+        query,
+        key,
+        value,
+        heads,
+        key_heads,
+        head_dim,
+        value_dim,
+        scale,
+        softcap,
+        _mask(model, attention, masks),
+        _rotations(model, query, key.new, head_dim),
+    )
+
+
+def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
+    """Return the cache that ``operand`` copies heads of.
+
+    Raises:
+        MissError: It is no cache that grows by a Concat.
+    """
+    graph = model.graph
+    assert operand is not None
+    copies = [operand]
+    while graph.producer(copies[0]).op in LAYOUT:
+        copies.insert(0, graph.producer(copies[0]).source())
+    concat = graph.producer(copies[0])
+    past = concat.input(0)
+    if concat.op != "Concat" or concat.attributes["axis"] != 2 or len(concat.inputs) != 2 or past is None:
+        raise MissError(concat, f"its operand {operand.name} is not a past with new entries appended")
+    source = graph.look_through(past, _is_idle)
+    caches = (cache for cache in analyze_caches(model).of_kind("kv") if graph.reads[cache.read].outputs[0] == source)
+    cache = next(caches, None)
+    if cache is None or cache.axes != _ORDER:
+        raise MissError(concat, f"its operand {operand.name} is not a past [batch, heads, positions, head_dim]")
+    if cache.write is None or graph.look_through(graph.writes[cache.write].source(), _is_idle) != copies[0]:
+        raise MissError(node, f"cache {cache.name} is not written as it is read")
+    return Appended(cache, past, concat.source(1), copies[0], tuple(copies[1:]))
+
+
+def _is_idle(node: Node) -> bool:
+    return node.op in CASTS and node.source().element_type == node.outputs[0].element_type
+
+
+def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
+    """Return the number of key heads, which values have, too, and the sizes of both."""
+    counts = {fixed_size(one.past, 1) for one in (key, value)}
+    size, value_size = (fixed_size(one.past, 3) for one in (key, value))
+    heads = counts.pop()
+    if counts:
+        raise MissError(node, "GroupQueryAttention wants as many heads of values as of keys")
+    if heads is None or size is None or value_size is None:
+        raise MissError(node, f"the number or size of heads of cache {key.cache.name} is not known")
+    if value_size > size:
+        raise MissError(node, f"GroupQueryAttention wants values of {size}, the size of its keys, not of {value_size}")
+    if size % _HEADS_OF:
+        raise MissError(node, f"GroupQueryAttention wants heads of a multiple of {_HEADS_OF}, not {size}")
+    if key.past.element_type != value.past.element_type or key.past.element_type not in {"f16", "f32"}:
+        types = f"{key.past.element_type} and {value.past.element_type}"
+        raise MissError(node, f"GroupQueryAttention wants keys and values of one type, f32 or f16, not {types}")
+    return heads, size, value_size
+
+
+def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None:
+    """Check that heads are copied one by one, by computing copies of numbers."""
+    if not cache.copies:
+        return
+    step, count = Step(2, 3, 2), fixed_size(cache.past, 1) or 0
+    size = fixed_size(cache.past, 3) or 0
+    numbers = numpy.arange(step.batch * count * step.total * size, dtype=numpy.float32)
+    whole = numbers.reshape(step.batch, count, step.total, size) % 2039
+    found = evaluation_at(model, step, {cache.whole: whole}).of(cache.copies[-1])
+    wanted = (whole, whole.repeat(heads // count, axis=1))
+    # The product copies a single head by itself.
+    if not any(numpy.array_equal(found, one) for one in wanted[count > 1 and heads > count :]):
+        raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
+
+
+def _scaling(graph: Graph, attention: Attention) -> tuple[float, float]:
+    before = _product(graph, attention.node, attention.scales)
+    if attention.cap_scales is None:
+        return before, 0.0
+    cap = _product(graph, attention.node, attention.cap_scales)
+    return before * cap, cap
+
+
+def _product(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> float:
+    factors = []
+    for scale in scales:
+        number = fold_scalar(graph, scale.value)
+        if not number or not math.isfinite(number):
+            raise MissError(node, f"its scale {scale.value.name} is computed")
+        factors.append(1 / number if scale.divides else number)
+    return float(math.prod(factors))
+
+
+def _check_sink(attention: Attention, heads: int) -> None:
+    sink = attention.sink
+    if sink is not None and math.prod(size for size in sink.shape or () if isinstance(size, int)) != heads:
+        raise MissError(attention.node, f"its attention sink {sink.name} is not one number for each of {heads} heads")
+
+
+def _mask(model: Model, attention: Attention, known: dict[object, ShownMask | Miss]) -> ShownMask | Miss:
+    numbers = model.analysis(find_numbers)
+    key = tuple((numbers.of(mask.value), mask.keeps, mask.is_subtracted) for mask in attention.masks)
+    if key not in known:
+        known[key] = show_mask(model, attention.node, attention.masks)
+    return known[key]
+
+
+def _rotations(model: Model, query: Value, key: Value, size: int) -> tuple[Rotation, Rotation] | None:
+    found = [find_rotation(model, value, size) for value in (query, key)]
+    one, two = found
+    if one is None or two is None or one.signature != two.signature:
+        return None
+    return one, two

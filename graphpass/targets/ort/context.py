@@ -1,0 +1,41 @@
+"""Read a model's number of positions from the configuration beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from graphpass.errors import ReadError
+
+#: Keys of Transformers' configurations, by what Llama, GPT-2, MPT and Falcon call it.
+_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+
+
+def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
+    """Return a configuration beside a model, the language model's section if there are several.
+
+    Raises:
+        ReadError: GP116, it is no JSON object.
+    """
+    file = model_file.parent / name if model_file is not None else None
+    if file is None or not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ReadError("GP116", f"{file} is no JSON: {error}", "copy it again from the model's origin") from error
+    if not isinstance(found, dict):
+        raise ReadError("GP116", f"{file} holds no JSON object", "copy it again from the model's origin")
+    inner = found.get("text_config")
+    return {**found, **inner} if isinstance(inner, dict) else found
+
+
+def context_length(model_file: Path | None) -> int | None:
+    """Return the number of positions; ``None`` if nothing tells it.
+
+    Raises:
+        ReadError: GP116, config.json is no JSON object.
+    """
+    config = configuration(model_file)
+    return next((config[key] for key in _KEYS if isinstance(config.get(key), int) and config[key] > 0), None)

@@ -1,0 +1,69 @@
+"""Define the target `ort-genai`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from graphpass.engine.findings import Finding, Observation
+from graphpass.engine.passes import Pass
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
+from graphpass.targets.ort import rules
+from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
+from graphpass.targets.ort.target import ORT
+
+
+@dataclass(frozen=True)
+class ORTGenAI(ORT):
+    """onnxruntime-genai on ONNX Runtime: a folder that it opens.
+
+    The folder holds the model, ``genai_config.json`` of the generic decoder, and the tokenizer. Past and present are
+    one buffer if attention allows that.
+
+    Options:
+        cache: Always ``past``.
+        padding: onnxruntime-genai pads batches on the right.
+        context: Most positions; by default what ``config.json`` says.
+        logits: With ``last`` those of the last token of each row, see `last-logits`.
+    """
+
+    name = "ort-genai"
+    description = "onnxruntime-genai: a folder with genai_config.json, caches in one buffer where attention allows it"
+
+    cache: Literal["past"] = "past"
+    padding: Literal["any", "right"] = "right"
+
+    @property
+    def pads_values(self) -> bool:
+        """See `ORT.pads_values`: onnxruntime-genai makes all caches of one shape."""
+        return True
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            PreconditionError: GP396, the number of positions or of token ids is not known.
+            ReadError: GP116, a configuration beside the model is no JSON object.
+            UnsupportedError: GP366, the model is OpenVINO IR.
+        """
+        passes = super().pipeline(model)
+        require_sizes(model, model.path, self.context)
+        return passes
+
+    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+        """See `Target.predict`."""
+        reason = why_no_generic_decoder(model)
+        refused = () if reason is None else (Finding.of_model(model, "refused", reason, CONFIG_SOURCE),)
+        return (*refused, *rules.predict(model, inventory))
+
+    def observe(self, model: Model) -> Observation | str:
+        """See `Target.observe`."""
+        from graphpass.targets.ort.genai_trial import observe
+
+        return observe(model, self.context)
+
+    def files(self, model: Model, source: Path | None) -> dict[str, str]:
+        """See `Target.files`; raises as `graphpass.targets.ort.genai_config.genai_config`."""
+        return {"genai_config.json": genai_config(model, source, self.context)}

@@ -1,0 +1,144 @@
+"""Write ``genai_config.json`` for onnxruntime-genai.
+
+Source: onnxruntime-genai 0.18, ``src/config.cpp``, and runs of it. Type ``decoder`` is the generic one; names, sizes
+and the shared buffer are told, the rest follows from the graph.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.errors import PreconditionError, UnsupportedError
+from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.model import Model
+from graphpass.targets.consumers.ort_genai import template_of
+from graphpass.targets.ort.context import configuration, context_length
+
+#: The inputs that it feeds to a decoder, besides caches.
+_FED = (TOKEN_INPUTS[0], "attention_mask", "position_ids")
+
+#: The file that holds the rules of the configuration.
+CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
+
+_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+
+def genai_config(model: Model, source: Path | None, context: int | None) -> str:
+    """Return the text of the configuration.
+
+    Args:
+        model: The result.
+        source: A file of the input, beside which its configurations lie.
+        context: Number of positions; by default what config.json says.
+
+    Raises:
+        PreconditionError: GP396, the number of positions or of token ids is not known.
+        ReadError: GP116, a configuration of the input is no JSON object.
+        UnsupportedError: GP397, caches or inputs that onnxruntime-genai's generic decoder does not take.
+    """
+    length, vocabulary = require_sizes(model, source, context)
+    if (reason := why_no_generic_decoder(model)) is not None:
+        raise UnsupportedError("GP397", f"onnxruntime-genai's generic decoder does not take this model: {reason}")
+    config, generation = configuration(source), configuration(source, "generation_config.json")
+    keys, values = _keys_and_values(model)
+    given = {**config, **{name: value for name, value in generation.items() if value is not None}}
+    tokens = {name: given[name] for name in ("bos_token_id", "eos_token_id") if given.get(name) is not None}
+    ends = tokens.get("eos_token_id", [])
+    last = ends[0] if isinstance(ends, list) and ends else ends
+    # Padding at the end of a prompt is cut off, and 0 counts as padding if nothing else is told.
+    pad = given.get("pad_token_id")
+    if pad is None and isinstance(last, int):
+        pad = last
+    shape = keys[0].shape or ()
+    decoder = {
+        "filename": "model.onnx",
+        "head_size": shape[3],
+        "num_key_value_heads": shape[1],
+        "num_hidden_layers": len(keys),
+        "inputs": {
+            **{name: name for name in _FED if name in model.graph.parameters},
+            "past_key_names": template_of(keys[0].read),
+            "past_value_names": template_of(values[0].read),
+        },
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": template_of(str(keys[0].write)),
+            "present_value_names": template_of(str(values[0].write)),
+        },
+    }
+    search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
+    whole = {
+        "type": "decoder",
+        "vocab_size": vocabulary,
+        "context_length": length,
+        **tokens,
+        **({} if pad is None else {"pad_token_id": pad}),
+        "decoder": decoder,
+    }
+    return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
+
+
+def shares_buffers(model: Model) -> bool:
+    """Return whether GroupQueryAttention alone reads each past, so that presents may overwrite them."""
+    graph = model.graph
+    reads = [graph.reads[cache.read].outputs[0] for cache in analyze_caches(model).of_kind("kv")]
+    return bool(reads) and all({use.node.op for use in graph.uses(read)} == {"GroupQueryAttention"} for read in reads)
+
+
+def require_sizes(model: Model, source: Path | None, context: int | None) -> tuple[int, int]:
+    """Return the number of positions and of token ids.
+
+    Raises:
+        PreconditionError: GP396, one is not known.
+        ReadError: GP116, config.json is no JSON object.
+    """
+    length = context or context_length(source)
+    logits = next((port for port in model.outputs if port.name == "logits"), None)
+    size = logits.shape[-1] if logits is not None and logits.shape else None
+    found = size if isinstance(size, int) else configuration(source).get("vocab_size")
+    if length is None or not isinstance(found, int):
+        missing = "number of positions" if length is None else "size of the vocabulary"
+        reason = f"the {missing} is not known, and genai_config.json needs it"
+        raise PreconditionError("GP396", reason, "--target 'ort-genai{context=N}' gives the positions")
+    return length, found
+
+
+def _keys_and_values(model: Model) -> tuple[list[Cache], list[Cache]]:
+    caches = analyze_caches(model).caches
+    keys, values = ([cache for cache in caches if cache.role == role] for role in ("key", "value"))
+    return keys, values
+
+
+def why_no_generic_decoder(model: Model) -> str | None:
+    """Return why onnxruntime-genai's generic decoder does not take ``model``; ``None`` if it does."""
+    inventory = analyze_caches(model)
+    others = [cache.name for cache in inventory.caches if cache.kind != "kv" or cache.axes != _ORDER]
+    keys, values = _keys_and_values(model)
+    fed = {cache.read for cache in inventory.caches}
+    unfed = [port.name for port in model.inputs if port.name not in fed and port.name not in _FED]
+    names = [{template_of(name(cache)) for cache in group} for group in (keys, values) for name in _NAMES]
+    if others:
+        return f"cache {others[0]} is none that grows as [batch, heads, positions, head_dim]"
+    if not keys or len(keys) != len(values):
+        return f"it has {len(keys)} caches of keys and {len(values)} of values"
+    if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:
+        return "its caches have heads of unlike sizes"
+    if any(len(templates) > 1 for templates in names):
+        return "no one template with the layer's number gives the names of its caches"
+    if unfed:
+        return f"nothing feeds its input {unfed[0]}"
+    return None if any(port.name == "logits" for port in model.outputs) else "it has no output logits"
+
+
+def _read_name(cache: Cache) -> str:
+    return cache.read
+
+
+def _write_name(cache: Cache) -> str:
+    return cache.write or ""
+
+
+_NAMES = (_read_name, _write_name)

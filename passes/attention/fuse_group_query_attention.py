@@ -1,0 +1,368 @@
+"""The pass `fuse-group-query-attention`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
+from graphpass.analysis.equations.masks import ShownMask
+from graphpass.analysis.equations.rotation import Rotation, rotation_tables
+from graphpass.analysis.equations.steps import POSITIONS
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.walk import opset_of
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.graph import Value
+from graphpass.ir.inputs import check_positions
+from graphpass.ir.pattern import Miss, MissError
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.values import MASKED, fixed_size
+from graphpass.passes.attention.mask_sums import MaskSums
+from graphpass.passes.attention.step_lengths import StepLengths
+
+_DOMAIN = "com.microsoft"
+
+#: Operators are written as of this version and later ones.
+_FIRST_OPSET = 13
+
+Padding = Literal["any", "right"]
+
+
+@dataclass(frozen=True)
+class FuseGroupQueryAttention(Pass[OnnxModel]):
+    """Replace decomposed attention and its cache by GroupQueryAttention of ONNX Runtime.
+
+    The operator appends to the cache inside, in place if past and present are one buffer; it copies no heads and keeps
+    no scores of a whole prompt. Grouped and plain heads, scales, soft caps, attention sinks, causal masks and sliding
+    windows become its attributes and inputs, a rotary embedding a table of cosines and sines up to ``context``.
+
+    A mask becomes attributes if two witnesses agree: it is made of comparisons of positions and of ``attention_mask``
+    alone, and computed for chosen lengths it hides exactly what these hide. Any other mask, such as ALiBi, stays in the
+    graph and is added as a bias. Attention that the operator cannot express stays, and is reported.
+
+    It refuses several new tokens after a past in a batch of more than one. Sessions feed these one by one.
+
+    Options:
+        padding: With ``any`` the padding mask is added as a bias, so that padding may stand on either side or between
+            tokens, and positions are those of ``position_ids``. With ``right`` the operator counts a row's tokens
+            instead, as in models of onnxruntime-genai's builder: padding follows the tokens, later tokens overwrite it,
+            positions and windows count tokens alone, and input ``position_ids`` goes. Padding in front is misread then.
+            A prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it 1.01 times.
+        context: Number of positions in tables. Without it rotary embeddings stay as they are.
+        pad_values: Pad values with zeros to the size of keys, where they are smaller, as in multi-head latent attention
+            (DeepSeek): the cache of values holds the zeros, too.
+
+    Shapes:
+        query, key, value ``[batch, length, heads * head_dim]``; past and present ``[batch, kv_heads, sequence,
+        head_dim]``; bias ``[1 or batch, 1 or heads, length, sequence]``; tables ``[context, rotated / 2]``
+
+    Before:
+        Concat(past, rotated key) -> Unsqueeze -> Expand -> Reshape -> MatMul(rotated query, .) * scale -> Add(mask)
+        -> Softmax -> MatMul(., copies of Concat(past, value)) -> Transpose -> Reshape
+    After, with ``right``:
+        GroupQueryAttention(query, key, value, past key, past value, sum of attention_mask - 1, total, cos, sin)
+    After, with ``any``:
+        GroupQueryAttention(RotaryEmbedding(query), RotaryEmbedding(key), value, past key, past value, total - 1, total,
+        bias of attention_mask)
+
+    Raises:
+        UnsupportedError: GP363, no input holds the new tokens.
+        UsageError: GP266, a context of no positions or too many.
+    """
+
+    name = "fuse-group-query-attention"
+    dialect = "onnx"
+
+    padding: Padding = "any"
+    context: int | None = None
+    pad_values: bool = False
+
+    def run(self, model: OnnxModel) -> Done | Skipped:
+        if self.context is not None:
+            check_positions("context", self.context)
+        if opset_of(model.proto) < _FIRST_OPSET:
+            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        found = model.analysis(find_grouped_queries)
+        found = {name: self._allowed(one) for name, one in found.items()}
+        fused = [one for one in found.values() if isinstance(one, GroupedQuery)]
+        notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
+        if fused:
+            rewriter = model.rewriter()
+            fusion = _Fusion(model, rewriter, self.padding, self.context, fused[0])
+            for one in fused:
+                fusion.read_lengths_of_inputs(one)
+            for one in fused:
+                fusion.fuse(one)
+            rewriter.finish()
+            positions = model.graph.parameters.get(POSITIONS)
+            if positions is not None and not model.graph.uses(positions):
+                rewriter = model.rewriter()
+                rewriter.drop_input(POSITIONS)
+                rewriter.finish()
+            notes += dict.fromkeys(fusion.notes)
+        return Done({"attention fused": len(fused), "attention left": len(found) - len(fused)}, tuple(notes))
+
+    def _allowed(self, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
+        return one if isinstance(one, Miss) or self.pad_values else one.wants_padding or one
+
+
+class _Fusion:
+    """Writes the operators, and what layers share once."""
+
+    def __init__(
+        self, model: OnnxModel, rewriter: Rewriter, padding: Padding, context: int | None, first: GroupedQuery
+    ) -> None:
+        self.notes: list[str] = []
+        self._model, self._rewriter = model, rewriter
+        self._padding, self._context = padding, context
+        self._lengths = StepLengths(model, rewriter, first.key.cache)
+        self._masks = MaskSums(rewriter)
+        self._shared = rewriter.under("attention")
+        self._made: dict[Hashable, Any] = {}
+
+    def read_lengths_of_inputs(self, one: GroupedQuery) -> None:
+        """Redirect readers of the shapes of keys and values to lengths of the inputs.
+
+        The past may be a buffer of more room, and the copies of its heads go.
+        """
+        sizes, graph = self._model.analysis(infer_sizes), self._rewriter.graph
+        forms = (*one.attention.key_forms, *one.attention.value_forms)
+        read = [value for cache in (one.key, one.value) for value in (cache.past, cache.whole, *cache.copies)]
+        # In one order: names of new nodes follow it.
+        for value in dict.fromkeys([*read, *forms]):
+            for use in graph.uses(value):
+                content = sizes.content(use.node.outputs[0]) if use.node.op == "ShapeOf" else None
+                if content is not None and self._lengths.knows(content):
+                    self._rewriter.replace(use.node.outputs[0], self._lengths.vector(content))
+
+    def fuse(self, one: GroupedQuery) -> None:
+        """Write the operator in place of ``one``."""
+        write, kind = self._rewriter.under(one.attention.node.name), one.key.past.element_type
+        given: dict[str, Any] = {"num_heads": one.heads, "kv_num_heads": one.key_heads, "scale": one.scale}
+        if one.softcap:
+            given["softcap"] = one.softcap
+        counts_tokens = isinstance(one.mask, ShownMask) and self._padding == "right"
+        bias = None
+        if isinstance(one.mask, ShownMask):
+            given |= {"local_window_size": one.mask.window} if one.mask.window is not None else {}
+            if one.mask.is_padded and not counts_tokens:
+                bias = self._padding_bias(kind)
+        else:
+            bias, given["causal"] = self._bias(one, kind), 0
+            self.notes.append(f"attention at {one.attention.node.name} takes its mask as a bias: {one.mask}")
+        query, key, tables = self._rotated(one, write, counts_tokens)
+        if tables:
+            given["do_rotary"] = 1
+            given |= {"rotary_interleaved": 1} if one.rotations is not None and one.rotations[0].interleaved else {}
+        inputs = [
+            query,
+            key,
+            self._value(one, write),
+            one.key.past,
+            one.value.past,
+            self._counts() if counts_tokens else self._lasts(),
+            self._total(),
+            *(tables or (None, None)),
+            None,
+            bias,
+            None if one.attention.sink is None else self._sink(write, one, kind),
+        ]
+        while inputs[-1] is None:
+            inputs.pop()
+        results = write.outputs(
+            "GroupQueryAttention", *inputs, count=3, label="GroupQueryAttention", domain=_DOMAIN, **given
+        )
+        self._replace_result(write, one, results[0])
+        self._rewriter.replace(one.key.whole, results[1])
+        self._rewriter.replace(one.value.whole, results[2])
+
+    def _value(self, one: GroupedQuery, write: Writer) -> Handle:
+        """Return new values ``[batch, length, heads * head_dim]``, padded with zeros if they are smaller."""
+        if one.value_dim == one.head_dim:
+            return self._flat(write, one.value.new, one.key_heads, one.head_dim)
+        kind = one.value.past.element_type
+        ends = [0, 0, 0, one.head_dim - one.value_dim]
+        padded = write.op("Pad", one.value.new, [0, 0, 0, 0], ends, write.number(0.0, kind), label="value_padded")
+        rows = write.op("Transpose", padded, order=[0, 2, 1, 3], label="value_rows")
+        graph, cache = self._rewriter.graph, one.value.cache
+        for port in (graph.reads[cache.read], graph.writes[cache.write]):
+            self._rewriter.resize_port(port, [None, None, None, one.head_dim])
+        return write.op("Reshape", rows, [0, 0, one.key_heads * one.head_dim], label="value_flat")
+
+    def _once(self, key: Hashable, make: Any) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _total(self) -> Handle:
+        """Return the number of positions, i32 scalar."""
+        write, total = self._shared, self._lengths
+        return self._once(
+            "total",
+            lambda: write.op("Convert", write.op("Squeeze", total.of("total"), axes=[0]), to="i32", label="total"),
+        )
+
+    def _lasts(self) -> Handle:
+        """Return the last slot of each row if rows are equally long, i32 ``[batch]``."""
+        write = self._shared
+
+        def make() -> Handle:
+            last = write.op("Convert", write.op("Subtract", self._lengths.of("total"), [1]), to="i32", label="last")
+            return write.op("Broadcast", last, self._lengths.of("batch"), label="last_of_each")
+
+        return self._once("lasts", make)
+
+    def _counts(self) -> Handle:
+        """Return the last slot of each row by its tokens, i32 ``[batch]``."""
+        write, mask = self._shared, self._lengths.mask
+        if mask is None:
+            return self._lasts()
+
+        def make() -> Handle:
+            total = write.op("ReduceSum", write.convert(mask, "i64"), axes=[1], keep=False, label="tokens")
+            return write.op("Convert", write.op("Subtract", total, [1]), to="i32", label="last_token")
+
+        return self._once("counts", make)
+
+    def _padding_bias(self, kind: str) -> Handle:
+        """Return what hides padding, ``[batch, 1, length, total]``; the operator adds causality."""
+        write, mask = self._shared, self._lengths.mask
+
+        def make() -> Handle:
+            seen = write.op("Convert", mask, to="boolean", label="seen")
+            # Rows that are masked whole give NaN with infinity, in f16 or beside a soft cap (1.31).
+            numbers = (write.number(number, kind) for number in (0.0, MASKED))
+            rows = write.op("Unsqueeze", write.op("Select", seen, *numbers, label="padding"), axes=[1, 2])
+            return write.op("Broadcast", rows, self._square(), label="padding_bias")
+
+        return self._once(("padding", kind), make)
+
+    def _square(self) -> Handle:
+        one = self._lengths
+        return self._once(
+            "square", lambda: self._shared.op("Concat", [1, 1], one.of("length"), one.of("total"), axis=0)
+        )
+
+    def _bias(self, one: GroupedQuery, kind: str) -> Handle:
+        """Return the sum of all masks, ``[1 or batch, 1 or heads, length, total]``."""
+        masks, name = one.attention.masks, f"{one.attention.node.name}/mask"
+        total = self._masks.of(masks, kind, one.heads, name)
+        return self._once((masks, kind), lambda: self._shared.op("Broadcast", total, self._square(), label="bias"))
+
+    def _sink(self, write: Writer, one: GroupedQuery, kind: str) -> Handle:
+        sink = one.attention.sink
+        flat = write.op("Reshape", sink, [-1], label="sink")
+        is_same = sink is None or sink.element_type == kind
+        return flat if is_same else write.op("Convert", flat, to=kind, label="sink_converted")
+
+    def _rotated(
+        self, one: GroupedQuery, write: Writer, counts_tokens: bool
+    ) -> tuple[Handle, Handle, tuple[Handle, Handle] | None]:
+        """Return query and key ``[batch, length, heads * head_dim]``, and the tables that rotate them inside."""
+        tables = self._tables(one.rotations[0]) if one.rotations is not None else None
+        if one.rotations is None or tables is None:
+            key = self._flat(write, one.key.new, one.key_heads, one.head_dim)
+            return self._flat(write, one.query, one.heads, one.head_dim), key, None
+        flat = [
+            self._flat(write, part.source, part.heads, part.head_dim, heads_last=part.heads_last)
+            for part in one.rotations
+        ]
+        counts_slots = one.rotations[0].counts_slots
+        if one.rotates_inside and (counts_tokens or counts_slots):
+            return flat[0], flat[1], tables
+        turned = [
+            self._turned(write, part, rotation, tables, f"rotated_{label}")
+            for part, rotation, label in zip(flat, one.rotations, ("query", "key"), strict=True)
+        ]
+        return turned[0], turned[1], None
+
+    def _turned(
+        self, write: Writer, value: Handle, rotation: Rotation, tables: tuple[Handle, Handle], label: str
+    ) -> Handle:
+        given = {"interleaved": int(rotation.interleaved), "num_heads": rotation.heads}
+        if rotation.size < rotation.head_dim:
+            given["rotary_embedding_dim"] = rotation.size
+        positions = self._positions(rotation.counts_slots)
+        operands = [value, positions, *tables]
+        return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **given)[0]
+
+    def _positions(self, counts_slots: bool) -> Handle:
+        """Return positions ``[batch, length]``, those of the input or places in the cache."""
+        if not counts_slots:
+            return self._rewriter.graph.parameters[POSITIONS]
+        write, lengths = self._shared, self._lengths
+
+        def make() -> Handle:
+            bounds = [write.op("Squeeze", lengths.of(name), axes=[0]) for name in ("past", "total")]
+            row = write.op("Range", *bounds, write.number(1, "i64"), label="slots")
+            shape = write.op("Concat", lengths.of("batch"), [1], axis=0)
+            return write.op("Broadcast", row, shape, label="positions")
+
+        return self._once("positions", make)
+
+    def _tables(self, rotation: Rotation) -> tuple[Handle, Handle] | None:
+        count = self._context
+        if count is None:
+            return None
+
+        def make() -> tuple[Handle, Handle] | None:
+            try:
+                cos, sin = rotation_tables(self._model, rotation, count)
+            except MissError as error:
+                self.notes.append(f"rotary embedding stays as it is: {error.miss}")
+                return None
+            return self._shared.constant(cos, "cos_cache"), self._shared.constant(sin, "sin_cache")
+
+        made: tuple[Handle, Handle] | None = self._once(("tables", rotation.signature), make)
+        return made
+
+    def _flat(self, write: Writer, value: Value, heads: int, size: int, *, heads_last: bool = False) -> Handle:
+        """Return ``[batch, length, heads * size]`` of ``[batch, heads, length, size]``."""
+        graph = self._rewriter.graph
+        node = graph.producer(value)
+        rows: Value | None = value if heads_last else None
+        if not heads_last and node.op == "Transpose" and node.attributes.get("order") == (0, 2, 1, 3):
+            rows = node.source()
+        if rows is None:
+            return write.op("Reshape", write.op("Transpose", value, order=[0, 2, 1, 3]), [0, 0, heads * size])
+        split = graph.producer(rows)
+        source = split.input(0) if split.op == "Reshape" else None
+        if source is not None and source.rank == 3 and fixed_size(source, 2) == heads * size:
+            return self._rewriter.native(source)
+        return write.op("Reshape", rows, [0, 0, heads * size])
+
+    def _replace_result(self, write: Writer, one: GroupedQuery, result: Handle) -> None:
+        """Let ``[batch, length, heads * head_dim]`` stand for the attention's result, merged heads if possible."""
+        output = one.attention.output
+        merged = self._merged(one)
+        if output.element_type != one.key.past.element_type:
+            result = write.op("Convert", result, to=output.element_type, label="widened")
+        split = None
+        if merged is None or one.value_dim < one.head_dim:
+            split = write.op("Reshape", result, [0, 0, one.heads, one.head_dim], label="split")
+        if split is not None and one.value_dim < one.head_dim:
+            split = write.slice(split, 0, one.value_dim, 3, label="unpadded")
+            result = write.op("Reshape", split, [0, 0, one.heads * one.value_dim], label="joined")
+        if merged is not None:
+            self._rewriter.replace(merged, result)
+            return
+        rows = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
+        if output.rank == 3:
+            shape = write.op("Concat", [-1], self._lengths.of("length"), [one.value_dim], axis=0, label="shape")
+            rows = write.op("Reshape", rows, shape, label="merged")
+        self._rewriter.replace(output, rows)
+
+    def _merged(self, one: GroupedQuery) -> Value | None:
+        """Return the result with merged heads, ``[batch, length, heads * head_dim]``."""
+        graph, value = self._rewriter.graph, one.attention.output
+        for op in ("Transpose", "Reshape"):
+            uses = graph.uses(value)
+            if len(uses) != 1 or uses[0].node.op != op or uses[0].port:
+                return None
+            if op == "Transpose" and uses[0].node.attributes.get("order") != (0, 2, 1, 3):
+                return None
+            value = uses[0].node.outputs[0]
+        sizes = self._model.analysis(infer_sizes).shape(value) or ()
+        return value if len(sizes) == 3 and sizes[2].as_int == one.heads * one.value_dim else None

@@ -1,0 +1,98 @@
+"""Write the sum of all masks of an attention, and products of its scales."""
+
+from __future__ import annotations
+
+import numpy
+
+from graphpass.analysis.attention.types import Mask, Scale
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
+from graphpass.ir.values import MASKED
+
+
+def product_of(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
+    """Write the product of ``factors``, a scalar of type ``kind``."""
+    known, computed = _known_product(graph, factors)
+    return _times(write, write.number(known, kind, "scale"), computed, kind)
+
+
+def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, list[Scale]]:
+    """Multiply the known factors; return the product and the others."""
+    known, computed = 1.0, []
+    for factor in factors:
+        value = fold_scalar(graph, factor.value)
+        if value is None or (factor.divides and not value):
+            computed.append(factor)
+        else:
+            known = known / value if factor.divides else known * value
+    return known, computed
+
+
+def _times(write: Writer, start: Handle, factors: list[Scale], kind: str) -> Handle:
+    for factor in factors:
+        flat = write.op("Reshape", factor.value, [], zero_keeps=False, label="scale_scalar")
+        flat = write.convert(flat, kind, "scale_converted")
+        start = write.op("Divide" if factor.divides else "Multiply", start, flat, label="scale_product")
+    return start
+
+
+class MaskSums:
+    """Make each mask once, however many layers share it."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        """Write with ``rewriter``."""
+        self._rewriter, self._graph = rewriter, rewriter.graph
+        self._made: dict[tuple[object, ...], Handle] = {}
+
+    def of(self, masks: tuple[Mask, ...], kind: str, heads: int, prefix: str) -> Handle:
+        """Sum up the masks of one attention, under ``prefix``; a scalar 0 stands for none."""
+        key = (masks, kind, heads)
+        if key not in self._made:
+            self._made[key] = self._sum(self._rewriter.under(prefix), masks, kind, heads)
+        return self._made[key]
+
+    def _sum(self, write: Writer, masks: tuple[Mask, ...], kind: str, heads: int) -> Handle:
+        terms = [self._term(write, mask, kind, heads) for mask in masks]
+        total = terms[0] if terms else write.number(0.0, kind)
+        for term in terms[1:]:
+            # Two masks that hide the same position add up to what is infinite in f16.
+            total = _clamped(write, write.op("Add", total, term, label="sum"), kind)
+        ranks = {4 if mask.merges_heads else mask.value.rank for mask in masks}
+        return write.op("Unsqueeze", total, axes=[0], label="matrix") if 1 in ranks and ranks <= {0, 1} else total
+
+    def _term(self, write: Writer, mask: Mask, kind: str, heads: int) -> Handle:
+        if mask.keeps is not None:
+            numbers = [write.number(0.0, kind, "kept"), write.number(MASKED, kind, "masked")]
+            term = write.op("Select", mask.value, *(numbers if mask.keeps else numbers[::-1]))
+        elif mask.scales or mask.is_subtracted:
+            own = mask.value.element_type
+            known, computed = _known_product(self._graph, mask.scales)
+            factor = write.number(-known if mask.is_subtracted else known, own, "factor")
+            scaled = write.op("Multiply", mask.value, _times(write, factor, computed, own), label="scaled")
+            term = _clamped(write, scaled, kind)
+        else:
+            term = self._finite(write, mask.value, kind)
+        if mask.merges_heads:
+            kept = write.op("Gather", write.op("ShapeOf", term), [1, 2], axis=0, label="kept")
+            shape = write.op("Concat", [-1, heads], kept, axis=0, label="split_shape")
+            term = write.op("Reshape", term, shape, zero_keeps=False, label="split")
+        return term
+
+    def _finite(self, write: Writer, mask: Value, kind: str) -> Handle:
+        """Clamp ``mask`` at `MASKED`; a choice between constants is made anew."""
+        node = self._graph.producer(mask)
+        if node.op == "Select":
+            branches = [self._graph.constant(node.inputs[port], limit=NO_STOP) for port in (1, 2)]
+            clamped = [
+                write.constant(numpy.float32(branch).clip(MASKED, None), "clamped", kind)
+                for branch in branches
+                if branch is not None
+            ]
+            if len(clamped) == 2:
+                return write.op("Select", node.source(), *clamped)
+        return _clamped(write, mask, kind)
+
+
+def _clamped(write: Writer, mask: Operand, kind: str) -> Handle:
+    return write.op("Maximum", write.convert(mask, kind), write.number(MASKED, kind, "lowest"), label="finite")

@@ -1,0 +1,95 @@
+"""Write the lengths of a step from the shapes of tokens and padding mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphpass.analysis.equations.steps import MASK, Length, find_step_lengths
+from graphpass.analysis.shapes.linear_size import Dimension, Size
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache
+from graphpass.ir.inputs import TOKEN_INPUTS, token_input
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
+
+
+class StepLengths:
+    """Writes each length once.
+
+    The padding mask is as long as past and new tokens together; the past's own shape is no length where runtimes keep
+    caches in buffers of more room.
+    """
+
+    def __init__(self, model: Model, rewriter: Rewriter, past: Cache) -> None:
+        """Write with ``rewriter``.
+
+        Args:
+            model: The model.
+            rewriter: Its rewriter.
+            past: A growing cache, whose length counts in a model without padding mask.
+
+        Raises:
+            UnsupportedError: GP363, no input holds the new tokens.
+        """
+        graph = rewriter.graph
+        tokens, mask = token_input(graph), graph.parameters.get(MASK)
+        if tokens is None:
+            reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: nothing tells the new tokens"
+            raise UnsupportedError("GP363", reason)
+        self._tokens = tokens
+        #: The padding mask, ``[batch, past + length]``.
+        self.mask = mask if mask is not None and mask.rank == 2 else None
+        self._past, self._axis = graph.reads[past.read].outputs[0], past.axes.sequence or 0
+        self._dimensions: dict[Dimension, Length] = model.analysis(find_step_lengths)
+        self._write = rewriter.under("lengths")
+        self._made: dict[Length, Handle] = {}
+        self._vectors: dict[tuple[Size, ...], Handle] = {}
+
+    def of(self, length: Length) -> Handle:
+        """Return a length, i64 ``[1]``."""
+        if length not in self._made:
+            self._made[length] = self._length(length)
+        return self._made[length]
+
+    def _length(self, length: Length) -> Handle:
+        write = self._write
+        if length in {"batch", "length"}:
+            return write.size(self._tokens, 0 if length == "batch" else 1, label=length)
+        if self.mask is not None:
+            if length == "total":
+                return write.size(self.mask, 1, label=length)
+            return write.op("Subtract", self.of("total"), self.of("length"), label=length)
+        if length == "past":
+            return write.size(self._past, self._axis, label=length)
+        return write.op("Add", self.of("past"), self.of("length"), label=length)
+
+    def knows(self, sizes: Iterable[Size]) -> bool:
+        """Return whether ``sizes`` are lengths of the step, or numbers."""
+        return all(dimension in self._dimensions for size in sizes for dimension, _ in size.dimensions)
+
+    def vector(self, sizes: tuple[Size, ...]) -> Handle:
+        """Return ``sizes``, i64; see `knows`."""
+        if sizes not in self._vectors:
+            parts = [self._size(size) for size in sizes]
+            self._vectors[sizes] = parts[0] if len(parts) == 1 else self._write.op("Concat", *parts, axis=0)
+        return self._vectors[sizes]
+
+    def _size(self, size: Size) -> Handle:
+        counts: dict[Length, int] = {}
+        for dimension, factor in size.dimensions:
+            length = self._dimensions[dimension]
+            counts[length] = counts.get(length, 0) + factor
+        if counts.get("past", 0) and counts.get("past") == counts.get("length"):
+            counts["total"] = counts.get("total", 0) + counts.pop("past")
+            del counts["length"]
+        terms = [
+            self.of(length) if factor == 1 else self._write.op("Multiply", self.of(length), [factor])
+            for length, factor in counts.items()
+            if factor
+        ]
+        if size.number or not terms:
+            terms.append([size.number])
+        total = terms[0]
+        for term in terms[1:]:
+            total = self._write.op("Add", total, term)
+        return total

@@ -1,0 +1,83 @@
+"""The pass `last-logits`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.equations.steps import MASK
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.inputs import token_input
+from graphpass.ir.model import Model
+from graphpass.ir.operators import POSITIONWISE, PRODUCTS
+from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import is_activation
+
+_LOGITS = "logits"
+
+
+@dataclass(frozen=True)
+class LastLogits(Pass[Model]):
+    """Compute the logits of each row's last token alone.
+
+    A prompt needs no others to go on, and the product with the vocabulary is its dearest: 2494 ms and 593 MB for 1024
+    tokens of 896 over 151,936 words, 57 ms with one token (ONNX Runtime 1.31, 2 cores). Speculative decoding and
+    perplexity need all of them. The last token is the last one that ``attention_mask`` counts, so that padding may
+    stand on either side.
+
+    Shapes:
+        hidden states ``[batch, length, hidden]`` become ``[batch, 1, hidden]``, logits ``[batch, 1, vocabulary]``
+
+    Before:
+        hidden states -> MatMul(., head) -> logits
+    After:
+        hidden states -> ReduceSum(Select(place == last, ., 0)) -> MatMul(., head) -> logits
+    """
+
+    name = "last-logits"
+
+    def run(self, model: Model) -> Done | Skipped:
+        graph = model.graph
+        tokens, result = token_input(graph), graph.writes.get(_LOGITS)
+        head = _head(graph, result) if result is not None else None
+        if tokens is None or result is None or head is None:
+            return Skipped("no output logits is computed from hidden states by a product with weights")
+        hidden = head.source()
+        if hidden.rank != 3 or _is_one(hidden) or _is_one(result.source()):
+            return Skipped("the logits are those of one token" if hidden.rank == 3 else "hidden states have other axes")
+        rewriter = model.rewriter()
+        rewriter.redirect(head, 0, _last(rewriter, hidden, tokens))
+        rewriter.resize_port(result, [None, 1, None])
+        rewriter.finish()
+        return Done({"outputs cut": 1})
+
+
+def _is_one(value: Value) -> bool:
+    return value.shape is not None and len(value.shape) == 3 and value.shape[1] == 1
+
+
+def _head(graph: Graph, result: Node) -> Node | None:
+    """Return the product with weights upstream of the logits, if nothing in between joins positions."""
+    value = result.source()
+    while True:
+        node = graph.producer(value)
+        if node.op in PRODUCTS:
+            return None if node.op != "MatMulNBits" and is_activation(graph, node.input(1)) else node
+        active = [one for one in node.inputs if one is not None and is_activation(graph, one)]
+        if node.op not in POSITIONWISE or len(active) != 1:
+            return None
+        value = active[0]
+
+
+def _last(rewriter: Rewriter, hidden: Value, tokens: Value) -> Handle:
+    write, mask = rewriter.under("last_logits"), rewriter.graph.parameters.get(MASK)
+    length = write.size(tokens, 1, label="length")
+    places = write.op("Range", 0, write.op("Squeeze", length, axes=[0]), 1, label="places")
+    if mask is None or mask.rank != 2:
+        return write.slice(hidden, -1, None, 1, label="last")
+    new = write.slice(write.convert(mask, "i64"), write.op("Negative", length), None, 1, label="new")
+    counted = write.op("Select", write.op("Convert", new, to="boolean"), places, 0, label="counted")
+    last = write.op("ReduceMax", counted, axes=[1], keep=True, label="place")
+    chosen = write.op("Unsqueeze", write.op("Equal", places, last), axes=[2], label="is_last")
+    zero = write.number(0.0, hidden.element_type)
+    return write.op("ReduceSum", write.op("Select", chosen, hidden, zero), axes=[1], keep=True, label="last")

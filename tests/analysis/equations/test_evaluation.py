@@ -1,0 +1,76 @@
+"""`Evaluation`: tensors of a step, and the reasons that it computes none."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.pattern import MissError
+
+
+def evaluated(nodes, given, constants=(), lengths=None):
+    """The last node's output; tensors of ``given`` are inputs, as are activations ``x`` ``[n, 4]``."""
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
+    kinds = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+    ports += [helper.make_tensor_value_info(name, kinds[held.dtype.kind], held.shape) for name, held in given.items()]
+    results = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.UNDEFINED, None)]
+    held = [numpy_helper.from_array(numpy.asarray(value), name) for name, value in dict(constants).items()]
+    graph = helper.make_graph(nodes, "g", ports, results, held)
+    del graph.output[:]
+    graph.output.append(onnx.ValueInfoProto(name=nodes[-1].output[0]))
+    model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    inputs = {model.graph.parameters[name]: value for name, value in given.items()}
+    evaluation = Evaluation(model.graph, model.analysis(infer_sizes), dict(lengths or {}).get, inputs)
+    return evaluation.of(model.graph.nodes[-1].source())
+
+
+def test_shapes_of_activations_follow_from_lengths():
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("ConstantOfShape", ["s"], ["y"])]
+    assert evaluated(nodes, {}, lengths={"n": 3}).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "wanted"),
+    [
+        ("CumSum", ["a", "axis"], {}, [[1, 3, 6], [4, 9, 15]]),
+        ("Flatten", ["a"], {"axis": 0}, [[1, 2, 3, 4, 5, 6]]),
+        ("GatherElements", ["a", "places"], {"axis": 1}, [[3, 1], [5, 5]]),
+        ("Max", ["a", "four"], {}, [[4, 4, 4], [4, 5, 6]]),
+        ("Tile", ["a", "twice"], {}, [[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]]),
+        ("Trilu", ["a"], {"upper": 0}, [[1, 0, 0], [4, 5, 0]]),
+        ("ScatterND", ["a", "rows", "news"], {}, [[1, 2, 3], [7, 8, 9]]),
+    ],
+)
+def test_operators_besides_those_that_fold(op, inputs, attributes, wanted):
+    constants = {"axis": 1, "places": [[2, 0], [1, 1]], "four": 4, "twice": [1, 2], "rows": [[1]], "news": [[7, 8, 9]]}
+    given = {"a": numpy.array([[1, 2, 3], [4, 5, 6]])}
+    found = evaluated([helper.make_node(op, inputs, ["y"], **attributes)], given, constants)
+    assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([helper.make_node("Softmax", ["x"], ["y"])], "Softmax is not computed ahead"),
+        ([helper.make_node("Cos", ["x"], ["y"])], "Parameter is not computed ahead"),
+        ([helper.make_node("CumSum", ["a", "axis"], ["y"], reverse=1)], "CumSum cannot be computed ahead"),
+        ([helper.make_node("Gather", ["a", "far"], ["y"])], "Gather cannot be computed ahead: index 9"),
+    ],
+)
+def test_what_is_not_computed_says_why(nodes, reason):
+    with pytest.raises(MissError) as caught:
+        evaluated(nodes, {"a": numpy.array([[1, 2], [3, 4]])}, {"axis": 1, "far": 9})
+    assert caught.value.miss.reason.startswith(reason)
+
+
+def test_long_chains_need_no_recursion():
+    names = ["a", *(f"v{number}" for number in range(1500))]
+    nodes = [helper.make_node("Add", [one, "one"], [two]) for one, two in itertools.pairwise(names)]
+    assert evaluated(nodes, {"a": numpy.array([1])}, {"one": 1}).tolist() == [1501]

@@ -1,0 +1,165 @@
+"""The pass `fuse-group-query-attention`: what it fuses, what it leaves and why, and the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+from support.cache_graphs import Renaming, renamed
+from support.generated import generates
+from support.loaded import exported, onnx_model, ran
+
+import graphpass
+from graphpass.errors import UsageError
+from graphpass.runtime import open_session
+from graphpass.verify import compare
+
+#: Decoders as optimum exports them, with the positions that they were made for.
+DECODERS = {
+    **dict.fromkeys(("gpt2", "llama", "llama_12l", "opt", "qwen3"), 512),
+    **dict.fromkeys(("bloom", "falcon", "falcon_alibi", "gemma2", "gemma3_text", "gpt_neo", "gpt_oss", "gptj"), 128),
+    **dict.fromkeys(("gpt2_upcast", "mistral_sw8", "phi3", "qwen3_moe"), 128),
+}
+
+#: ALiBi is added as a bias; the others' masks become attributes.
+BIASED = {"bloom", "falcon_alibi"}
+
+#: These count places in the cache, padding included, where the others are fed positions.
+COUNT_PLACES = {"falcon_alibi", "gemma2", "gemma3_text", "gpt_oss"}
+
+QUICK = {("gpt_oss", "any"), ("llama", "right")}
+
+
+def fused(name: str, padding: str, variant: str = "onnx"):
+    options = f"padding={padding},context={DECODERS[name]}"
+    return ran(exported(f"{name}/{variant}"), f"fuse-group-query-attention{{{options}}}")
+
+
+def operators(model) -> Counter[str]:
+    return Counter(node.op_type for node in model.proto.graph.node)
+
+
+def cases():
+    for name in DECODERS:
+        for padding in ("any", "right"):
+            marks = () if (name, padding) in QUICK else (pytest.mark.slow,)
+            yield pytest.param(name, padding, marks=marks, id=f"{name}-{padding}")
+
+
+@pytest.mark.parametrize(("name", "padding"), list(cases()))
+def test_decoders_compute_the_same(name, padding):
+    result = fused(name, padding)
+    done = result.records[-1].result
+    layers = sum(1 for block in graphpass.analyze_caches(exported(f"{name}/onnx")).attention)
+    assert done.statistics == {"attention fused": layers, "attention left": 0}
+    assert any("takes its mask as a bias" in note for note in done.notes) == (name in BIASED)
+    found = operators(result.model)
+    assert (found["GroupQueryAttention"], found["Softmax"]) == (layers, operators(onnx_model(name))["Softmax"] - layers)
+    assert generates(result.model, name)
+    # ALiBi counts padding out by itself, so that both forms read it in front.
+    side = "left" if padding == "any" or name in BIASED else "right"
+    assert compare(exported(f"{name}/onnx"), result.model, steps=4, edits=True, padding=side).passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(DECODERS.keys() - COUNT_PLACES - {"mistral_sw8", "gpt_neo"}))
+def test_padding_on_the_right_is_read_rightly_with_any(name):
+    assert compare(exported(f"{name}/onnx"), fused(name, "any").model, steps=4, padding="right").passed
+
+
+@pytest.mark.slow
+def test_padding_in_front_is_found_misread_with_right():
+    assert not compare(exported("llama/onnx"), fused("llama", "right").model, steps=1).passed
+
+
+def test_what_stays_says_why():
+    result = ran(exported("deepseek_v3/onnx"), "fuse-group-query-attention{context=64}")
+    assert not result.records[-1].result.changed
+    reason = "GroupQueryAttention wants keys and values of one size, not 24 and 16"
+    assert all(reason in note for note in result.records[-1].result.notes)
+    assert len(result.records[-1].result.notes) == 2
+
+
+@pytest.mark.parametrize("padding", ["any", pytest.param("right", marks=pytest.mark.slow)])
+def test_smaller_values_are_padded_on_demand(padding):
+    model = exported("deepseek_v3/onnx")
+    result = ran(model, f"fuse-group-query-attention{{padding={padding},context=128,pad-values=true}}").model
+    assert operators(result)["GroupQueryAttention"] == 2
+    assert {cache.shape[3] for cache in graphpass.analyze_caches(result).caches} == {24}
+    assert generates(result, "deepseek_v3")
+    side = "left" if padding == "any" else "right"
+    assert compare(model, result, steps=4, edits=True, padding=side).passed
+
+
+def test_without_a_cache_nothing_is_fused():
+    result = ran(exported("llama/onnx-nocache"), "fuse-group-query-attention")
+    assert "is not a past with new entries appended" in result.records[-1].result.notes[0]
+
+
+def test_it_runs_once():
+    again = ran(fused("llama", "any").model, "fuse-group-query-attention{context=512}")
+    assert not again.records[-1].result.changed
+
+
+def test_f16_stays_f16():
+    result = fused("llama", "any", "onnx-fp16")
+    assert compare(exported("llama/onnx-fp16"), result.model, steps=4).passed
+    (kind,) = {tensor.type.tensor_type.elem_type for tensor in result.model.proto.graph.output[1:]}
+    assert kind == onnx.TensorProto.FLOAT16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt_oss", "falcon"])
+def test_names_do_not_matter(name):
+    kept = {"input_ids", "attention_mask", "position_ids", "logits"}
+    rename = Renaming(seed=4)
+    model = renamed(onnx_model(name), lambda word: word if word in kept else rename(word))
+    result = ran(model, "fuse-group-query-attention{context=128}").model
+    assert operators(result) == operators(fused(name, "any").model)
+    assert compare(model, result, steps=4).passed
+
+
+@pytest.mark.parametrize("padding", ["any", "right"])
+def test_past_and_present_may_be_one_buffer_with_more_room(padding):
+    model = fused("llama", padding).model
+    graph = model.graph
+    for cache in graphpass.analyze_caches(model).caches:
+        users = graph.uses(graph.reads[cache.read].outputs[0])
+        assert {use.node.op for use in users} == {"GroupQueryAttention"}
+
+
+def test_several_tokens_after_a_past_go_one_by_one_in_batches():
+    sessions = open_session(exported("llama/onnx")), open_session(fused("llama", "any").model)
+    ids = numpy.array([[5, 9, 17, 3], [8, 2, 40, 7]])
+    for session in sessions:
+        session.prefill(ids[:, :2])
+    one, other = (session.step(ids) for session in sessions)
+    assert numpy.allclose(one, other, atol=1e-5)
+
+
+def test_a_mask_that_shows_later_positions_somewhere_becomes_a_bias():
+    model = onnx_model("llama")
+    with model.graphsurgeon() as graph:
+        (causal,) = [node for node in graph.nodes if node.op == "LessOrEqual"]
+        least = gs.Variable("least", onnx.TensorProto.INT64)
+        inputs = [causal.inputs[0], gs.Constant("place", numpy.array(20))]
+        graph.nodes.append(gs.Node("Min", inputs=inputs, outputs=[least]))
+        causal.inputs[0] = least
+        graph.toposort()
+    result = ran(model, "fuse-group-query-attention{context=128}")
+    assert "hides other positions than it seems to" in result.records[-1].result.notes[0]
+    assert compare(model, result.model, prompt_ids=tuple(range(3, 40)), steps=2).passed
+
+
+def test_a_context_of_nothing_is_refused():
+    with pytest.raises(UsageError, match="GP266"):
+        ran(exported("llama/onnx"), "fuse-group-query-attention{context=0}")
+
+
+def test_tables_beyond_what_the_model_knows_are_left_alone():
+    result = ran(exported("gptj/onnx"), "fuse-group-query-attention{context=129}")
+    assert any("rotary embedding stays as it is" in note for note in result.records[-1].result.notes)
+    assert operators(result.model)["RotaryEmbedding"] == 0

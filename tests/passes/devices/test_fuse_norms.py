@@ -1,0 +1,58 @@
+"""The pass `fuse-norms`: which norms it takes, and the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.loaded import exported, onnx_model, ran
+
+from graphpass.verify import compare
+
+
+@pytest.mark.parametrize(
+    ("place", "norms"),
+    [
+        ("mamba/onnx-raw", 3),
+        pytest.param("llama/onnx", 5, marks=pytest.mark.slow),
+        pytest.param("gemma3_text/onnx", 25, marks=pytest.mark.slow),
+        pytest.param("qwen3/onnx", 9, marks=pytest.mark.slow),
+        pytest.param("llama/onnx-fp16", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_they_compute_the_same(place, norms):
+    result = ran(exported(place), "fuse-norms")
+    assert result.records[-1].result.statistics == {"norms fused": norms}
+    found = Counter(node.op_type for node in result.model.proto.graph.node)
+    assert found["SimplifiedLayerNormalization"] == norms
+    assert compare(exported(place), result.model, steps=3).passed
+    assert not ran(result.model, "fuse-norms").records[-1].result.changed
+
+
+def test_residuals_read_the_sum_itself():
+    result = ran(exported("llama/onnx"), "fuse-norms").model
+    assert not any(node.op_type in {"Cast", "Pow", "Sqrt"} and "norm" in node.name for node in result.proto.graph.node)
+
+
+@pytest.mark.parametrize("change", ["axis", "epsilon", "square"])
+def test_other_norms_are_left(change):
+    model = onnx_model("llama")
+    graph = model.proto.graph
+    wanted = {"axis": "ReduceMean", "epsilon": "Add", "square": "Pow"}[change]
+    node = next(node for node in graph.node if node.op_type == wanted and "input_layernorm" in node.name)
+    held = {"axis": numpy.array([1]), "epsilon": numpy.float32(0), "square": numpy.float32(3)}[change]
+    graph.initializer.append(numpy_helper.from_array(held, "changed"))
+    node.input[1] = "changed"
+    model.mark_edited()
+    assert ran(model, "fuse-norms").records[-1].result.statistics == {"norms fused": 4}
+
+
+def test_opset_23_has_the_norm():
+    model = onnx_model("llama")
+    model.proto.opset_import[0].version = 23
+    found = Counter(node.op_type for node in ran(model, "fuse-norms").model.proto.graph.node)
+    assert (found["RMSNormalization"], found["SimplifiedLayerNormalization"]) == (5, 0)
+    assert onnx.defs.has("RMSNormalization", 23, "")

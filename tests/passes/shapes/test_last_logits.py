@@ -1,0 +1,61 @@
+"""The pass `last-logits`: the last token's logits, whichever side padding is on, in both dialects."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from support.commands import in_process
+from support.generated import generates
+from support.loaded import exported, ran
+from support.models import export
+
+from graphpass.io import load
+from graphpass.runtime import open_session
+from graphpass.verify import compare
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "gemma2/onnx",
+        "llama/ov-stateful",
+        pytest.param("gpt2/onnx", marks=pytest.mark.slow),
+        pytest.param("llama/onnx-fp16", marks=pytest.mark.slow),
+        pytest.param("qwen3/ov-stateless", marks=pytest.mark.slow),
+    ],
+)
+def test_the_last_token_of_each_row(place):
+    result = ran(exported(place), "last-logits").model
+    sessions = open_session(exported(place)), open_session(result)
+    assert sessions[1].last_only
+    ids = numpy.random.default_rng(0).integers(3, 300, (3, 7))
+    mask = numpy.ones_like(ids)
+    mask[0, :2] = mask[1, 5:] = mask[2, 3] = 0
+    whole, last = (session.prefill(ids, mask) for session in sessions)
+    assert last.shape == (3, 1, 320)
+    numpy.testing.assert_allclose(last[:, 0], whole[range(3), [6, 4, 6]], atol=1e-5)
+    one, other = (session.step([5, 6, 7]) for session in sessions)
+    numpy.testing.assert_allclose(other, one, atol=1e-5)
+    assert compare(exported(place), result, steps=3).passed
+    assert generates(result, place.partition("/")[0])
+
+
+def test_it_runs_once():
+    again = ran(ran(exported("llama/onnx"), "last-logits").model, "last-logits").records[-1].result
+    assert again.reason == "the logits are those of one token"
+
+
+def test_a_model_without_logits_is_skipped():
+    result = ran(exported("whisper/onnx/encoder_model.onnx"), "last-logits").records[-1].result
+    assert "no output logits" in result.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["ort{logits=last}", "cpu{logits=last}"])
+def test_targets_have_it_as_an_option(target, capfd, tmp_path):
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", target)
+    assert (done.code, done.err) == (0, "")
+    assert "contract  holds; confirmed" in done.out
+    (logits,) = [port for port in load(tmp_path / "made").outputs if port.name == "logits"]
+    assert logits.shape is not None
+    assert logits.shape[1] == 1

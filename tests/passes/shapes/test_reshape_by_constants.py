@@ -1,0 +1,35 @@
+"""The pass `reshape-by-constants`: targets that are copied, and the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from support.loaded import exported, ran
+
+from graphpass.verify import compare
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "shapes"),
+    [
+        ("gpt2", 17, 30),
+        pytest.param("falcon", 10, 30, marks=pytest.mark.slow),
+        pytest.param("qwen3", 6, 39, marks=pytest.mark.slow),
+        pytest.param("qwen3_moe", 32, 77, marks=pytest.mark.slow),
+    ],
+)
+def test_they_compute_the_same(name, count, shapes):
+    result = ran(exported(f"{name}/onnx"), "reshape-by-constants")
+    assert result.records[-1].result.statistics == {"shapes made constant": count}
+    found = Counter(node.op_type for node in result.model.proto.graph.node)
+    assert found["Shape"] == shapes
+    assert compare(exported(f"{name}/onnx"), result.model, steps=3, edits=True).passed
+    assert not ran(result.model, "reshape-by-constants").records[-1].result.changed
+
+
+def test_lengths_that_may_differ_are_not_copied():
+    """The batch of positions may be 1, so that heads turned by them have a batch that is not proven."""
+    graph = ran(exported("llama/onnx"), "reshape-by-constants").model.graph
+    computed = [node.name for node in graph.of_op("Reshape") if graph.producer(node.source(1)).op != "Constant"]
+    assert {"/model/layers.0/self_attn/Reshape_4", "/model/layers.1/self_attn/Reshape_4"} <= set(computed)

@@ -1,0 +1,127 @@
+"""Target `ort-genai`: onnxruntime-genai opens its folders and generates the tokens of the export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy
+import onnxruntime_genai
+import pytest
+from support.commands import in_process
+from support.generated import greedy
+from support.loaded import exported, onnx_model
+from support.models import export, reference
+
+import graphpass
+from graphpass.errors import PreconditionError, ReadError, UnsupportedError
+from graphpass.runtime import open_session
+from graphpass.targets import check_model
+
+#: With the context where the configuration beside the export does not tell it.
+MODELS = {
+    **dict.fromkeys(
+        ("falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_oss", "gptj", "llama", "llama_12l"), ""
+    ),
+    **dict.fromkeys(("deepseek_v3", "gpt2_upcast", "mistral_sw8", "opt", "phi3", "qwen3", "qwen3_moe"), ""),
+    **dict.fromkeys(("bloom", "falcon_alibi"), "{context=128}"),
+}
+
+#: Tokens to generate: as many as the shortest of the models has room for beside its prompt.
+COUNT = 64
+
+
+def folder_of(name: str, target: str, tmp_path: Path, capfd) -> Path:
+    folder = tmp_path / name
+    in_process(capfd, "convert", export(name, "onnx"), "-o", folder, "--target", target, "--no-verify")
+    return folder
+
+
+def generated(folder: Path, prompt: list[int], count: int, unused: int) -> tuple[list[int], list[int]]:
+    """Tokens after ``prompt``, and again after going back into it."""
+    config = json.loads((folder / "genai_config.json").read_text())
+    # Generation goes on after the end of a text, as it does in sessions.
+    config["model"]["eos_token_id"] = unused
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    model = onnxruntime_genai.Model(str(folder))
+    options = onnxruntime_genai.GeneratorParams(model)
+    options.set_search_options(max_length=len(prompt) + count + 1)
+    generator = onnxruntime_genai.Generator(model, options)
+
+    def go_on(ids: list[int]) -> list[int]:
+        generator.append_tokens(numpy.array([ids], numpy.int32))
+        found = []
+        for _ in range(count):
+            generator.generate_next_token()
+            found.append(int(generator.get_next_tokens()[0]))
+        return found
+
+    first = go_on(prompt)
+    generator.rewind_to(2)
+    return first, go_on(prompt[2:])
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "gpt_oss" else (pytest.mark.slow,)) for name in sorted(MODELS)]
+)
+def test_it_generates_the_tokens_of_the_export(name, tmp_path, capfd):
+    wanted = reference(name)
+    prompt = list(wanted["prompt_ids"])
+    session = open_session(exported(f"{name}/onnx"))
+    tokens = greedy(session, session.prefill(prompt), COUNT)
+    assert tokens[: len(wanted["greedy_ids"])] == list(wanted["greedy_ids"])
+    folder = folder_of(name, f"ort-genai{MODELS[name]}", tmp_path, capfd)
+    unused = min(set(range(320)) - set(tokens))
+    assert generated(folder, prompt, COUNT, unused) == (tokens, tokens)
+    assert json.loads((folder / "genai_config.json").read_text())["search"]["past_present_share_buffer"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["padding=any", "logits=last"])
+def test_options_generate_the_same(option, tmp_path, capfd):
+    folder = folder_of("llama", f"ort-genai{{{option}}}", tmp_path, capfd)
+    wanted = reference("llama")
+    assert generated(folder, list(wanted["prompt_ids"]), 12, 0)[0] == list(wanted["greedy_ids"])
+
+
+def test_the_configuration_tells_what_the_graph_does_not(tmp_path, capfd):
+    config = json.loads((folder_of("llama", "ort-genai", tmp_path, capfd) / "genai_config.json").read_text())
+    assert config["model"]["type"] == "decoder"
+    assert (config["model"]["context_length"], config["model"]["vocab_size"]) == (512, 320)
+    assert (config["model"]["eos_token_id"], config["model"]["pad_token_id"]) == (2, 0)
+    decoder = config["model"]["decoder"]
+    assert (decoder["head_size"], decoder["num_key_value_heads"], decoder["num_hidden_layers"]) == (16, 2, 2)
+    assert decoder["inputs"]["past_value_names"] == "past_key_values.%d.value"
+    assert "position_ids" not in decoder["inputs"]
+
+
+def test_decomposed_attention_shares_no_buffer():
+    target = graphpass.get_target("ort-genai")
+    assert (
+        '"past_present_share_buffer": false'
+        in target.files(onnx_model("llama"), onnx_model("llama").path)["genai_config.json"]
+    )
+
+
+def test_caches_of_unlike_heads_are_refused_by_rules_and_trial():
+    report = check_model(exported("deepseek_v3/onnx"), "ort-genai")
+    assert report.findings[0].reason == "its caches have heads of unlike sizes"
+    assert report.confirmation.outcome == "confirmed"
+    target = graphpass.get_target("ort-genai")
+    with pytest.raises(UnsupportedError, match="GP397"):
+        target.files(exported("deepseek_v3/onnx"), exported("deepseek_v3/onnx").path)
+
+
+def test_unknown_positions_are_asked_for():
+    target = graphpass.get_target("ort-genai")
+    with pytest.raises(PreconditionError, match="GP396"):
+        target.pipeline(exported("bloom/onnx"))
+
+
+@pytest.mark.parametrize("text", ["[]", "{"])
+def test_a_damaged_configuration_is_named(text, tmp_path):
+    model = onnx_model("llama")
+    model.path = tmp_path / "model.onnx"
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ReadError, match="GP116"):
+        graphpass.get_target("ort").pipeline(model)
