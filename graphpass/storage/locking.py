@@ -53,6 +53,10 @@ def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
                 return False
         except FileNotFoundError:  # another process is done with it, or with its folder
             return False
+        except FileExistsError:  # the folder was there for another's mkdir, and gone when ours looked
+            if file.parent.exists() and not file.parent.is_dir():
+                raise
+            return False
         stack.push(attempt.pop_all())
         return True
 

@@ -45,7 +45,7 @@ def test_any_other_breaks_it_at_a_node(capfd):
     assert "for sample{factor=2.0}: the contract does not hold" in done.out
     assert "\n  model       refused  " in done.out
     assert "MatMul: MatMul stands where Multiply is looked for\n      rule: sample/runtime.cpp\n" in done.out
-    assert "\nconfirmed: ran the sample runtime" in done.out
+    assert "\nconfirmed: the runtime refused it: output is not scaled" in done.out
 
 
 @pytest.mark.parametrize("options", [(), ("--no-confirm",)])
@@ -68,10 +68,13 @@ def test_what_does_not_keep_it_is_not_written(capfd, tmp_path, monkeypatch, targ
 def test_a_wrong_prediction_is_contradicted(capfd, tmp_path, monkeypatch, target):
     monkeypatch.setattr(target, "observe", lambda self, model: Observation("tried it", refused="no"))
     done = converted(capfd, tmp_path / "out", "--allow-unfused")
-    assert "contract  does not hold; contradicted: tried it\n  no refusal was predicted, but: no\n" in done.out
+    assert (
+        "contract  does not hold; contradicted: the runtime refused it: no\n  no refusal was predicted, but: no\n"
+        in done.out
+    )
     done = in_process(capfd, "check", tmp_path / "out", "--target", "sample")
     assert done.code == 1
-    assert "contradicted: tried it\n  no refusal was predicted, but: no\n" in done.out
+    assert "contradicted: the runtime refused it: no\n  no refusal was predicted, but: no\n" in done.out
 
 
 def test_a_runtime_that_is_not_there_confirms_nothing(capfd, monkeypatch, target):

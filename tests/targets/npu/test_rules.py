@@ -52,7 +52,7 @@ def test_a_model_that_edits_caches_is_refused_with_a_cure(name, text, subject, w
     found = failing(graphpass.PassManager(graphpass.parse(text)).run(openvino_model(name)).model)
     reasons = [finding.reason for finding in found if finding.subject == subject]
     assert reasons
-    instead = "to go back, start again" if name == "lfm2" else "to go back, feed position_ids"
+    instead = "to go back, start again" if name == "lfm2" else "to go back, rewind a session"
     assert all(words in reason and instead in reason for reason in reasons)
 
 
