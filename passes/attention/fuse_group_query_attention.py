@@ -61,11 +61,10 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     Before:
         Concat(past, rotated key) -> Unsqueeze -> Expand -> Reshape -> MatMul(rotated query, .) * scale -> Add(mask)
         -> Softmax -> MatMul(., copies of Concat(past, value)) -> Transpose -> Reshape
-    After, with ``right``:
-        GroupQueryAttention(query, key, value, past key, past value, sum of attention_mask - 1, total, cos, sin)
-    After, with ``any``:
-        GroupQueryAttention(RotaryEmbedding(query), RotaryEmbedding(key), value, past key, past value, total - 1, total,
-        bias of attention_mask)
+    After:
+        right: GroupQueryAttention(query, key, value, past key, past value, sum of attention_mask - 1, total, cos, sin)
+        any: GroupQueryAttention(RotaryEmbedding(query), RotaryEmbedding(key), value, past key, past value, total - 1,
+        total, bias of attention_mask)
 
     Raises:
         UnsupportedError: GP363, no input holds the new tokens.
