@@ -102,6 +102,7 @@ def test_branches_equal_those_decoded_alone(name, variant):
     check_branches(request(treed(name, variant)), request(source(name, variant)), [prompt], random_tree(3, 7))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "pipeline", ["", "make-stateless", "to-openvino,fuse-attention,expose-position-ids,make-stateful"]
 )

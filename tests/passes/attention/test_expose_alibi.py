@@ -169,6 +169,7 @@ def test_constant_positions():
     assert comparison.passed, comparison.summary()
 
 
+@pytest.mark.slow
 def test_constant_positions_where_npuw_leaves_places_empty():
     model = counted_ahead()
     made = PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model

@@ -105,7 +105,7 @@ def test_a_snapshot_comes_back_where_nothing_is_left(name: str, variant: str) ->
     ("name", "variant"),
     [
         pytest.param("llama", "ov-stateful", marks=pytest.mark.slow),
-        ("gemma3_text", "ov-stateful"),
+        pytest.param("gemma3_text", "ov-stateful", marks=pytest.mark.slow),
         pytest.param("gpt2", "onnx", marks=pytest.mark.slow),
         ("lfm2", "ov-stateful"),
     ],
