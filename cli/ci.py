@@ -171,8 +171,9 @@ def _print_plan(console: Console, cells: Sequence[Cell], form: str) -> None:
 
 def _update(run: Run, file: Path, others: Sequence[dict[str, str]]) -> Run:
     """Write a baseline, and return the run in view of it."""
-    from graphpass.matrix.reports.files import dumped, write_whole
+    from graphpass.matrix.reports.files import dumped
     from graphpass.matrix.run import baseline_of
+    from graphpass.storage.staging import write_whole
 
     ran = {result.cell.id for result in run.results}
     told = baseline_of(run, [finding for finding in others if finding["cell"] not in ran])

@@ -56,10 +56,10 @@ def command(
 
     def show(_: Path, outcome: Outcome) -> None:
         from graphpass.reports.conversion import as_page
-        from graphpass.reports.page import write
+        from graphpass.storage.staging import write_whole
 
         if page is not None:
-            write(as_page(outcome, drawn), page)
+            write_whole(page, as_page(outcome, drawn))
 
     target = parse_target(target_name)
     outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, look=draw, gate=show)

@@ -41,8 +41,9 @@ def command(
         inventory = analyze_caches(loaded)
         views = view_caches(loaded, inventory)
     if page is not None:
-        from graphpass.reports.page import render, write
+        from graphpass.reports.page import render
+        from graphpass.storage.staging import write_whole
 
-        write(render(loaded, inventory, str(model)), page)
+        write_whole(page, render(loaded, inventory, str(model)))
     text = functools.partial(as_text, loaded, inventory, views, unfolded=unfolded)
     console.report(form, text, lambda: as_json(loaded, inventory, views))

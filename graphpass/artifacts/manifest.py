@@ -26,9 +26,13 @@ _FORM = 2
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 
 
+#: Name of the manifest in the folder of a result.
+MANIFEST_FILE = "graphpass.json"
+
+
 def manifest_of(result: Path, *, is_file: bool) -> Path:
     """Return the path of a manifest: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
-    return result.parent / f"{result.name}.graphpass.json" if is_file else result / "graphpass.json"
+    return result.parent / f"{result.name}.{MANIFEST_FILE}" if is_file else result / MANIFEST_FILE
 
 
 def describe(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.artifacts.manifest import damage, versions
+from graphpass.artifacts.manifest import MANIFEST_FILE, damage, versions
+from graphpass.storage import memory
 from graphpass.storage.addresses import StoredFolder, is_address
-from graphpass.storage.digests import cache_folder, digest_of_file
+from graphpass.storage.digests import digest_of_file
 
 from .cells import Cell, CellResult, Problem
 
@@ -27,11 +25,6 @@ RESULT_FILE = "graphpass-cell.json"
 
 #: Name of the file with the models before and after, as reports show them.
 PICTURE_FILE = "graphpass-picture.json"
-
-MANIFEST_FILE = "graphpass.json"
-
-#: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
-_SETTLED = 2 * 10**9
 
 
 def write_result(folder: Path, result: CellResult) -> None:
@@ -117,14 +110,8 @@ def remember(cell: Cell, outcome: Outcome) -> None:
     They are remembered in the user's cache folder, as digests are.
     """
     inputs = _state(_folders_of(outcome))
-    if any(time.time_ns() - max(file[1], file[2]) < _SETTLED for file in inputs.values()):
-        return
-    # Without a memory, the next run reads the model to find out: that costs time alone.
-    with contextlib.suppress(OSError):
-        _memory(cell).parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=_memory(cell).parent, suffix=".new", delete=False) as stream:
-            json.dump(_key(cell) | {"inputs": inputs}, stream)
-        os.replace(stream.name, _memory(cell))
+    if all(memory.is_settled(file[1], file[2]) for file in inputs.values()):
+        memory.remember(_memory(cell), _key(cell) | {"inputs": inputs})
 
 
 def remembered(cell: Cell) -> CellResult | None:
@@ -169,4 +156,4 @@ def _key(cell: Cell) -> dict[str, Any]:
 
 def _memory(cell: Cell) -> Path:
     place = hashlib.sha256(os.fsencode(os.path.abspath(cell.output))).hexdigest()
-    return cache_folder().parent / "cells" / f"{place}.json"
+    return memory.memory_folder("cells") / f"{place}.json"

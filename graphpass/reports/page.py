@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from graphpass.ir.cache import Cache, Inventory
@@ -84,19 +83,6 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
         picture_element(picture_of([title], model)),
     ]
     return framed(f"{title}: caches", title, parts)
-
-
-def write(page: str, path: Path) -> None:
-    """Write a page, whole or not at all.
-
-    Raises:
-        WriteError: GP501, the file system's words; an older file is untouched.
-    """
-    from graphpass.storage.staging import staging
-
-    with staging(path.parent) as folder:
-        # A file's name need not be text.
-        (folder / path.name).write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _summary(model: Model, inventory: Inventory) -> str:

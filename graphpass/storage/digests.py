@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,21 +17,13 @@ from typing import Any
 
 from graphpass.errors import ReadError
 from graphpass.progress import advance, expect
+from graphpass.storage.memory import is_settled, memory_folder, remember
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
 _CHUNK = 2**20
 
-#: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
-_SETTLED = 2 * 10**9
-
 #: Files of weights that are remembered, the most recently used ones.
 _REMEMBERED = 100
-
-
-def cache_folder() -> Path:
-    """Return the folder of remembered digests: ``graphpass/digests`` in the user's cache folder."""
-    given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(given) if given else Path.home() / ".cache") / "graphpass" / "digests"
 
 
 def digest_of_file(path: Path) -> str:
@@ -107,7 +97,7 @@ def _identity(file: WeightFile) -> list[Any]:
 
 
 def _memory(file: WeightFile) -> Path:
-    return cache_folder() / f"{hashlib.sha256(os.fsencode(file.path)).hexdigest()}.json"
+    return memory_folder("digests") / f"{hashlib.sha256(os.fsencode(file.path)).hexdigest()}.json"
 
 
 def _remembered(file: WeightFile) -> dict[str, str]:
@@ -119,15 +109,11 @@ def _remembered(file: WeightFile) -> dict[str, str]:
 
 
 def _remember(file: WeightFile, digests: dict[str, str]) -> None:
-    if time.time_ns() - file.modified < _SETTLED:
+    if not is_settled(file.modified):
         return
-    # Without a memory, the next one computes again: that costs time alone.
-    with contextlib.suppress(OSError):
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".new", delete=False) as stream:
-            json.dump({"file": _identity(file), "digests": digests}, stream)
-        os.replace(stream.name, _memory(file))
-        files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    memory = _memory(file)
+    remember(memory, {"file": _identity(file), "digests": digests})
+    with contextlib.suppress(OSError):  # other processes tidy up, too
+        files = sorted(memory.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for old in files[_REMEMBERED:]:
             old.unlink()

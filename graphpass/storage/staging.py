@@ -69,6 +69,17 @@ def staging(destination: Path) -> Iterator[Path]:
         raise WriteError("GP501", reason, "nothing was changed; choose another folder, or make room") from error
 
 
+def write_whole(file: Path, text: str) -> None:
+    """Write a file of text, whole or not at all.
+
+    Raises:
+        WriteError: GP501, the file system's words; an older file is untouched.
+    """
+    with staging(file.parent) as folder:
+        # Names of nodes and files need not be text.
+        (folder / file.name).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
 def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"

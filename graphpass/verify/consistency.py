@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.progress import advance, expect
+from graphpass.verify.difference import Tolerance, difference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
-    from graphpass.verify.difference import Tolerance
     from graphpass.verify.prompts import Vocabulary
 
 #: Tokens of the prompt: longer than the chunks (8 and 16) in which exports of recurrent layers were wrong.
@@ -63,9 +63,8 @@ def _next(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
 
 def _difference(one: Array, other: Array, tolerance: Tolerance) -> str:
     """Return the largest difference beyond rounding, in words; nothing if there is none."""
-    finite = np.isfinite(one) & np.isfinite(other)
     if (np.isfinite(one) != np.isfinite(other)).any():
         return "one of the two is not finite"
-    difference = np.abs(one - other, where=finite, out=np.zeros_like(one))
-    allowed = _LEEWAY * (tolerance.absolute + tolerance.relative * np.abs(other))
-    return f"logits differ by {difference.max():.2g}" if (difference > allowed).any() else ""
+    leeway = Tolerance(_LEEWAY * tolerance.absolute, _LEEWAY * tolerance.relative)
+    found = difference(other, one, None, leeway)
+    return "" if found.index is None else f"logits differ by {found.largest:.2g}"

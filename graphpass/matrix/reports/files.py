@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphpass.errors import WriteError
-from graphpass.storage.staging import staging
+from graphpass.storage.staging import write_whole
 
 from ..remembering import pictures_of
 from ..run import Run
@@ -40,17 +40,6 @@ def write_reports(run: Run, files: Mapping[str, Path], root: Path) -> None:
     """
     for name, file in files.items():
         write_whole(file, REPORTS[name](run, root))
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        WriteError: GP501, the file system's words; an older file is untouched.
-    """
-    with staging(file.parent) as folder:
-        # Names of nodes and files need not be text.
-        (folder / file.name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def append(file: Path, text: str) -> None:

@@ -1,0 +1,45 @@
+"""Remember what was computed of files, in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+#: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
+_SETTLED = 2 * 10**9
+
+
+def memory_folder(name: str) -> Path:
+    """Return a folder of what is remembered: ``graphpass/NAME`` in the user's cache folder."""
+    given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(given) if given else Path.home() / ".cache") / "graphpass" / name
+
+
+def is_settled(*times: int) -> bool:
+    """Report whether a file with these times can no longer change within them.
+
+    Args:
+        times: Of its content and its state, in nanoseconds.
+    """
+    return time.time_ns() - max(times) >= _SETTLED
+
+
+def remember(memory: Path, told: Any) -> None:
+    """Write a memory, whole or not at all.
+
+    Without one, the next run computes again: that costs time alone, so errors of the file system are no failure.
+
+    Args:
+        memory: The file, in a folder of `memory_folder`.
+        told: A value that JSON can hold.
+    """
+    with contextlib.suppress(OSError):
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=memory.parent, suffix=".new", delete=False) as stream:
+            json.dump(told, stream)
+        os.replace(stream.name, memory)
