@@ -94,10 +94,11 @@ def _summary(model: Model, inventory: Inventory) -> str:
         "per token": _size(totals.bytes_per_token) if inventory.of_kind("kv") else "none",
         "fixed": _size(totals.fixed_bytes) if inventory.of_kind("linear") else "none",
     }
-    return _facts(facts)
+    return facts_element(facts)
 
 
-def _facts(facts: dict[str, str]) -> str:
+def facts_element(facts: Mapping[str, str]) -> str:
+    """Return an element that lists facts by name."""
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f"<dl class=facts>{rows}</dl>"
 
@@ -184,5 +185,5 @@ def _evidence(cache: Cache, number: int) -> str:
     }
     because = "".join(f"<li>{escape(fact)}</li>" for fact in cache.evidence)
     chip = f'<span class="chip {cache.kind}">{cache.kind}</span>'
-    body = f"{_facts(facts)}<ul>{because}</ul>"
+    body = f"{facts_element(facts)}<ul>{because}</ul>"
     return f'<details id="cache-{number}"><summary>{chip} {escape(cache.name)}</summary>{body}</details>'

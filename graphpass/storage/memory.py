@@ -24,7 +24,7 @@ def is_settled(*times: int) -> bool:
     """Report whether a file with these times can no longer change within them.
 
     Args:
-        times: Of its content and its state, in nanoseconds.
+        times: Times of its content and its state, in nanoseconds.
     """
     return time.time_ns() - max(times) >= _SETTLED
 

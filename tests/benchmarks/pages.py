@@ -1,4 +1,4 @@
-"""What pages of differences cost by the number of layers: `python tests/benchmarks/pages.py [LAYERS ...]`.
+"""Measure pages of differences by the number of layers: `python tests/benchmarks/pages.py [LAYERS ...]`.
 
 A llama of real sizes, with weights that are holes of a sparse file, is converted. Told are the time to make the page,
 its size, and in headless Chromium, as medians of several runs: the time from navigation until the layers stand there,

@@ -1,4 +1,4 @@
-"""What commands cost by the number of layers: `python tests/benchmarks/scale.py FOLDER [passes|peers|large|curve]`.
+"""Measure commands by the number of layers: `python tests/benchmarks/scale.py FOLDER [passes|peers|large|curve]`.
 
 Models of real shapes whose weights are holes in a sparse file (see tests/support/scale.py) are made below FOLDER. Each
 run is a process of its own; of each the processor's time (user and system), the time on the clock and the peak of
@@ -54,7 +54,7 @@ class Cost(NamedTuple):
 
 
 def measured(task: Task) -> Cost | None:
-    """What a task takes; nothing if it does not end in time. Findings (exit code 1) are no failure."""
+    """Measure a task; return nothing if it does not end in time. Findings (exit code 1) are no failure."""
     if task.out is not None:
         shutil.rmtree(task.out, ignore_errors=True)
     start = time.perf_counter()

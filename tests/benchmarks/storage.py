@@ -1,12 +1,12 @@
-"""What rewriting a graph costs by the size of its weights: `python tests/benchmarks/storage.py FOLDER [GB ... | flat]`.
+"""Measure rewriting of a graph by the size of its weights: `python tests/benchmarks/storage.py FOLDER [GB ... | flat]`.
 
 Models of random weights (6 GB: sparse zeros, share alone) are made below FOLDER, which needs about five times the
 largest size below that. Each way runs in a process of its own: wall time from reading to the last file, and until the
 disk has it (graphpass waits for that by itself, the others do not); CPU time; bytes written; peak memory above
 what the imports take, mapped files included. Imports are done before, but by ovc, which is run as the program that it
 is. Ways take turns, and of each the least of several runs is told, since whatever else the machine does adds to it. In
-the end share is run on models of the same depth and of different sizes. The goals at 1.5 GB: share at least 15 times
-faster than save_model, copy 1.5 times; 6 GB within 1.3 times of 0.2 GB; under 150 MB.
+the end share is run on models of the same depth and of different sizes. The goals at 1.5 GB: share at least 9 times
+faster than save_model, copy 1.5 times; 6 GB within 1.2 times of 0.2 GB; under 100 MB.
 """
 
 from __future__ import annotations

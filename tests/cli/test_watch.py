@@ -133,6 +133,14 @@ def test_an_interrupt_before_the_work_exits_with_130():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+def _interrupted(script, out):
+    """Run a script that interrupts itself; it leaves nothing. Return what it prints on stderr."""
+    program = [sys.executable, "-c", script, *_RUN, "-o", str(out / "m.xml")]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, list(out.iterdir())) == (130, "", [])
+    return done.stderr
+
+
 def test_an_interrupt_in_an_import_waits_for_its_end(tmp_path):
     """Interrupt as a library in C++ is imported, which would crash, or report something else."""
     script = (
@@ -143,10 +151,7 @@ def test_an_interrupt_in_an_import_waits_for_its_end(tmp_path):
         "            print('imported on', file=sys.stderr)\n"
         "sys.meta_path.insert(0, Interrupt())\nrun()\n"
     )
-    arguments = [*_RUN, "-o", str(tmp_path / "m.xml")]
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "imported on\ninterrupted\n")
-    assert list(tmp_path.iterdir()) == []
+    assert _interrupted(script, tmp_path) == "imported on\ninterrupted\n"
 
 
 def test_an_interrupt_of_the_work_exits_with_130_and_leaves_nothing(tmp_path):
@@ -156,10 +161,7 @@ def test_an_interrupt_of_the_work_exits_with_130_and_leaves_nothing(tmp_path):
         "check = io._check_written\n"
         "io._check_written = lambda *given: (os.kill(os.getpid(), signal.SIGINT), check(*given))\nrun()\n"
     )
-    arguments = [*_RUN, "-o", str(tmp_path / "m.xml")]
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
-    assert list(tmp_path.iterdir()) == []
+    assert _interrupted(script, tmp_path) == "interrupted\n"
 
 
 def test_interrupts_are_ignored_when_all_is_done():

@@ -68,7 +68,7 @@ class Broken(Target):
 
 
 def hostile_paths(folder: Path) -> list[Path]:
-    """What goes on ``sys.path`` for the plug-in `HOSTILE`."""
+    """Make a folder for ``sys.path`` with the plug-in `HOSTILE`."""
     passes = {f"test-{name.lower()}": f"hostile_passes:{name}" for name in ("Die", "Exit", "Hang")}
     targets = {"test-broken": "hostile_passes:Broken"}
     distribution(folder, "hostile-passes", {"graphpass.passes": passes, "graphpass.targets": targets})

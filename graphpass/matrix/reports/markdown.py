@@ -9,7 +9,7 @@ from graphpass.reports.text import in_bytes
 
 from ..cells import CellResult
 from ..run import Run
-from .plain import in_one_line, new_findings, state_of
+from .plain import grid, in_one_line, new_findings, state_of
 from .sarif import short_path
 
 #: Bytes of a job's summary that GitHub takes.
@@ -23,11 +23,9 @@ _MARKS = {"failed": "❌", "known": "☑️", "cancelled": "⚪", "converted": "
 
 def as_markdown(run: Run) -> str:
     """Return a table of models and targets, and the findings."""
-    labels = list(dict.fromkeys(result.cell.label for result in run.results))
-    cells = {(result.cell.model, result.cell.label): result for result in run.results}
+    labels, rows = grid(run)
     lines = [f"### graphpass: {in_one_line(run)}", "", _row(["model", *labels]), _row(["---"] * (len(labels) + 1))]
-    for model in dict.fromkeys(result.cell.model for result in run.results):
-        found = [cells.get((model, label)) for label in labels]
+    for model, found in rows.items():
         lines.append(_row([_code(model), *("" if one is None else _cell(run, one) for one in found)]))
     shown = new_findings(run)
     if shown:

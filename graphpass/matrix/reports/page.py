@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from graphpass.reports.page import framed, picture_element
+from graphpass.reports.page import facts_element, framed, picture_element
 from graphpass.reports.text import in_bytes
 
 from ..cells import Cell, CellResult
 from ..run import Run
-from .plain import in_one_line, state_of
+from .plain import grid, in_one_line, state_of
 
 #: Colors of states, by kinds of caches in the page's style.
 _COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
@@ -33,12 +33,10 @@ def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]]) -
 
 
 def _matrix(run: Run, numbers: Mapping[str, int]) -> str:
-    labels = list(dict.fromkeys(result.cell.label for result in run.results))
-    cells = {(result.cell.model, result.cell.label): result for result in run.results}
+    labels, results = grid(run)
     head = "".join(f"<th>{escape(label)}</th>" for label in labels)
     rows = []
-    for model in dict.fromkeys(result.cell.model for result in run.results):
-        found = (cells.get((model, label)) for label in labels)
+    for model, found in results.items():
         linked = ("" if one is None else _link(run, one, numbers[one.cell.id]) for one in found)
         rows.append(f"<tr><th>{escape(model)}</th>{''.join(f'<td>{link}</td>' for link in linked)}</tr>")
     return f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>"
@@ -57,7 +55,7 @@ def _section(run: Run, result: CellResult, number: int, pictures: Sequence[Mappi
     facts = {"input": result.file, "output": result.cell.output, "time": f"{result.seconds:.2f} s"}
     if result.memory is not None:
         facts["memory"] = in_bytes(result.memory)
-    parts = [_facts(facts), _problems(result)]
+    parts = [facts_element(facts), _problems(result)]
     if outcome:
         parts += [_model(model) for model in outcome["models"]]
         parts += [_contract(outcome["contract"]), _proof(outcome["verification"]), _files(outcome["files"])]
@@ -131,11 +129,6 @@ def _files(files: Sequence[Mapping[str, Any]]) -> str:
 
 def _size(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,} bytes"
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    return f"<dl class=facts>{rows}</dl>"
 
 
 def _list(title: str, items: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from graphpass.reports.text import columns
@@ -30,13 +31,23 @@ def in_one_line(run: Run) -> str:
     return f"{total} {'cell' if total == 1 else 'cells'}: {counted}, in {run.seconds:.1f} s"
 
 
+def grid(run: Run) -> tuple[list[str], dict[str, list[CellResult | None]]]:
+    """Return targets, and results by model, one a target; ``None`` for no cell."""
+    labels = list(dict.fromkeys(result.cell.label for result in run.results))
+    cells = {(result.cell.model, result.cell.label): result for result in run.results}
+    models = dict.fromkeys(result.cell.model for result in run.results)
+    return labels, {model: [cells.get((model, label)) for label in labels] for model in models}
+
+
 def as_text(run: Run) -> str:
     """Return a table of the cells, and their new errors and warnings."""
     rows = [(result.cell.id, state_of(run, result), detail_of(result)) for result in run.results]
     lines = [*columns(rows, indent="")]
-    for result in run.results:
-        if found := [one for one in new_findings(run) if one.result is result]:
-            lines += ["", *_findings(result, found)]
+    shown: dict[str, list[Finding]] = {}
+    for finding in new_findings(run):
+        shown.setdefault(finding.result.cell.id, []).append(finding)
+    for found in shown.values():
+        lines += ["", *_findings(found[0].result, found)]
     return "\n".join([*lines, "", in_one_line(run)])
 
 
@@ -67,16 +78,9 @@ def detail_of(result: CellResult) -> str:
 
 def as_json(run: Run) -> dict[str, Any]:
     """Return the object of ``graphpass ci --format json`` and ``--report-json``."""
-    cells = [
-        result.to_json()
-        | {
-            "verdict": run.verdict(result),
-            "problems": [
-                problem | {"known": problem["fingerprint"] in run.baseline} for problem in result.to_json()["problems"]
-            ],
-        }
-        for result in run.results
-    ]
+    cells = [result.to_json() | {"verdict": run.verdict(result)} for result in run.results]
+    for problem in chain.from_iterable(cell["problems"] for cell in cells):
+        problem["known"] = problem["fingerprint"] in run.baseline
     return {
         "exit_code": run.exit_code,
         "interrupted": run.interrupted,
