@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,9 +153,9 @@ def _progress(console: Console, cells: int) -> Progress:
     if console.quiet:
         return Progress()
     from .ci_progress import LiveTable, PlainLines
+    from .watch import can_draw
 
-    is_live = sys.stderr.isatty() and not os.environ.get("CI")
-    return LiveTable(cells, sys.stderr) if is_live else PlainLines(cells, console)
+    return LiveTable(cells, sys.stderr) if can_draw(sys.stderr) else PlainLines(cells, console)
 
 
 def _print_plan(console: Console, cells: Sequence[Cell], form: str) -> None:
@@ -164,7 +164,7 @@ def _print_plan(console: Console, cells: Sequence[Cell], form: str) -> None:
 
     states = ["up to date" if remembered(cell) else "to convert" for cell in cells]
     rows = [(cell.id, state, f"{cell.source} -> {cell.output}") for cell, state in zip(cells, states, strict=True)]
-    told = [asdict(cell) | {"id": cell.id, "state": state} for cell, state in zip(cells, states, strict=True)]
+    told = [{"cell": cell.to_json(), "state": state} for cell, state in zip(cells, states, strict=True)]
     count = f"{states.count('to convert')} of {len(states)} cells to convert; contents decide if files are newer"
     console.report(form, lambda: "\n".join([*columns(rows, indent=""), "", count]), lambda: told)
 

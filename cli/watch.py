@@ -25,9 +25,12 @@ def watcher(stream: TextIO, *, verbose: bool) -> Watcher:
         verbose: Whether to keep a line of short stages, too.
     """
     lines = Lines(0.0 if verbose else _LONG)
-    if verbose or not stream.isatty() or os.environ.get("TERM") == "dumb":
-        return lines
-    return LiveLine(stream)
+    return lines if verbose or not can_draw(stream) else LiveLine(stream)
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Report whether somebody looks at a stream, on a terminal that moves its cursor."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 class Lines:

@@ -54,6 +54,7 @@ SCHEMAS = {
     "targets": "graphpass targets --format json",
     "explain": "graphpass explain NAME --format json",
     "ci": "graphpass ci --format json",
+    "plan": "graphpass ci --dry-run --format json",
     "config": "graphpass.toml",
     "manifest": "graphpass.json",
 }
@@ -344,7 +345,7 @@ def json_page() -> str:
     for name, command in SCHEMAS.items():
         schema = json.loads(resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text("utf-8"))
         lines += ["", f"## {name}", "", f"`{command}`: {schema['description']}", ""]
-        lines += _object(schema)
+        lines += _object(schema.get("items", schema))
         for part, inner in schema.get("$defs", {}).items():
             if inner.get("properties") or inner.get("items", {}).get("properties"):
                 lines += ["", f"### {name}: {part}", ""]

@@ -101,6 +101,10 @@ class Cell:
         """Return ``model:label``, by which cells are selected."""
         return f"{self.model}:{self.label}"
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of reports."""
+        return asdict(self) | {"id": self.id}
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -174,7 +178,7 @@ class CellResult:
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``graphpass-cell.json`` and of reports."""
         return {
-            "cell": asdict(self.cell) | {"id": self.cell.id},
+            "cell": self.cell.to_json(),
             "state": self.state,
             "exit_code": self.exit_code,
             "file": self.file,

@@ -151,7 +151,12 @@ def test_a_plan(capfd, project):
         [["llama:cpu", "to", "convert"], ["gemma2:cpu", "to", "convert"], ["gemma2:npu", "to", "convert"]],
     )
     told = json.loads(in_process(capfd, "ci", "--dry-run", "--format", "json").out)
-    assert [one["state"] for one in told] == ["to convert"] * 3
+    valid_report(told, "plan")
+    assert [(one["cell"]["id"], one["state"]) for one in told] == [
+        ("llama:cpu", "to convert"),
+        ("gemma2:cpu", "to convert"),
+        ("gemma2:npu", "to convert"),
+    ]
     assert not Path("converted").exists()
 
 

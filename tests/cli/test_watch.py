@@ -59,10 +59,14 @@ def test_quiet_prints_none(tmp_path, capfd):
 
 
 def test_terminals_get_a_live_line_unless_they_are_dumb(monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(watcher(_Terminal(), verbose=False), LiveLine)
     assert isinstance(watcher(_Terminal(), verbose=True), Lines)
     assert isinstance(watcher(io.StringIO(), verbose=False), Lines)
+    monkeypatch.setenv("CI", "true")
+    assert isinstance(watcher(_Terminal(), verbose=False), Lines)
+    monkeypatch.delenv("CI")
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(watcher(_Terminal(), verbose=False), Lines)
 

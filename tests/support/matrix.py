@@ -120,7 +120,7 @@ def _junit() -> xmlschema.XMLSchema:
     return xmlschema.XMLSchema(str(Path(__file__).with_name("schemas") / "junit-10.xsd"))
 
 
-def valid_report(told: dict[str, Any]) -> None:
-    """Hold an object to ``ci.json``."""
-    text = resources.files("graphpass.reports").joinpath("schemas/ci.json").read_text(encoding="utf-8")
+def valid_report(told: Any, name: str = "ci") -> None:
+    """Hold a report to its schema."""
+    text = resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text(encoding="utf-8")
     jsonschema.Draft202012Validator(json.loads(text)).validate(told)
