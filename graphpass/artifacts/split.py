@@ -170,8 +170,10 @@ def _limit(model: Model) -> int | None:
     if model.dialect != "onnx":
         return None
     from graphpass.dialects.onnx.model import OnnxModel
-    from graphpass.dialects.onnx.tensors import tensors
+    from graphpass.dialects.onnx.tensors import SMALL, tensors
 
     assert isinstance(model, OnnxModel)
-    stored = sum(len(tensor.raw_data) for tensor in tensors(model.proto))
+    # Small tensors never leave the file, however many there are.
+    sizes = (len(tensor.raw_data) for tensor in tensors(model.proto))
+    stored = sum(size for size in sizes if size > SMALL)
     return model.proto.ByteSize() - 1 if stored >= _WORTH_SHARING else None

@@ -89,6 +89,19 @@ def test_weights_in_constants_and_presents_behind_casts(
 
 
 @pytest.mark.slow
+def test_many_small_constants_stay_in_the_graph(capfd: Any, tmp_path: Path) -> None:
+    """Deep models have many, whose sum is as large as a weight's."""
+    proto = onnx.load(export("llama", "onnx") / "model.onnx")
+    names = [f"small.{number}" for number in range(200)]
+    values = np.zeros(100, np.float32)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(values, name) for name in names)
+    proto.graph.node.append(onnx.helper.make_node("Concat", names, ["small"], axis=0))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("small", onnx.TensorProto.FLOAT, [20000]))
+    onnx.save(proto, tmp_path / "model.onnx", save_as_external_data=True, location="model.data", size_threshold=1024)
+    split(capfd, tmp_path / "model.onnx", tmp_path / "out", "--no-verify")
+    assert (tmp_path / "out" / "prefill.onnx").exists()
+
+
 def test_onnx_to_an_ir(capfd: Any, tmp_path: Path) -> None:
     output = split(capfd, export("llama", "onnx"), tmp_path, "--to", "openvino")
     assert "fuse-attention" in output
