@@ -39,7 +39,7 @@ class LastLogits(Pass[Model]):
     def run(self, model: Model) -> Done | Skipped:
         graph = model.graph
         tokens, result = token_input(graph), graph.writes.get(_LOGITS)
-        head = _head(graph, result) if result is not None else None
+        head = head_of(graph, result) if result is not None else None
         if tokens is None or result is None or head is None:
             return Skipped("no output logits is computed from hidden states by a product with weights")
         hidden = head.source()
@@ -56,7 +56,7 @@ def _is_one(value: Value) -> bool:
     return value.shape is not None and len(value.shape) == 3 and value.shape[1] == 1
 
 
-def _head(graph: Graph, result: Node) -> Node | None:
+def head_of(graph: Graph, result: Node) -> Node | None:
     """Return the product with weights upstream of the logits, if nothing in between joins positions."""
     value = result.source()
     while True:

@@ -20,14 +20,8 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.ir.values import is_activation
 from graphpass.passes.masks.mask_padding import MaskPadding
-
-#: Operators that make logits of hidden states.
-_VOCABULARY_PRODUCTS = frozenset({"MatMul", "MatMulNBits"})
-
-#: Operators between that product and the output.
-_AFTER_LOGITS = CASTS | {"Add", "Divide", "Multiply", "Tanh"}
+from graphpass.passes.shapes.last_logits import head_of
 
 #: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
 _FOLDED = frozenset({"boolean", "i32", "i64"})
@@ -171,16 +165,11 @@ def _return_new(rewriter: Rewriter, cache: Cache, present: Node, *, is_copied: b
 
 def _keep_last(rewriter: Rewriter, logits: Node) -> None:
     """Compute logits of the last position only: cut before the product with the vocabulary."""
-    graph, node, port = rewriter.graph, logits, 0
-    while (maker := graph.producer(node.source(port))).op in _AFTER_LOGITS | _VOCABULARY_PRODUCTS:
-        activations = (place for place, value in enumerate(maker.inputs) if is_activation(graph, value))
-        node, port = maker, 0 if maker.op in _VOCABULARY_PRODUCTS else next(activations, 0)
-        if maker.op in _VOCABULARY_PRODUCTS:
-            break
-    source = node.source(port)
+    node = head_of(rewriter.graph, logits) or logits
+    source = node.source()
     if source.rank != 3:
         raise UnsupportedError("GP393", f"{source.name}, of which logits are made, has no axis of positions")
-    rewriter.redirect(node, port, rewriter.under("last_position").slice(source, -1, None, 1, label="hidden"))
+    rewriter.redirect(node, 0, rewriter.under("last_position").slice(source, -1, None, 1, label="hidden"))
 
 
 def _fold_shapes(model: Model) -> None:
