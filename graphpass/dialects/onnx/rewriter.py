@@ -339,17 +339,38 @@ class OnnxRewriter(Rewriter):
         graphs = [*(graph for graph, _ in self.surgery.holders.values()), *self._bodies]
         ports = {id(tensor) for one in graphs for tensor in one.outputs}
         pending = [*self._released, *(output for node in self._made.values() for output in node.outputs)]
-        dead: set[int] = set()
+        dead: dict[int, gs.Node] = {}
+        gone: dict[int, int] = {}
+
+        def is_used(tensor: gs.Tensor) -> bool:
+            return id(tensor) in ports or len(tensor.outputs) > gone.get(id(tensor), 0)
+
         while pending:
             for node in list(pending.pop().inputs):
-                if id(node) in dead or any(output.outputs or id(output) in ports for output in node.outputs):
+                if id(node) in dead or any(is_used(output) for output in node.outputs):
                     continue
-                dead.add(id(node))
                 for one in (node, *_inner_nodes(node)):
+                    dead[id(one)] = one
                     pending += one.inputs
-                    one.inputs.clear()
+                    for source in one.inputs:
+                        gone[id(source)] = gone.get(id(source), 0) + 1
+        _detach(dead)
         for one in graphs if dead else ():
             one.nodes[:] = [node for node in one.nodes if id(node) not in dead]
+
+
+def _detach(nodes: dict[int, gs.Node]) -> None:
+    """Take all inputs of nodes away; ``nodes`` has them by id.
+
+    graphsurgeon's own way compares a tensor's users one by one with each node that goes, by all that they hold.
+    """
+    sources = {id(source): source for node in nodes.values() for source in node.inputs}
+    for source in sources.values():
+        users = [user for user in source.outputs if id(user) not in nodes]
+        list.clear(source.outputs)
+        list.extend(source.outputs, users)
+    for node in nodes.values():
+        list.clear(node.inputs)
 
 
 def _inner_nodes(node: gs.Node) -> list[gs.Node]:
