@@ -14,6 +14,7 @@ _ROOMS = {
         "expose-position-ids",
         "fuse-attention",
         "fuse-group-query-attention",
+        "join-projections",
         "keep-cross-caches",
     ),
     "caches": (

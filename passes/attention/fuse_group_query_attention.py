@@ -197,11 +197,8 @@ class _Fusion:
 
     def _total(self) -> Handle:
         """Return the number of positions, i32 scalar."""
-        write, total = self._shared, self._lengths
-        return self._once(
-            "total",
-            lambda: write.op("Convert", write.op("Squeeze", total.of("total"), axes=[0]), to="i32", label="total"),
-        )
+        write, lengths = self._shared, self._lengths
+        return self._once("total", lambda: write.op("Convert", lengths.scalar("total"), to="i32", label="total"))
 
     def _lasts(self) -> Handle:
         """Return the last slot of each row if rows are equally long, i32 ``[batch]``."""
@@ -294,7 +291,7 @@ class _Fusion:
         write, lengths = self._shared, self._lengths
 
         def make() -> Handle:
-            bounds = [write.op("Squeeze", lengths.of(name), axes=[0]) for name in ("past", "total")]
+            bounds = [lengths.scalar(name) for name in ("past", "total")]
             row = write.op("Range", *bounds, write.number(1, "i64"), label="slots")
             shape = write.op("Concat", lengths.of("batch"), [1], axis=0)
             return write.op("Broadcast", row, shape, label="positions")

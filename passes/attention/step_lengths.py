@@ -8,6 +8,7 @@ from graphpass.analysis.equations.steps import MASK, Length, find_step_lengths
 from graphpass.analysis.shapes.linear_size import Dimension, Size
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Value
 from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
@@ -43,6 +44,7 @@ class StepLengths:
         self._dimensions: dict[Dimension, Length] = model.analysis(find_step_lengths)
         self._write = rewriter.under("lengths")
         self._made: dict[Length, Handle] = {}
+        self._shapes: dict[Value, Handle] = {}
         self._vectors: dict[tuple[Size, ...], Handle] = {}
 
     def of(self, length: Length) -> Handle:
@@ -53,15 +55,33 @@ class StepLengths:
 
     def _length(self, length: Length) -> Handle:
         write = self._write
-        if length in {"batch", "length"}:
-            return write.size(self._tokens, 0 if length == "batch" else 1, label=length)
-        if self.mask is not None:
-            if length == "total":
-                return write.size(self.mask, 1, label=length)
-            return write.op("Subtract", self.of("total"), self.of("length"), label=length)
+        if (place := self._place(length)) is not None:
+            value, axis = place
+            return write.slice(self._shape(value), axis, axis + 1, 0, label=length)
         if length == "past":
-            return write.size(self._past, self._axis, label=length)
+            return write.op("Subtract", self.of("total"), self.of("length"), label=length)
         return write.op("Add", self.of("past"), self.of("length"), label=length)
+
+    def scalar(self, length: Length) -> Handle:
+        """Return a length, i64 without dimensions."""
+        write = self._write
+        if (place := self._place(length)) is None:
+            return write.op("Squeeze", self.of(length), axes=[0])
+        value, axis = place
+        return write.op("Gather", self._shape(value), write.number(axis, "i64"), axis=0, label=f"{length}_scalar")
+
+    def _place(self, length: Length) -> tuple[Value, int] | None:
+        """Return the input and its axis that have a length; ``None`` if it is a sum or difference of others."""
+        if length in {"batch", "length"}:
+            return self._tokens, 0 if length == "batch" else 1
+        if length == ("past" if self.mask is None else "total"):
+            return (self._past, self._axis) if self.mask is None else (self.mask, 1)
+        return None
+
+    def _shape(self, value: Value) -> Handle:
+        if value not in self._shapes:
+            self._shapes[value] = self._write.op("ShapeOf", value)
+        return self._shapes[value]
 
     def knows(self, sizes: Iterable[Size]) -> bool:
         """Return whether ``sizes`` are lengths of the step, or numbers."""

@@ -222,10 +222,13 @@ class OnnxRewriter(Rewriter):
         self._released.append(captured)
 
     def set_input(self, node: Node, port: int, source: Operand) -> None:
+        """See `Rewriter.set_input`; without a source the input is omitted."""
         native = self.node(node)
         while len(native.inputs) <= port:
             native.inputs.append(gs.Variable.empty())
-        native.inputs[port] = self.handle(source, f"{node.name}/input_{port}")
+        self._released.append(native.inputs[port])
+        handle = self.handle(source, f"{node.name}/input_{port}")
+        native.inputs[port] = gs.Variable.empty() if handle is None else handle
 
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:  # noqa: ARG002
         """See `Rewriter.add_past`; there are no variables."""

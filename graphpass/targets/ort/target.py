@@ -69,6 +69,7 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms", "reshape-by-constants"]
+        steps += ["join-projections"]
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         return parse(",".join(steps))
