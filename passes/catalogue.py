@@ -31,6 +31,7 @@ _ROOMS = {
     ),
     "convert": ("promote-to-f32", "select-branch", "to-openvino"),
     "devices": (
+        "fuse-gelu",
         "fuse-norms",
         "lower-boolean-gathers",
         "lower-boolean-masks",

@@ -14,8 +14,9 @@ from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
+from graphpass.ir.operators import NORMS
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
@@ -316,18 +317,23 @@ class _Fusion:
 
     def _flat(self, write: Writer, value: Value, heads: int, size: int, *, heads_last: bool = False) -> Handle:
         """Return ``[batch, length, heads * size]`` of ``[batch, heads, length, size]``."""
-        graph = self._rewriter.graph
-        node = graph.producer(value)
-        rows: Value | None = value if heads_last else None
-        if not heads_last and node.op == "Transpose" and node.attributes.get("order") == (0, 2, 1, 3):
-            rows = node.source()
-        if rows is None:
-            return write.op("Reshape", write.op("Transpose", value, order=[0, 2, 1, 3]), [0, 0, heads * size])
-        split = graph.producer(rows)
-        source = split.input(0) if split.op == "Reshape" else None
+        rows: Handle = value if heads_last else self._rows(write, value)
+        split = self._rewriter.graph.producer(rows) if isinstance(rows, Value) else None
+        source = split.input(0) if split is not None and split.op == "Reshape" else None
         if source is not None and source.rank == 3 and fixed_size(source, 2) == heads * size:
             return self._rewriter.native(source)
         return write.op("Reshape", rows, [0, 0, heads * size])
+
+    def _rows(self, write: Writer, value: Value) -> Handle:
+        """Return ``[batch, length, heads, size]`` of ``[batch, heads, length, size]``."""
+        graph = self._rewriter.graph
+        node = graph.producer(value)
+        if _splits_heads(node):
+            return node.source()
+        # A norm of heads gives the same before heads and positions change places (gemma3).
+        if node.op in NORMS and _splits_heads(graph.producer(node.source())):
+            return write.clone(node, graph.producer(node.source()).source(), *node.inputs[1:])
+        return write.op("Transpose", value, order=[0, 2, 1, 3])
 
     def _replace_result(self, write: Writer, one: GroupedQuery, result: Handle) -> None:
         """Let ``[batch, length, heads * head_dim]`` stand for the attention's result, merged heads if possible."""
@@ -362,3 +368,7 @@ class _Fusion:
             value = uses[0].node.outputs[0]
         sizes = self._model.analysis(infer_sizes).shape(value) or ()
         return value if len(sizes) == 3 and sizes[2].as_int == one.heads * one.value_dim else None
+
+
+def _splits_heads(node: Node) -> bool:
+    return node.op == "Transpose" and node.attributes.get("order") == (0, 2, 1, 3)

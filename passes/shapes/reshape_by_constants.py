@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.shapes.linear_size import Vector
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Node
+from graphpass.ir.constants import fold
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import NO_DATA
+from graphpass.ir.values import INTEGERS
+
+if TYPE_CHECKING:
+    import numpy
+
+#: Most numbers of a tensor that counts as sizes.
+_FEW = 16
 
 
 @dataclass(frozen=True)
 class ReshapeByConstants(Pass[OnnxModel]):
-    """Let Reshapes copy dimensions of their input instead of reading shapes.
+    """Let Reshapes copy dimensions of their input instead of reading shapes, and compute fixed sizes ahead.
 
     Exporters trace ``x.view(batch, length, heads, head_dim)`` with the batch and length read from a shape, in each
     layer. A 0 copies the dimension in its place, and a -1 stands for what is left. A dimension is copied if it has that
-    size in every inference that succeeds (`find_lengths`).
+    size in every inference that succeeds (`find_lengths`). Integers that follow from fixed sizes alone, such as the
+    middle of an axis, become constants.
 
     Shapes:
         input of any rank; a target of any rank with no more than one dimension that is neither copied nor a number
@@ -32,6 +45,12 @@ class ReshapeByConstants(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done:
+        rewriter = model.rewriter()
+        folded = 0
+        for value, numbers in _fixed(model.graph):
+            rewriter.replace(value, rewriter.under(model.graph.producer(value).name).constant(numbers))
+            folded += 1
+        rewriter.finish()
         graph, sizes, rewriter = model.graph, find_lengths(model), model.rewriter()
         count = 0
         for node in graph.of_op("Reshape"):
@@ -44,7 +63,23 @@ class ReshapeByConstants(Pass[OnnxModel]):
                 rewriter.set_shape(node, [size for size in shape if size is not None])
                 count += 1
         rewriter.finish()
-        return Done({"shapes made constant": count} if count else {})
+        counts = {"shapes made constant": count, "sizes made constant": folded}
+        return Done({words: number for words, number in counts.items() if number})
+
+
+def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
+    """Yield small integers that depend on no input, and are read by what does."""
+    found = {
+        value: numbers
+        for node in graph.nodes
+        for value in node.outputs
+        if node.op not in NO_DATA | {"Parameter"} and value.element_type in INTEGERS
+        if value.shape is not None and math.prod(size for size in value.shape if isinstance(size, int)) <= _FEW
+        if (numbers := fold(graph, value)) is not None and numbers.size <= _FEW
+    }
+    for value, numbers in found.items():
+        if any(not use.node.outputs or any(one not in found for one in use.node.outputs) for use in graph.uses(value)):
+            yield value, numbers
 
 
 def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:

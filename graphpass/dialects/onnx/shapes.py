@@ -103,10 +103,12 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
+    "FastGelu": _same_as_first,
     "GroupQueryAttention": _grouped,
     "LinearAttention": _linear_attention,
     "MatMulNBits": _matmul_n_bits,
     "MoE": _same_as_first,
+    "QuickGelu": _same_as_first,
     "RotaryEmbedding": _same_as_first,
     "SimplifiedLayerNormalization": _same_as_first,
     "SkipLayerNormalization": _skip,

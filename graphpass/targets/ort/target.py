@@ -68,8 +68,9 @@ class ORT(Target):
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
-        steps = [f"fuse-group-query-attention{{{','.join(options)}}}", "fuse-norms", "reshape-by-constants"]
-        steps += ["join-projections"]
+        # Norms go first: heads that are normed change places once.
+        steps = ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
+        steps += ["reshape-by-constants", "join-projections"]
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         return parse(",".join(steps))
