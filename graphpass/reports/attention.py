@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from graphpass.ir.cache import AttentionBlock, Inventory
+from graphpass.ir.model import Model
+from graphpass.ir.pattern import Miss
 from graphpass.reports.text import layers_in_words
+
+#: Passes that fuse decomposed attention: of IR, and of ONNX.
+FUSE, FUSE_GROUPED = "fuse-attention", "fuse-group-query-attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +72,26 @@ def form_in_words(block: AttentionBlock) -> str:
     if block.form != "decomposed":
         return f"fused {block.form}"
     return "decomposed, fusable" if block.fusable else f"decomposed, not fusable: {block.reason}"
+
+
+def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
+    """Return the obstacle of `fuse-group-query-attention` at each decomposed attention of an ONNX model, by node."""
+    if model.dialect != "onnx":
+        return {}
+    from graphpass.analysis.equations.grouped_query import find_grouped_queries
+
+    found = model.analysis(find_grouped_queries)
+    return {name: one if isinstance(one, Miss) else one.wants_padding for name, one in found.items()}
+
+
+def grouped_query_in_words(model: Model) -> list[str]:
+    """Return lines on what `fuse-group-query-attention` fuses, and what it leaves for which reason."""
+    misses = grouped_query_misses(model)
+    first: dict[str | None, Miss | None] = {}
+    for miss in misses.values():
+        first.setdefault(miss and miss.reason, miss)
+    counts = Counter(miss and miss.reason for miss in misses.values())
+    return [
+        f"  {FUSE_GROUPED} {'fuses' if miss is None else 'leaves'} {counts[reason]}" + (f": {miss}" if miss else "")
+        for reason, miss in first.items()
+    ]

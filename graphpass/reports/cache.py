@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from graphpass.analysis.attention.reads import attention_reads
@@ -19,7 +19,8 @@ from graphpass.ir.operators import LAYOUT, SOURCES
 from graphpass.ir.paths import shortest_way
 from graphpass.ir.pattern import Miss
 from graphpass.ir.types import shape_text
-from graphpass.reports.inventory import cache_json
+from graphpass.reports.attention import FUSE, FUSE_GROUPED, grouped_query_misses
+from graphpass.reports.inventory import cache_json, miss_json
 from graphpass.reports.text import columns
 
 #: Operators that only lay out, convert or copy; a folded way leaves them out.
@@ -52,13 +53,13 @@ class Reader:
         node: Its operator and name.
         role: The cache's role in it.
         through: Operators and names on the way from the cache to attention.
-        miss: Obstacle of `fuse-attention`; ``None`` if there is none.
+        misses: Obstacles of `fuse-attention` and `fuse-group-query-attention`, by the pass.
     """
 
     node: str
     role: str
     through: tuple[str, ...] = ()
-    miss: Miss | None = None
+    misses: Mapping[str, Miss] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +118,13 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
     pair = next(
         (pair for pair in whole.analysis(find_pairs) if pair.read == past), Pair(past.outputs[0], None, past, None)
     )
+    grouped = grouped_query_misses(model)
     readers = [
         Reader(
             read.attention.node.called,
             read.role,
             tuple(dict.fromkeys(step.node.called for step in reversed(read.path))),
-            read.attention.miss,
+            _known({FUSE: read.attention.miss, FUSE_GROUPED: grouped.get(read.attention.node.name)}),
         )
         for read in reads
     ]
@@ -134,6 +136,10 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
     return Reasoning(cache, tuple(_attempts(Case(whole, pair, reads))), path, tuple(readers))
+
+
+def _known(misses: Mapping[str, Miss | None]) -> dict[str, Miss]:
+    return {name: miss for name, miss in misses.items() if miss is not None}
 
 
 def _attempts(case: Case) -> Iterator[Attempt]:
@@ -159,7 +165,7 @@ def as_json(reasoning: Reasoning) -> dict[str, Any]:
                 "node": reader.node,
                 "role": reader.role,
                 "through": list(reader.through),
-                "miss": reader.miss and {"node": reader.miss.node.name, "reason": reader.miss.reason},
+                "misses": {name: miss_json(miss) for name, miss in reader.misses.items()},
             }
             for reader in reasoning.readers
         ],
@@ -182,7 +188,7 @@ def as_text(reasoning: Reasoning, *, unfolded: bool = False) -> str:
     lines += ["", "read by"]
     for reader in reasoning.readers:
         lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
-        lines += [f"    fuse-attention leaves it: {reader.miss}"] if reader.miss is not None else []
+        lines += [f"    {name} leaves it: {miss}" for name, miss in reader.misses.items()]
     if not reasoning.readers:
         lines.append("  no attention that could be recognised")
     lines += ["", "rules, in the order in which they were tried"]

@@ -13,8 +13,15 @@ from graphpass.engine.view import View
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.model import Model
+from graphpass.ir.pattern import Miss
 from graphpass.ir.types import Dimension, Port
-from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
+from graphpass.reports.attention import (
+    attention_in_words,
+    form_in_words,
+    group_attention,
+    grouped_query_in_words,
+    grouped_query_misses,
+)
 from graphpass.reports.text import columns, in_bytes, layers_in_words
 
 _FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
@@ -79,6 +86,9 @@ def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[s
         "stateful": inventory.stateful,
         "caches": [cache_json(cache) for cache in inventory.caches],
         "attention": [asdict(block) for block in inventory.attention],
+        "group_query_attention": [
+            {"node": node, "miss": miss_json(miss)} for node, miss in grouped_query_misses(model).items()
+        ],
         "inputs": [asdict(port) | {"shape": _numbers(port)} for port in model.inputs],
         "outputs": [asdict(port) | {"shape": _numbers(port)} for port in model.outputs],
         "runtime_options": runtime_options(model),
@@ -94,6 +104,11 @@ def cache_json(cache: Cache) -> dict[str, Any]:
     """Return the object of a cache."""
     sizes = ("index", "bytes_per_token", "fixed_bytes")
     return asdict(cache) | {"shape": _numbers(cache)} | {name: getattr(cache, name) for name in sizes}
+
+
+def miss_json(miss: Miss | None) -> dict[str, str] | None:
+    """Return the object of an obstacle."""
+    return miss and {"node": miss.node.name, "reason": miss.reason}
 
 
 def _numbers(owner: Cache | Port) -> list[int | None] | None:
@@ -125,6 +140,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
     lines += _totals(inventory)
     lines += ["", f"attention ({len(inventory.attention)})"]
     lines += (_unfolded_attention if unfolded else _folded_attention)(inventory)
+    lines += grouped_query_in_words(model)
     if inventory.caches:
         lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(views)]
     if warnings := warnings_of(inventory, views):

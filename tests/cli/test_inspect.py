@@ -17,7 +17,7 @@ import graphpass
 from graphpass.reports.inventory import as_json
 from graphpass.targets.consumers import view_caches
 
-KEYS = ["format", "kind", "stateful", "caches", "attention", "inputs", "outputs"]
+KEYS = ["format", "kind", "stateful", "caches", "attention", "group_query_attention", "inputs", "outputs"]
 KEYS += ["runtime_options", "totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
 CACHE_KEYS = ["name", "kind", "role", "layer", "axes", "shape", "element_type", "read", "write", "evidence"]
 CACHE_KEYS += ["index", "bytes_per_token", "fixed_bytes"]
@@ -134,6 +134,7 @@ def test_text_tells_what_attention_is_like(capfd, model, variant, lines):
     out = in_process(capfd, "inspect", export(model, variant)).out
     told = out.split("\nattention (")[1].split("\n\n")[0].splitlines()[1:]
     expected = [f"{line} {form.get(variant, 'fused ScaledDotProductAttention')}" for line in lines]
+    expected += ["fuse-group-query-attention fuses 2"] if variant == "onnx" else []
     assert [" ".join(line.split()) for line in told] == expected
 
 

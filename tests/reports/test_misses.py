@@ -6,6 +6,7 @@ from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.attention.find import find_attention
+from graphpass.reports.attention import grouped_query_in_words, grouped_query_misses
 from graphpass.reports.cache import reason_about
 from graphpass.targets.check import check_model
 
@@ -22,6 +23,25 @@ def test_a_miss_is_the_same_in_notes_and_why_and_check():
     assert [block.reason for block in inventory.attention] == list(misses.values())
     for cache in inventory.caches:
         (reader,) = reason_about(run.model, inventory, cache).readers
-        assert str(reader.miss) == misses[reader.node.split()[1]]
+        assert {name: str(miss) for name, miss in reader.misses.items()} == {
+            "fuse-attention": misses[reader.node.split()[1]]
+        }
     told = {finding.name: str(finding.reason) for finding in check_model(run.model, "cpu", confirm=False).findings}
     assert all(miss in told[name] for name, miss in misses.items())
+
+
+def test_a_miss_of_grouped_queries_is_the_same_in_notes_and_inspect_and_why_and_check():
+    model = graphpass.load(fixtures() / "deepseek_v3/onnx/model.onnx")
+    run = graphpass.PassManager(graphpass.parse("fuse-group-query-attention")).run(model)
+    misses = grouped_query_misses(model)
+    assert len(misses) == 2
+    assert all("wants keys and values of one size, not 24 and 16" in str(miss) for miss in misses.values())
+    notes = [f"attention at {name} stays as it is: {miss}" for name, miss in misses.items()]
+    assert notes == list(run.records[0].result.notes)
+    assert grouped_query_in_words(model) == [f"  fuse-group-query-attention leaves 2: {next(iter(misses.values()))}"]
+    inventory = graphpass.analyze_caches(model)
+    for cache in inventory.caches:
+        (reader,) = reason_about(model, inventory, cache).readers
+        assert reader.misses == {"fuse-group-query-attention": misses[reader.node.split()[1]]}
+    told = {finding.name: str(finding.reason) for finding in check_model(model, "ort", confirm=False).findings}
+    assert all(str(miss) in told[name] for name, miss in misses.items())
