@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.shapes.linear_size import Size
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.ir.constants import reduced_axes
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.operators import CASTS, KEEPS_ORDER
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
 from graphpass.ir.pattern import Match, look_through, op, var
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
@@ -29,7 +31,8 @@ def lower_group_query_attention(call: Call) -> None:
 
     The operator counts positions by ``seqlens_k``, and takes padding to follow them. Models compute that as the sum of
     their attention mask, so the mask itself is read instead: positions are its running sum, and keys count if it is not
-    0, on whichever side the padding stands. Past and present grow: a model whose cache is a shared buffer of fixed size
+    0, on whichever side the padding stands. If ``seqlens_k`` counts all positions in each row, as in models of
+    `fuse-group-query-attention`, a bias hides the padding, and stays. Past and present grow: a model whose cache is a shared buffer of fixed size
     declares its ports with an unknown length, and one that keeps a window alone (``sliding_window_cache``) keeps all
     positions, and masks those before the window.
 
@@ -191,16 +194,36 @@ class _Block:
         return self._once(("new", self._call.value(_TOTAL)), make)
 
     def _mask(self) -> Value | None:
-        """Return the mask that ``seqlens_k`` sums up; a batch of 1 has no padding."""
+        """Return the mask that ``seqlens_k`` sums up; a batch of 1 and rows of full length have no padding."""
         call = self._call
         found = _summed_mask(call.rewriter.graph, call.value(_LENGTHS))
-        if found is not None or call.size(0, 0) == 1:
+        if found is not None or call.size(0, 0) == 1 or self._rows_are_full():
             return found
         raise call.refusal(
             f"{call.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding cannot "
             "be told from tokens",
             "export the model with an attention mask, or with a batch of 1",
         )
+
+    def _rows_are_full(self) -> bool:
+        """Return whether ``seqlens_k`` is the number of all positions, less 1, in each row."""
+        call, graph = self._call, self._call.rewriter.graph
+        lengths, total = call.value(_LENGTHS), call.value(_TOTAL)
+        if lengths is None or total is None:
+            return False
+
+        def read() -> bool:
+            sizes = Sizes(graph, {})
+            last, count = (sizes.content(value) for value in (graph.look_through(lengths, LAYOUT), total))
+            return (
+                last is not None
+                and count is not None
+                and len(last) == len(count) == 1
+                and last[0] + Size.constant(1) == count[0]
+            )
+
+        full: bool = self._once(("full", lengths, total), read)
+        return full
 
     def _additive_mask(self) -> Handle:
         """Return 0 for visible keys, `MASKED` elsewhere: ``[batch, 1, length, sequence]``."""

@@ -229,6 +229,16 @@ class TestCachesOfAWindow:
         assert session.stats.snapshots > 0
 
 
+@pytest.mark.parametrize("name", ["llama", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bloom", "gemma2"))])
+def test_rows_of_full_length_hide_padding_by_their_bias(name):
+    """As fuse-group-query-attention writes it: a bias hides padding, and all rows are as long as the mask."""
+    source = exported(f"{name}/onnx")
+    fused = loaded.ran(source, "fuse-group-query-attention{context=128}").model
+    model = lowered(fused)
+    assert "GroupQueryAttention" not in operators(model)
+    assert compare(source, model, steps=4).passed
+
+
 class TestRefusals:
     def refused(self, model: OnnxModel, match: str) -> None:
         with pytest.raises(UnsupportedError, match=match) as failure:
