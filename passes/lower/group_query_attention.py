@@ -31,10 +31,10 @@ def lower_group_query_attention(call: Call) -> None:
 
     The operator counts positions by ``seqlens_k``, and takes padding to follow them. Models compute that as the sum of
     their attention mask, so the mask itself is read instead: positions are its running sum, and keys count if it is not
-    0, on whichever side the padding stands. If ``seqlens_k`` counts all positions in each row, as in models of
-    `fuse-group-query-attention`, a bias hides the padding, and stays. Past and present grow: a model whose cache is a shared buffer of fixed size
-    declares its ports with an unknown length, and one that keeps a window alone (``sliding_window_cache``) keeps all
-    positions, and masks those before the window.
+    0, on whichever side the padding stands. If ``seqlens_k`` counts all positions in each row, as in models of `fuse-
+    group-query-attention`, a bias hides the padding, and stays. Past and present grow: a model whose cache is a shared
+    buffer of fixed size declares its ports with an unknown length, and one that keeps a window alone
+    (``sliding_window_cache``) keeps all positions, and masks those before the window.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``, or all in one; past and present ``[batch, kv_heads,
