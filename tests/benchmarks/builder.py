@@ -9,9 +9,9 @@ Three environments, since exporters want different versions of transformers:
     python tests/benchmarks/builder.py compare FOLDER [NAME ...]              graphpass
 
 ``export`` writes a checkpoint with random weights to FOLDER/NAME/hf, and optimum's ONNX; ``build`` makes
-FOLDER/NAME/builder by ``onnxruntime_genai.models.builder`` (f32, CPU). ``compare`` converts the export, counts
-the operators that ONNX Runtime runs in a step, and lets both models take turns at steps and prompts; a ratio is the
-median of those of neighbours, ours by the builder's. Past and present are one buffer. Models of few parameters are only counted.
+FOLDER/NAME/builder by ``onnxruntime_genai.models.builder`` (f32, CPU). ``compare`` converts the export, counts the
+operators that ONNX Runtime runs in a step, and lets both models take turns at steps and prompts; a ratio is the median
+of those of neighbours, ours by the builder's. Past and present are one buffer. Small models are only counted.
 """
 
 from __future__ import annotations
