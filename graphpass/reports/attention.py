@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from graphpass.ir.cache import AttentionBlock, Inventory
@@ -86,12 +85,12 @@ def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
 
 def grouped_query_in_words(model: Model) -> list[str]:
     """Return lines on what `fuse-group-query-attention` fuses, and what it leaves for which reason."""
-    misses = grouped_query_misses(model)
-    first: dict[str | None, Miss | None] = {}
-    for miss in misses.values():
-        first.setdefault(miss and miss.reason, miss)
-    counts = Counter(miss and miss.reason for miss in misses.values())
+    alike: dict[str | None, list[Miss | None]] = {}
+    for miss in grouped_query_misses(model).values():
+        alike.setdefault(None if miss is None else miss.reason, []).append(miss)
     return [
-        f"  {FUSE_GROUPED} {'fuses' if miss is None else 'leaves'} {counts[reason]}" + (f": {miss}" if miss else "")
-        for reason, miss in first.items()
+        f"  {FUSE_GROUPED} fuses {len(misses)}"
+        if reason is None
+        else f"  {FUSE_GROUPED} leaves {len(misses)}: {misses[0]}"
+        for reason, misses in alike.items()
     ]

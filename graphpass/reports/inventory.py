@@ -108,7 +108,7 @@ def cache_json(cache: Cache) -> dict[str, Any]:
 
 def miss_json(miss: Miss | None) -> dict[str, str] | None:
     """Return the object of an obstacle."""
-    return miss and {"node": miss.node.name, "reason": miss.reason}
+    return None if miss is None else {"node": miss.node.name, "reason": miss.reason}
 
 
 def _numbers(owner: Cache | Port) -> list[int | None] | None:

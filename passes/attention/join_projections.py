@@ -25,11 +25,12 @@ _OPERANDS = 3
 
 @dataclass(frozen=True)
 class JoinProjections(Pass[OnnxModel]):
-    """Compute query, key and value of GroupQueryAttention in one product, and hand them over in one tensor.
+    """Compute query, key and value of GroupQueryAttention in one product.
 
-    Three products of a step become one: 172 us instead of 196 for a hidden size of 896 and 14 heads over 2 of 64, two
-    threads (ONNX Runtime 1.31, CPU). A tensor that is split in front of the operator is handed over whole. Products
-    with anything else in front of attention, such as norms of heads, stay apart: a Split takes what is won.
+    Attention takes the three in one tensor. Three products of a step become one: 172 us instead of 196 for a hidden
+    size of 896 and 14 heads over 2 of 64, two threads (ONNX Runtime 1.31, CPU). A tensor that is split in front of the
+    operator is handed over whole. Products with anything else in front of attention, such as norms of heads, stay
+    apart: a Split takes what is won.
 
     Weights stay in their places, and no byte of them is read or written: ONNX Runtime concatenates them when it opens
     a model. It does that at each step if its optimizations are off.

@@ -71,7 +71,7 @@ class StepLengths:
         return write.op("Gather", self._shape(value), write.number(axis, "i64"), axis=0, label=f"{length}_scalar")
 
     def _place(self, length: Length) -> tuple[Value, int] | None:
-        """Return the input and its axis that have a length; ``None`` if it is a sum or difference of others."""
+        """Return the input and axis that have this length, if one has it."""
         if length in {"batch", "length"}:
             return self._tokens, 0 if length == "batch" else 1
         if length == ("past" if self.mask is None else "total"):

@@ -194,7 +194,7 @@ class _Block:
         return self._once(("new", self._call.value(_TOTAL)), make)
 
     def _mask(self) -> Value | None:
-        """Return the mask that ``seqlens_k`` sums up; a batch of 1 and rows of full length have no padding."""
+        """Return the mask that ``seqlens_k`` sums up; ``None`` if no row has padding."""
         call = self._call
         found = _summed_mask(call.rewriter.graph, call.value(_LENGTHS))
         if found is not None or call.size(0, 0) == 1 or self._rows_are_full():

@@ -25,7 +25,7 @@ _FEW = 16
 
 @dataclass(frozen=True)
 class ReshapeByConstants(Pass[OnnxModel]):
-    """Let Reshapes copy dimensions of their input instead of reading shapes, and compute fixed sizes ahead.
+    """Let Reshapes copy dimensions instead of reading shapes; compute fixed sizes ahead.
 
     Exporters trace ``x.view(batch, length, heads, head_dim)`` with the batch and length read from a shape, in each
     layer. A 0 copies the dimension in its place, and a -1 stands for what is left. A dimension is copied if it has that

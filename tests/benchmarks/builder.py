@@ -27,7 +27,7 @@ from typing import Any
 
 CAPACITY = 8320
 LENGTHS = (256, 2048, 8192)
-PROMPTS = {256: 7, 2048: 3, 8192: 1}
+PROMPTS = {256: 7, 2048: 5, 8192: 3}
 STEPS = 25
 
 #: Checkpoints of fewer bytes are not timed.
