@@ -65,10 +65,8 @@ def test_convert(capfd, tmp_path):
         capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort{cache=reorder}"
     )
     assert (done.code, done.err) == (0, "")
-    assert (
-        "pipeline  fuse-group-query-attention{context=512},fuse-norms,reshape-by-constants,insert-reorder{form=onnx}"
-        in done.out
-    )
+    passes = "fuse-norms,fuse-gelu,fuse-group-query-attention{context=512},reshape-by-constants,join-projections"
+    assert f"pipeline  {passes},insert-reorder{{form=onnx}}" in done.out
     assert "contract  holds; confirmed: opened on ONNX Runtime" in done.out
     assert "verified  same: " in done.out
     made = load(tmp_path / "made" / "model.onnx")
