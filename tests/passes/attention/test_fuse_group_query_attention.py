@@ -122,6 +122,17 @@ def test_names_do_not_matter(name):
     assert compare(model, result, steps=4).passed
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("padding", ["any", "right"])
+def test_heads_that_are_normed_change_places_once(padding):
+    """gemma3 norms heads after they changed places with positions; GroupQueryAttention wants them as they were."""
+    source = exported("gemma3_text/onnx")
+    result = ran(source, f"fuse-norms,fuse-group-query-attention{{padding={padding},context=128}}").model
+    assert not any(result.graph.of_op("Transpose"))
+    side = "left" if padding == "any" else "right"
+    assert compare(source, result, steps=4, padding=side).passed
+
+
 @pytest.mark.parametrize("padding", ["any", "right"])
 def test_past_and_present_may_be_one_buffer_with_more_room(padding):
     model = fused("llama", padding).model
