@@ -28,6 +28,7 @@ def test_they_compute_the_same(name, targets, sizes, shapes):
     assert not ran(result.model, "reshape-by-constants").records[-1].result.changed
 
 
+@pytest.mark.slow
 def test_sizes_that_are_fixed_are_computed_ahead():
     """phi3 cuts a product in its middle, which it computes of the product's size."""
     result = ran(exported("phi3/onnx"), "reshape-by-constants")
