@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.scale import Size, scaled
 
 import graphpass
+from graphpass.engine.pipeline import parse_target
 
 CAPACITY = 8320
 LENGTHS = (256, 2048, 8192)
@@ -45,12 +46,15 @@ def write(folder: Path, layers: int) -> dict[str, Path]:
     files = {"export": source}
     for name, option in KINDS.items():
         if option:
-            passes = graphpass.parse(f"fuse-group-query-attention{{{option},context={CAPACITY}}}")
-            result = graphpass.PassManager(passes).run(graphpass.load(source))
+            model = graphpass.load(source)
+            passes = parse_target(f"ort{{{option},context={CAPACITY}}}").pipeline(model)
+            result = graphpass.PassManager(passes).run(model)
             (folder / name).mkdir()
             graphpass.save(result.model, folder / name / "model.onnx")
             files[name] = folder / name / "model.onnx"
-            print(f"{name:8} {len(result.model.graph.nodes)} nodes, {result.records[0].seconds:.1f} s to fuse")
+            print(
+                f"{name:8} {len(result.model.graph.nodes)} nodes, {sum(record.seconds for record in result.records):.1f} s to fuse"
+            )
     return files
 
 
