@@ -52,9 +52,8 @@ def write(folder: Path, layers: int) -> dict[str, Path]:
             (folder / name).mkdir()
             graphpass.save(result.model, folder / name / "model.onnx")
             files[name] = folder / name / "model.onnx"
-            print(
-                f"{name:8} {len(result.model.graph.nodes)} nodes, {sum(record.seconds for record in result.records):.1f} s to fuse"
-            )
+            seconds = sum(record.seconds for record in result.records)
+            print(f"{name:8} {len(result.model.graph.nodes)} nodes, {seconds:.1f} s to fuse")
     return files
 
 
