@@ -15,13 +15,24 @@ _ROOT = Path(__file__).resolve().parents[2]
 @functools.cache
 def fixtures() -> Path:
     """The unpacked fixture models."""
+    unpacked: Path = _archive().unpack()
+    return unpacked
+
+
+@functools.cache
+def hybrids() -> Path:
+    """The unpacked models of ``hybrids.tar.xz``, which are no fixtures of all tests."""
+    unpacked: Path = _archive().unpack(_ROOT / "build" / "hybrids", _ROOT / "fixtures" / "hybrids.tar.xz")
+    return unpacked
+
+
+def _archive() -> Any:
     spec = importlib.util.spec_from_file_location("fixture_archive", _ROOT / "fixtures" / "archive.py")
     assert spec is not None
     assert spec.loader is not None
     archive = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(archive)
-    unpacked: Path = archive.unpack()
-    return unpacked
+    return archive
 
 
 def fixture_of(nodeid: str) -> str | None:

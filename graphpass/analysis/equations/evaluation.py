@@ -214,19 +214,38 @@ def _triangle(node: Node, inputs: list[Array]) -> Array:
     return numpy.triu(inputs[0], offset) if node.attributes["upper"] else numpy.tril(inputs[0], offset)
 
 
-#: Operators that masks and angles are made of, besides those that `graphpass.ir.folding` folds.
+def _sum(node: Node, inputs: list[Array]) -> Array | None:
+    if "axes" not in node.attributes and len(inputs) < 2:
+        return None
+    axes = node.attributes.get("axes") or tuple(int(axis) for axis in inputs[1].reshape(-1))
+    return numpy.sum(inputs[0], axes, keepdims=bool(node.attributes["keeps_axes"]), dtype=inputs[0].dtype)
+
+
+#: Functions of single elements that loops over tokens compute.
+ELEMENTWISE: dict[str, Callable[[Array], Array]] = {
+    "Exp": numpy.exp,
+    "Negative": numpy.negative,
+    "Sigmoid": lambda array: 1 / (1 + numpy.exp(-array)),
+    "Softplus": lambda array: numpy.logaddexp(array, 0),
+}
+
+#: Operators that masks, angles and updates of states are made of, besides those that `graphpass.ir.folding` folds.
 _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "ConstantOfShape": _constant_of_shape,
     "Cos": lambda _node, inputs: numpy.cos(inputs[0]),
     "CumSum": _running_sum,
+    "Einsum": lambda node, inputs: numpy.einsum(node.attributes["equation"].decode(), *inputs),
     "Flatten": _flatten,
     "GatherElements": lambda node, inputs: numpy.take_along_axis(inputs[0], inputs[1], node.attributes.get("axis", 0)),
     "IsNaN": lambda _node, inputs: numpy.isnan(inputs[0]),
     "MatMul": _matmul,
+    "ReduceSum": _sum,
     "Max": lambda _node, inputs: reduce(numpy.maximum, inputs),
     "Min": lambda _node, inputs: reduce(numpy.minimum, inputs),
     "ScatterNDUpdate": _scatter,
+    "Sigmoid": lambda _node, inputs: ELEMENTWISE["Sigmoid"](inputs[0]),
     "Sin": lambda _node, inputs: numpy.sin(inputs[0]),
+    "Softplus": lambda _node, inputs: ELEMENTWISE["Softplus"](inputs[0]),
     "Tile": lambda _node, inputs: numpy.tile(inputs[0], [int(count) for count in inputs[1].reshape(-1)]),
     "Trilu": _triangle,
 }

@@ -36,7 +36,7 @@ _DEFAULT_AXIS = {
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
 #: Operators whose attributes the graph keeps as they are.
-_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"CumSum", "ScatterNDUpdate", "TensorScatter"}
+_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "ScatterNDUpdate", "TensorScatter"}
 
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
@@ -112,6 +112,8 @@ class _Builder:
             found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
         if op == "Reshape" and "allowzero" in given:
             found["special_zero"] = not given["allowzero"].i
+        if op == "ReduceSum":
+            found["keeps_axes"] = "keepdims" not in given or given["keepdims"].i != 0
         if op == "MatMul":
             found |= {"transpose_a": False, "transpose_b": False}
         if op == "Trilu":
@@ -234,28 +236,37 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
     builder.scope = inside
     _add_constants(builder, body)
     inputs = list(body.input)
+    number: dict[str, Any] = {}
     if native.op_type == "Loop":
-        builder.add(name, "Iteration", (), [inputs.pop(0).name], native, loop)
-        builder.add(name, "Carried", (sources[1],), [inputs.pop(0).name], native, loop)
+        number |= loop | {"count": sources[0]}
+        builder.add(name, "Iteration", (), [inputs.pop(0).name], native, number)
+        condition = builder.add(name, "Carried", (sources[1],), [inputs.pop(0).name], native, loop)
+        number["conditions"] = (sources[1], *condition.outputs)
         sources = sources[2:]
     count = len(inputs) - given.get("num_scan_inputs", 0)
     carried = [
         builder.add(name, "Carried", (source,), [info.name], native, loop)
         for source, info in zip(sources[:count], inputs[:count], strict=True)
     ]
-    axes = given.get("scan_input_axes", [0] * (len(inputs) - count))
-    for source, info, axis in zip(sources[count:], inputs[count:], axes, strict=True):
+    axes, backward = (given.get(f"scan_input_{name}", [0] * (len(inputs) - count)) for name in ("axes", "directions"))
+    for source, info, axis, is_backward in zip(sources[count:], inputs[count:], axes, backward, strict=True):
         rank = source.rank if source is not None else None
-        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "backward": bool(is_backward)}
         builder.add(name, "Sliced", (source,), [info.name], native, attributes)
     starts = tuple(node.outputs[0] for node in carried)
-    return [_Frame(outer, leave=functools.partial(_end_loop, builder, native, inside, starts)), _frame(body, inside)]
+    ending = functools.partial(_end_loop, builder, native, inside, starts, number)
+    return [_Frame(outer, leave=ending), _frame(body, inside)]
 
 
-def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...]) -> None:
+def _end_loop(
+    builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts: tuple[Value, ...], number: dict[str, Any]
+) -> None:
     """Add a node for each output of a Loop or Scan."""
-    results = [info.name for info in bodies(native)["body"].output][1 if native.op_type == "Loop" else 0 :]
-    axes = next((list(given.ints) for given in native.attribute if given.name == "scan_output_axes"), [])
+    results = [info.name for info in bodies(native)["body"].output]
+    if native.op_type == "Loop":
+        number["conditions"] += (inside.values.get(results.pop(0)),)
+    given = {attribute.name: list(attribute.ints) for attribute in native.attribute}
+    axes, backward = given.get("scan_output_axes", []), given.get("scan_output_directions", [])
     name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
     for port, output in enumerate(native.output):
         result = inside.values.get(results[port])
@@ -265,7 +276,7 @@ def _end_loop(builder: _Builder, native: onnx.NodeProto, inside: _Scope, starts:
         axis = axes[port - len(starts)] if axes else 0
         inner = result.rank if result is not None else None
         rank = inner + 1 if inner is not None else None
-        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False}
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "backward": any(backward)}
         builder.add(name, "Stacked", (result,), [output], native, attributes)
 
 

@@ -19,7 +19,8 @@ from graphpass.targets.ort.context import context_length
 class ORT(Target):
     """ONNX Runtime, on CPU or CUDA.
 
-    Attention and its cache become one operator where ONNX Runtime has one. Caches keep their names, go in as past and
+    Attention and its cache become one operator where ONNX Runtime has one, as do loops over the tokens of linear
+    attention, and convolutions over a window of cached columns. Caches keep their names, go in as past and
     come out as present; both may be one buffer of more room.
 
     Options:
@@ -68,8 +69,9 @@ class ORT(Target):
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
+        steps = ["fuse-linear-attention", "fuse-causal-conv"]
         # Norms go first: heads that are normed change places once.
-        steps = ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
+        steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants", "join-projections"]
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
 import onnxruntime
 import pytest
 from hypothesis import given, settings, strategies as st
-from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from support.decode import compiled
+from support.linear_attention import RULES, build, feeds
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -19,59 +17,6 @@ from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
-
-KEY_DIM, VALUE_DIM = 8, 6
-RULES = ["linear", "gated", "delta", "gated_delta"]
-
-
-def build(
-    rule: str = "gated_delta",
-    heads: int = 4,
-    kv_heads: int = 4,
-    *,
-    rows: bool = False,
-    one_beta: bool = False,
-    past: bool = True,
-    **attributes: Any,
-) -> OnnxModel:
-    """Inputs query, key, value [, past] [, decay] [, beta]; outputs attended and present."""
-    state = ["batch", kv_heads, KEY_DIM, VALUE_DIM]
-    shapes: dict[str, list[int | str]] = {
-        "query": ["batch", "length", heads * KEY_DIM],
-        "key": ["batch", "length", kv_heads * KEY_DIM],
-        "value": ["batch", "length", kv_heads * VALUE_DIM],
-        "past": state if past else [],
-        "decay": ["batch", "length", kv_heads * (KEY_DIM if rows else 1)] if "gated" in rule else [],
-        "beta": ["batch", "length", 1 if one_beta else kv_heads] if "delta" in rule else [],
-    }
-    names = [name if shape else "" for name, shape in shapes.items()]
-    while not names[-1]:
-        names.pop()
-    attributes |= {"update_rule": rule, "q_num_heads": heads, "kv_num_heads": kv_heads}
-    attributes = {"domain": "com.microsoft"} | attributes
-    node = helper.make_node("LinearAttention", names, ["attended", "present"], "layer", **attributes)
-    outputs = {"attended": ["batch", "length", max(heads, kv_heads) * VALUE_DIM], "present": state}
-    graph = helper.make_graph(
-        [node],
-        "linear_attention",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in names if name],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=9))
-
-
-def feeds(model: OnnxModel, length: int, random: numpy.random.Generator) -> dict[str, numpy.ndarray]:
-    given = {}
-    for port in model.inputs:
-        shape = [{"batch": 2, "length": length}.get(size, size) for size in port.shape or ()]
-        given[port.name] = random.standard_normal(shape).astype(numpy.float32)
-    given["key"] /= 4
-    if "decay" in given:
-        given["decay"] = -numpy.abs(given["decay"])
-    if "beta" in given:
-        given["beta"] = 1 / (1 + numpy.exp(-given["beta"]))
-    return given
 
 
 def session(model: OnnxModel) -> onnxruntime.InferenceSession:

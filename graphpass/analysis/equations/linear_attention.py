@@ -1,0 +1,479 @@
+"""Find loops that compute linear attention, and show it on numbers.
+
+A state of keys by values takes in one token after the other: it decays, a correction takes from the value what the
+state holds for the key, their outer product is added, and the query reads it. Operators in the loop tell which tensor
+may be which; the equation, computed beside the loop for several lengths, tells which is, and how its axes lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Literal, TypeAlias
+
+import numpy
+
+from graphpass.analysis.equations.evaluation import ELEMENTWISE, Array
+from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
+from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.ir.bodies import inlined
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, GATHERS, MOVES, SLICES
+from graphpass.ir.pattern import Miss, MissError
+
+Rule: TypeAlias = Literal["linear", "gated", "delta", "gated_delta"]
+
+#: Lengths of the runs: several tokens, and one.
+_LENGTHS = (3, 1, 4)
+
+#: Relative and absolute difference of rounding in f32.
+_ROUNDING = 1e-4, 1e-5
+
+#: Combine two tensors to one that is linear in each.
+_PRODUCTS = frozenset({"Einsum", "MatMul", "Multiply"})
+
+#: Give no negative numbers.
+_POSITIVE = frozenset({"Exp", "Sigmoid", "Softplus"})
+
+#: Lead from a tensor of all tokens to that of one.
+_PICKS = MOVES | GATHERS | SLICES | {"Sliced"}
+
+
+@dataclass(frozen=True)
+class Role:
+    """A tensor of all tokens, as the equation reads it.
+
+    Attributes:
+        source: The tensor outside of the loop.
+        order: Its axes in the order batch, token, head, element; axes of size 1 may stand among the last ones.
+        functions: Operators on its elements, the first one first.
+        width: Elements a token and head; 0 for one number for all heads.
+        numbers: Its elements, one or one a head, if they are constant; the rest does not count then.
+    """
+
+    source: Value
+    order: tuple[int, ...]
+    functions: tuple[str, ...]
+    width: int
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """A loop that computes linear attention.
+
+    Attributes:
+        past: Start of the state.
+        present: The state after the last token.
+        output: Result of all tokens.
+        order: Places among batch, token, head, query of the head, and element, in the order of ``output``.
+        shape: Sizes of ``output``; 0 for batch, -1 for tokens.
+        query: Reads the state.
+        key: Is written to.
+        value: Is written.
+        scales: Numbers a token and head that the value is multiplied by.
+        decay: Factors of the state, for each head or each of its rows; ``None`` without.
+        betas: Numbers a token and head that the correction is multiplied by.
+        corrects: Whether the state is corrected.
+        heads: Number of heads of keys and values.
+        groups: Number of queries for each.
+        key_dim: Size of a key.
+        value_dim: Size of a value.
+        transposed: Whether the state has values before keys.
+    """
+
+    past: Value
+    present: Value
+    output: Value
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+    query: Role
+    key: Role
+    value: Role
+    scales: tuple[Role, ...]
+    decay: Role | None
+    betas: tuple[Role, ...]
+    corrects: bool
+    heads: int
+    groups: int
+    key_dim: int
+    value_dim: int
+    transposed: bool
+
+    @property
+    def rule(self) -> Rule:
+        """Return the operator's ``update_rule``."""
+        if self.corrects:
+            return "delta" if self.decay is None else "gated_delta"
+        return "linear" if self.decay is None else "gated"
+
+
+def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
+    """Find the loops that carry a state of rank 4, by name, for `Model.analysis`."""
+    found: dict[str, LinearAttention | Miss] = {}
+    for loop in find_loops(model):
+        states = [node for node in loop.exits if node.op == "Final" and node.outputs[0].rank in {4, None}]
+        if states and loop.is_nested:
+            found[loop.called] = Miss(states[0], "the loop is in the body of another operator")
+        elif states:
+            found[loop.called] = _read(model, loop, states)
+    return found
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """Factors of the equation, as operators in the loop combine them.
+
+    Attributes:
+        state: The Final node of the state.
+        result: The Final or Stacked node of the results.
+        decays: Factors of the state.
+        added: Factors of what is added to it.
+        corrected: Factors of what the correction starts from; ``None`` without a correction.
+        read: Factors of a token's result besides the state.
+    """
+
+    state: Node
+    result: Node
+    decays: list[Value]
+    added: list[Value]
+    corrected: list[Value] | None
+    read: list[Value]
+
+
+class _Body:
+    """Takes the update of one state apart."""
+
+    def __init__(self, loop: TokenLoop, state: Node) -> None:
+        self._graph, self._loop, self._state = loop.graph, loop, state
+        self._carried = state.source(1)
+        self._fed = {self._carried.node}
+        inside = loop.inside
+        reached = self._graph.forward([self._carried], lambda use: use.node.outputs if use.node.index in inside else ())
+        self._fed |= {use.node.index for use in reached if use.node.index in inside}
+
+    def terms(self) -> _Terms:
+        """Return the factors; raise a MissError at the first operator of another equation."""
+        update = self._graph.producer(self._plain(self._state.source()))
+        if update.op != "Add":
+            raise MissError(update, f"{update.op} makes the new state, not a sum")
+        operands = update.source(0), update.source(1)
+        for kept, added in (operands, operands[::-1]):
+            decays = self._decays(kept)
+            if decays is not None:
+                result, read = self._result()
+                return _Terms(self._state, result, decays, *self._added(added), read)
+        raise MissError(update, "no operand of the new state is the old one times a decay")
+
+    def _plain(self, value: Value) -> Value:
+        return self._graph.look_through(value, CASTS)
+
+    def _is_fed(self, value: Value) -> bool:
+        """Return whether ``value`` follows from the old state."""
+        return value.node in self._fed
+
+    def _decays(self, value: Value) -> list[Value] | None:
+        found, value = [], self._plain(value)
+        while value != self._carried:
+            node = self._graph.producer(value)
+            if node.op != "Multiply" or self._is_fed(node.source(0)) == self._is_fed(node.source(1)):
+                return None
+            state, factor = (0, 1) if self._is_fed(node.source(0)) else (1, 0)
+            found.append(node.source(factor))
+            value = self._plain(node.source(state))
+        return found
+
+    def _factors(self, value: Value, end: Value | None = None) -> list[Value]:
+        """Return the tensors whose product ``value`` is, perhaps summed along axes."""
+        pending, found = [value], []
+        while pending:
+            current = pending.pop()
+            node = self._graph.producer(current)
+            if current == end or node.index not in self._loop.inside:
+                found.append(current)
+            elif node.op in MOVES or node.op == "ReduceSum":
+                pending.append(node.source())
+            elif node.op in _PRODUCTS:
+                pending += [one for one in node.inputs if one is not None]
+            else:
+                found.append(current)
+        return found
+
+    def _added(self, value: Value) -> tuple[list[Value], list[Value] | None]:
+        factors = self._factors(value)
+        nodes = [self._graph.producer(one) for one in factors if self._is_fed(one)]
+        if not nodes:
+            return factors, None
+        if len(nodes) > 1 or nodes[0].op != "Subtract" or self._is_fed(nodes[0].source(0)):
+            raise MissError(nodes[0], f"{nodes[0].op} of the old state is added to it, not a corrected value")
+        return [one for one in factors if not self._is_fed(one)], self._factors(nodes[0].source(0))
+
+    def _result(self) -> tuple[Node, list[Value]]:
+        used = [node for node in self._loop.exits if node is not self._state and self._graph.uses(node.outputs[0])]
+        if len(used) != 1:
+            raise MissError(self._state, f"the loop has {len(used)} results besides the state, not one")
+        value = self._plain(used[0].source())
+        if used[0].op == "Final":
+            node = self._graph.producer(value)
+            if node.op != "ScatterNDUpdate":
+                raise MissError(node, f"{node.op} makes the result of all tokens")
+            # The token's own, which PyTorch expands to the shape that it has.
+            value = self._graph.look_through(node.source(2), MOVES | {"Broadcast"})
+        state = self._plain(self._state.source())
+        factors = self._factors(value, state)
+        if [one for one in factors if self._is_fed(one)] != [state]:
+            raise MissError(self._graph.producer(value), "the result of a token is no product with the new state")
+        return used[0], [one for one in factors if one != state]
+
+
+def _read(model: Model, loop: TokenLoop, states: list[Node]) -> LinearAttention | Miss:
+    """Return the first state that linear attention keeps, or the miss of the first one."""
+    sizes = inlined(model).analysis(infer_sizes)
+    found = [_of_state(loop, state, sizes) for state in states]
+    return next((one for one in found if isinstance(one, LinearAttention)), found[0])
+
+
+def _of_state(loop: TokenLoop, state: Node, sizes: Sizes) -> LinearAttention | Miss:
+    try:
+        terms = _Body(loop, state).terms()
+        return _Shown(loop, LoopNumbers(loop, sizes), terms).read()
+    except MissError as error:
+        return error.miss
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of the equation: ``[batch, tokens, heads or 1, elements]`` in each run."""
+
+    role: Role
+    runs: tuple[Array, ...]
+
+
+class _Shown:
+    """Computes loop and equation side by side."""
+
+    def __init__(self, loop: TokenLoop, numbers: LoopNumbers, terms: _Terms) -> None:
+        self._graph, self._terms = loop.graph, terms
+        lengths = _LENGTHS if numbers.fixed_length is None else (numbers.fixed_length,)
+        self._runs = [numbers.run(length) for length in lengths]
+        self._start = terms.state.source(1)
+        shape = self._runs[0].starts[self._start].shape
+        if len(shape) != 4 or 1 in shape[2:]:
+            raise MissError(terms.state, f"the state is of shape {list(shape)}: no heads, keys and values")
+        self._batch, self._heads, self._sides = shape[0], shape[1], shape[2:]
+
+    def read(self) -> LinearAttention:
+        """Return the assignment of factors to the equation that gives the loop's numbers.
+
+        Raises:
+            MissError: There is none.
+        """
+        terms = self._terms
+        added, read = self._factors(terms.added), self._factors(terms.read)
+        corrected = None if terms.corrected is None else self._factors(terms.corrected)
+        if len(terms.decays) > 1:
+            raise MissError(terms.state, f"{len(terms.decays)} factors decay the state")
+        decay = next(iter(self._factors(terms.decays)), None)
+        if decay is not None:
+            decay = self._positive(decay)
+        queries, scaled = _split(read)
+        vectors, scalars = _split([*added, *(corrected or ())])
+        if len(queries) != 1 or len(vectors) != 2 or scaled:
+            raise MissError(terms.state, "key, value and query are no single vectors a token and head")
+        held = [] if corrected is None else [one for one in scalars if one in corrected]
+        betas = [] if corrected is None else [one for one in scalars if one not in held]
+        scales = scalars if corrected is None else held
+        for transposed in (False, True):
+            for key, value in (vectors, vectors[::-1]):
+                found = _Equation(queries[0], key, value, scales, decay, betas, corrected is not None)
+                if self._widths(found) == (self._sides[::-1] if transposed else self._sides):
+                    order = self._order(found, transposed=transposed)
+                    if order is not None:
+                        return self._result(found, order, transposed=transposed)
+        raise MissError(terms.state, "the numbers of the loop are not those of linear attention")
+
+    def _widths(self, equation: _Equation) -> tuple[int, int] | None:
+        key, value = equation.key.role.width, equation.value.role.width
+        decay = 1 if equation.decay is None else equation.decay.role.width
+        fits = equation.query.role.width % key == 0 and decay in {0, 1, key}
+        return (key, value) if fits else None
+
+    def _order(self, equation: _Equation, *, transposed: bool) -> tuple[int, ...] | None:
+        """Return the order of the result's axes if all runs give the numbers of ``equation``."""
+        orders = list(permutations(range(5)))
+        for place, run in enumerate(self._runs):
+            state = run.starts[self._start]
+            state, output = equation.compute(place, state.swapaxes(2, 3) if transposed else state)
+            found = run.results[self._terms.state.outputs[0]]
+            if not _close(found, state.swapaxes(2, 3) if transposed else state):
+                return None
+            result = run.results[self._terms.result.outputs[0]]
+            orders = [one for one in orders if result.size == output.size and _lies(output, one, result)]
+        return orders[0] if orders else None
+
+    def _result(self, equation: _Equation, order: tuple[int, ...], *, transposed: bool) -> LinearAttention:
+        key_dim, value_dim = equation.key.role.width, equation.value.role.width
+        groups, run = equation.query.role.width // key_dim, self._runs[0]
+        shape = _target(
+            [(self._batch, run.length, self._heads, groups, value_dim)[axis] for axis in order],
+            run.results[self._terms.result.outputs[0]].shape,
+            (order.index(0), order.index(1)),
+        )
+        if shape is None:
+            raise MissError(self._terms.result, "the result has batch or tokens in one axis with others")
+        return LinearAttention(
+            past=self._graph.producer(self._start).source(),
+            present=self._terms.state.outputs[0],
+            output=self._terms.result.outputs[0],
+            order=order,
+            shape=shape,
+            query=equation.query.role,
+            key=equation.key.role,
+            value=equation.value.role,
+            scales=tuple(one.role for one in equation.scales),
+            decay=None if equation.decay is None else equation.decay.role,
+            betas=tuple(one.role for one in equation.betas),
+            corrects=equation.corrects,
+            heads=self._heads,
+            groups=groups,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            transposed=transposed,
+        )
+
+    def _factors(self, values: list[Value]) -> list[_Factor]:
+        return [self._factor(value) for value in values]
+
+    def _factor(self, value: Value) -> _Factor:
+        """Read ``value`` of each token, and find how its source has the axes."""
+        source, functions = self._source(value)
+        found = [numpy.stack([token.of(value) for token in run.tokens]) for run in self._runs]
+        size, is_constant = found[0][0].size, source not in self._runs[0].sources
+        batch = 1 if is_constant else self._batch
+        width, left = divmod(size, batch * self._heads)
+        if left and size != batch:
+            raise MissError(
+                self._graph.producer(value), f"{size // batch} numbers a token are not for {self._heads} heads"
+            )
+        heads = 1 if left else self._heads
+        lined = tuple(one.reshape(len(one), batch, heads, -1).swapaxes(0, 1) for one in found)
+        if is_constant:
+            if width > 1:
+                raise MissError(self._graph.producer(value), "a constant vector takes part in the update")
+            numbers = tuple(float(number) for number in lined[0][0, 0, :, 0])
+            return _Factor(Role(source, (), functions, 0 if left else 1, numbers), lined)
+        tensors = [run.sources[source] for run in self._runs]
+        for name in functions:
+            tensors = [ELEMENTWISE[name](one) for one in tensors]
+        for order in permutations(range(tensors[0].ndim)):
+            if all(_same(one.transpose(order), wanted) for one, wanted in zip(tensors, lined, strict=True)):
+                return _Factor(Role(source, order, functions, 0 if left else width), lined)
+        raise MissError(self._graph.producer(value), f"tokens of {source.name} are not laid out by batch and head")
+
+    def _positive(self, decay: _Factor) -> _Factor:
+        """Return a factor that never is negative, so that the operator can take its logarithm."""
+        role, node = decay.role, self._graph.producer(decay.role.source)
+        if role.numbers:
+            known = all(number > 0 for number in role.numbers)
+        elif role.functions:
+            known = role.functions[-1] in _POSITIVE
+        elif node.op == "Exp":
+            return replace(decay, role=replace(role, source=node.source(), functions=("Exp",)))
+        else:
+            known = self._graph.producer(self._graph.look_through(role.source, MOVES)).op in _POSITIVE
+        if not known:
+            raise MissError(node, f"the decay {role.source.name} may be negative")
+        return decay
+
+    def _source(self, value: Value) -> tuple[Value, tuple[str, ...]]:
+        functions: list[str] = []
+        sources = self._runs[0].sources
+        while value not in sources:
+            node = self._graph.producer(value)
+            if node.op == "Constant":
+                break
+            if node.op in ELEMENTWISE:
+                functions.insert(0, node.op)
+            elif node.op not in _PICKS:
+                raise MissError(node, f"{node.op} computes a factor of the update in the loop")
+            value = node.source()
+        return value, tuple(functions)
+
+
+@dataclass(frozen=True)
+class _Equation:
+    """Linear attention, see `LinearAttention`."""
+
+    query: _Factor
+    key: _Factor
+    value: _Factor
+    scales: Sequence[_Factor]
+    decay: _Factor | None
+    betas: Sequence[_Factor]
+    corrects: bool
+
+    def compute(self, run: int, state: Array) -> tuple[Array, Array]:
+        """Return the last state, and the result ``[batch, tokens, heads, queries, elements]``."""
+        query, key, value = (one.runs[run] for one in (self.query, self.key, self.value))
+        outputs = []
+        for scale in self.scales:
+            value = value * scale.runs[run]
+        query = query.reshape(*query.shape[:3], -1, key.shape[3])
+        for token in range(query.shape[1]):
+            if self.decay is not None:
+                state = state * self.decay.runs[run][:, token, :, :, None]
+            new = value[:, token]
+            if self.corrects:
+                new = new - numpy.einsum("bhk,bhkv->bhv", key[:, token], state)
+            for beta in self.betas:
+                new = new * beta.runs[run][:, token]
+            state = state + numpy.einsum("bhk,bhv->bhkv", key[:, token], new)
+            outputs.append(numpy.einsum("bhgk,bhkv->bhgv", query[:, token], state))
+        return state, numpy.stack(outputs, axis=1)
+
+
+def _split(factors: Sequence[_Factor]) -> tuple[list[_Factor], list[_Factor]]:
+    """Return vectors and single numbers."""
+    return [one for one in factors if one.role.width > 1], [one for one in factors if one.role.width <= 1]
+
+
+def _target(lined: Sequence[int], shape: Sequence[int], free: tuple[int, int]) -> tuple[int, ...] | None:
+    """Return the sizes that reshape axes ``lined`` to ``shape``: 0 for batch, -1 for tokens.
+
+    Args:
+        lined: Sizes of the axes; those of batch and tokens are no others' multiple.
+        shape: Sizes to make.
+        free: Places of batch and tokens in ``lined``.
+    """
+    target, axis = [], 0
+    for place, size in enumerate(shape):
+        first, held = axis, 1
+        while held < size and axis < len(lined):
+            held *= lined[axis]
+            axis += 1
+        if held != size:
+            return None
+        parts = {one for one in range(first, axis) if lined[one] != 1}
+        if (parts & set(free) and len(parts) > 1) or (free[0] in parts and free[0] != place):
+            return None
+        target.append(0 if free[0] in parts else -1 if free[1] in parts else size)
+    return tuple(target)
+
+
+def _close(found: Array, wanted: Array) -> bool:
+    relative, absolute = _ROUNDING
+    return found.shape == wanted.shape and numpy.allclose(found, wanted, relative, absolute)
+
+
+def _same(found: Array, wanted: Array) -> bool:
+    """Return whether ``found`` has the elements of ``wanted``, batch and tokens first, in order."""
+    if found.shape[:2] != wanted.shape[:2] or found.size != wanted.size:
+        return False
+    return numpy.allclose(found.reshape(wanted.shape), wanted, 1e-6, 0)
+
+
+def _lies(output: Array, order: tuple[int, ...], result: Array) -> bool:
+    """Return whether ``result`` is ``output`` with its axes in this order."""
+    return _close(result, output.transpose(order).reshape(result.shape))

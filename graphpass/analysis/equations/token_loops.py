@@ -1,0 +1,207 @@
+"""Find loops over the tokens of a step, and run them on chosen numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from graphpass.analysis.equations.evaluation import Array, Evaluation
+from graphpass.analysis.shapes.linear_size import Dimension, Size
+from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.ir.bodies import inlined
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, LOOP_EXITS
+from graphpass.ir.pattern import MissError
+from graphpass.ir.values import REALS
+
+#: Sequences of a step that is computed.
+BATCH = 2
+
+#: Make tensors of one number.
+_FILLED = frozenset({"Constant", "ConstantOfShape"})
+
+_ENTRIES = LOOP_ENTRIES | {"Iteration"}
+
+
+@dataclass(frozen=True)
+class TokenLoop:
+    """One Loop or Scan in a graph of bodies, see `graphpass.ir.bodies`.
+
+    Attributes:
+        graph: The graph.
+        entries: Its Carried, Sliced and Iteration nodes; without the one that carries a Loop's condition.
+        exits: Its Final and Stacked nodes.
+        inside: Indices of nodes that differ from one iteration to another.
+        sources: Activations outside that it reads.
+        is_nested: Whether it is in the body of another operator.
+    """
+
+    graph: Graph
+    entries: tuple[Node, ...]
+    exits: tuple[Node, ...]
+    inside: frozenset[int]
+    sources: tuple[Value, ...]
+    is_nested: bool
+
+    @property
+    def called(self) -> str:
+        """Return operator and name."""
+        return self.exits[0].called
+
+
+def find_loops(model: Model) -> Iterator[TokenLoop]:
+    """Yield the loops of ``model`` that have outputs, in the order of their first."""
+    graph, outside = inlined(model).graph, {value.name for node in model.graph.nodes for value in node.outputs}
+    entries: dict[str, list[Node]] = {}
+    exits: dict[str, list[Node]] = {}
+    for node in graph.of_op(*_ENTRIES):
+        entries.setdefault(node.called, []).append(node)
+    for node in graph.of_op(*LOOP_EXITS):
+        exits.setdefault(node.called, []).append(node)
+
+    def within(node: Node) -> tuple[Value | None, ...]:
+        return () if node.outputs and node.outputs[0].name in outside else node.inputs
+
+    for name, ends in exits.items():
+        started = entries.get(name, [])
+        ended = {node.index for node in ends}
+        first = [value for node in started for value in node.outputs]
+        reached = graph.forward(first, lambda use, ended=ended: () if use.node.index in ended else use.node.outputs)  # type: ignore[misc]
+        inside = {node.index for node in started} | {use.node.index for use in reached} - ended
+        conditions = {value for node in started for value in node.attributes.get("conditions", ())[1:2]}
+        kept = tuple(node for node in started if node.outputs[0] not in conditions)
+        # Starts of carried tensors are drawn apart from sources.
+        starts = {node.index for node in started}
+        read = [value for index in sorted(inside - starts) for value in graph.nodes[index].inputs]
+        upstream = graph.backward(read, lambda node, starts=starts: () if node.index in starts else within(node))  # type: ignore[misc]
+        read += [value for node in upstream if node.index not in starts for value in within(node)]
+        outer = {
+            value for value in read if value is not None and value.name in outside and _is_activation(graph, value)
+        }
+        sources = sorted(outer, key=lambda value: (value.node, value.port))
+        sliced = [node.source() for node in kept if node.op == "Sliced"]
+        nested = ends[0].outputs[0].name not in outside
+        yield TokenLoop(graph, kept, tuple(ends), frozenset(inside), tuple(dict.fromkeys([*sliced, *sources])), nested)
+
+
+def _is_activation(graph: Graph, value: Value) -> bool:
+    """Return whether ``value`` may be an activation; whole numbers are computed."""
+    return value.element_type in REALS | {"dynamic"} and graph.producer(value).op != "Constant"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The numbers of one run of a loop.
+
+    Attributes:
+        length: Number of iterations.
+        sources: Tensors from outside.
+        starts: Start of each carried tensor.
+        results: Output of each Final or Stacked node.
+        tokens: The evaluation of each iteration.
+    """
+
+    length: int
+    sources: Mapping[Value, Array]
+    starts: Mapping[Value, Array]
+    results: Mapping[Value, Array]
+    tokens: tuple[Evaluation, ...]
+
+
+class LoopNumbers:
+    """Runs one loop on random numbers."""
+
+    def __init__(self, loop: TokenLoop, sizes: Sizes) -> None:
+        """Take the number of iterations from the shapes.
+
+        Raises:
+            MissError: It is not the length of a tensor, or the loop may end early or run backward.
+        """
+        self.loop, self._sizes = loop, sizes
+        self._turns = self._count()
+
+    @property
+    def fixed_length(self) -> int | None:
+        """Return the number of iterations if it is the same in all steps."""
+        return self._turns.as_int
+
+    def _count(self) -> Size:
+        graph, found = self.loop.graph, None
+        for node in self.loop.entries:
+            if node.op == "Iteration":
+                content = self._sizes.content(node.attributes.get("count"))
+                found = content[0] if content else None
+                _require_endless(graph, node)
+            elif node.op == "Sliced" and found is None:
+                shape = self._sizes.shape(node.inputs[0])
+                found = None if shape is None else shape[node.attributes["axis"]]
+        for node in (*self.loop.entries, *self.loop.exits):
+            if node.attributes.get("backward"):
+                raise MissError(node, "the loop runs from the last token to the first")
+        if found is None or (found.as_int is None and found.as_dimension is None):
+            raise MissError(self.loop.exits[0], "the number of iterations is not the length of a tensor")
+        return found
+
+    def run(self, length: int) -> Run:
+        """Run over ``length`` tokens.
+
+        Raises:
+            MissError: A shape is not known, or an operator is not computed.
+        """
+        random = numpy.random.default_rng(length)
+
+        def number(dimension: Dimension) -> int:
+            return length if dimension == self._turns.as_dimension else BATCH
+
+        def drawn(value: Value) -> Array:
+            shape = self._sizes.shape(value)
+            if shape is None or value.element_type != "f32":
+                raise MissError(self.loop.graph.producer(value), f"type or shape of {value.name} is not known as f32")
+            sizes = [size.number + sum(number(one) * factor for one, factor in size.dimensions) for size in shape]
+            return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
+
+        loop = self.loop
+        sources = {value: drawn(value) for value in loop.sources}
+        before = Evaluation(loop.graph, self._sizes, number, sources)
+
+        def start(value: Value) -> Array:
+            is_filled = loop.graph.producer(loop.graph.look_through(value, LAYOUT)).op in _FILLED
+            return before.of(value) if is_filled else drawn(value)
+
+        held = {node.outputs[0]: start(node.source()) for node in loop.entries if node.op == "Carried"}
+        starts, tokens, stacked = dict(held), [], {node.outputs[0]: [] for node in loop.exits if node.op == "Stacked"}  # type: ignore[var-annotated]
+        for turn in range(length):
+            given = sources | held
+            for node in loop.entries:
+                if node.op == "Iteration":
+                    given[node.outputs[0]] = numpy.array(turn, numpy.int64)
+                elif node.op == "Sliced":
+                    given[node.outputs[0]] = sources[node.source()].take(turn, node.attributes["axis"])
+            tokens.append(Evaluation(loop.graph, self._sizes, number, given))
+            for node in loop.exits:
+                if node.op == "Stacked":
+                    stacked[node.outputs[0]].append(tokens[-1].of(node.source()))
+                else:
+                    held[node.source(1)] = tokens[-1].of(node.source())
+        results = {node.outputs[0]: held[node.source(1)] for node in loop.exits if node.op == "Final"}
+        results |= {
+            node.outputs[0]: numpy.stack(stacked[node.outputs[0]], node.attributes["axis"])
+            for node in loop.exits
+            if node.op == "Stacked"
+        }
+        return Run(length, sources, starts, results, tuple(tokens))
+
+
+def _require_endless(graph: Graph, iteration: Node) -> None:
+    given, found, left = iteration.attributes["conditions"]
+
+    def is_true(value: Value | None) -> bool:
+        source = None if value is None else graph.look_through(value, CASTS)
+        return source is None or source == found or bool(fold_scalar(graph, source))
+
+    if not is_true(given) or left is None or not is_true(left):
+        raise MissError(iteration, "the loop may end before its last iteration")

@@ -1,0 +1,80 @@
+"""The pass `fuse-causal-conv`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.equations.causal_convs import COLUMNS, CausalConv, find_causal_convs
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.walk import opset_of
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.pattern import Miss
+from graphpass.ir.rewriter import Rewriter
+
+#: Operators are written as of this version and later ones.
+_FIRST_OPSET = 13
+
+
+@dataclass(frozen=True)
+class FuseCausalConv(Pass[OnnxModel]):
+    """Replace convolutions over a cached window by CausalConvWithState of ONNX Runtime.
+
+    A step of 2048 channels and 3 columns takes 0.02 ms instead of 0.2, with the Transposes around it, 6144 channels
+    and 4 columns 0.04 ms instead of 0.5; prompts of 1024 tokens take the same time (ONNX Runtime 1.32, 2 cores). An
+    activation stays outside: the operator's own SiLU doubles the time of long prompts, as does its layout with channels
+    last.
+
+    A cache keeps its shape. If it has a column more than the operator reads, as transformers' caches of Mamba and
+    Qwen3-Next have, the operator reads the last ones, and the cache is joined of its own and the last new ones.
+
+    Shapes:
+        past ``[batch, channels, width]``, new columns ``[batch, channels, length]``, weight ``[channels, 1, kernel]``;
+        ``width >= (kernel - 1) * dilation``
+
+    Before:
+        Concat(past, new) -> Conv(weight, bias, group=channels) [-> Slice(last length)] -> output
+        Concat(past, new) -> Slice(last width) -> present
+    After:
+        CausalConvWithState(new, weight, bias, past) -> output, present
+    """
+
+    name = "fuse-causal-conv"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done | Skipped:
+        if opset_of(model.proto) < _FIRST_OPSET:
+            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        found = model.analysis(find_causal_convs)
+        fused = [one for one in found.values() if isinstance(one, CausalConv)]
+        if fused:
+            rewriter = model.rewriter()
+            for one in fused:
+                _fuse(rewriter, one)
+            rewriter.finish()
+        notes = tuple(f"{name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss))
+        return Done({"windows fused": len(fused), "windows left": len(notes)} if found else {}, notes)
+
+
+def _fuse(rewriter: Rewriter, one: CausalConv) -> None:
+    write, surplus = rewriter.under(one.conv.name), one.width - one.reach
+    past = write.slice(one.past, surplus, None, COLUMNS, label="read") if surplus else one.past
+    output, present = write.outputs(
+        "CausalConvWithState",
+        one.new,
+        one.conv.source(1),
+        one.conv.input(2),
+        past,
+        count=2,
+        domain="com.microsoft",
+        ndim=1,
+        activation="none",
+        dilation=one.dilation,
+    )
+    if surplus and one.presents:
+        # Few columns are copied, however long the prompt is.
+        last = write.slice(one.new, -one.width, None, COLUMNS, label="new")
+        joined = write.op("Concat", one.past, last, axis=COLUMNS, label="joined")
+        present = write.slice(joined, -one.width, None, COLUMNS, label="kept")
+    for value in one.presents:
+        rewriter.replace(value, present)
+    rewriter.replace(one.output, output)

@@ -1,0 +1,166 @@
+"""The pass `fuse-linear-attention`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from graphpass.analysis.equations.linear_attention import LinearAttention, Role, find_linear_attention
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.walk import opset_of
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.graph import Value
+from graphpass.ir.pattern import Miss
+from graphpass.ir.rewriter import Handle, Rewriter
+
+#: Operators are written as of this version and later ones.
+_FIRST_OPSET = 13
+
+#: Swaps keys and values of a state.
+_SWAP = [0, 1, 3, 2]
+
+
+@dataclass(frozen=True)
+class FuseLinearAttention(Pass[OnnxModel]):
+    """Replace loops over tokens that compute linear attention by LinearAttention of ONNX Runtime.
+
+    Loop and Scan start their body anew for each token: 136 ms for a prompt of 256 tokens, 16 heads of 128 x 128, gated
+    delta rule, where the operator takes 8, and 0.18 ms for a step, where it takes 0.06 (ONNX Runtime 1.32, 2 cores).
+    All four rules are found: linear, gated (GLA, RetNet, Mamba-2), delta, gated delta (Gated DeltaNet, as in
+    Qwen3-Next); decay for a head or for each of its rows; several queries for one state; states with values before
+    keys; results that are stacked, or written into a buffer.
+
+    A loop is replaced if two witnesses agree: its operators multiply and add as the rule does, and its results,
+    computed for several numbers of tokens, are those of the rule. Other loops stay, and are reported.
+
+    Shapes:
+        query ``[batch, tokens, heads * groups * key_dim]``, key and value ``[batch, tokens, heads * dim]``, decay and
+        beta ``[batch, tokens, heads]``, state ``[batch, heads, key_dim, value_dim]``
+
+    Before:
+        Loop or Scan over tokens: state = decay * state; state += key x (beta * (value - key @ state)); query @ state
+    After:
+        LinearAttention(query, key, value, past, log of decay, beta) -> output, present
+    """
+
+    name = "fuse-linear-attention"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done | Skipped:
+        if opset_of(model.proto) < _FIRST_OPSET:
+            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        found = model.analysis(find_linear_attention)
+        fused = {name: one for name, one in found.items() if isinstance(one, LinearAttention)}
+        if fused:
+            rewriter = model.rewriter()
+            values = {value.name: value for node in model.graph.nodes for value in node.outputs}
+            for name, one in fused.items():
+                _Fusion(rewriter, values, name.partition(" ")[2], one).write()
+            rewriter.finish()
+        notes = tuple(f"{name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss))
+        return Done({"loops fused": len(fused), "loops left": len(notes)} if found else {}, notes)
+
+
+class _Fusion:
+    """Writes one operator.
+
+    Values of the analysis are those of the graph of bodies; their names are those of the model's own.
+    """
+
+    def __init__(self, rewriter: Rewriter, values: dict[str, Value], name: str, found: LinearAttention) -> None:
+        self._rewriter, self._values, self._found = rewriter, values, found
+        self._write: Any = rewriter.under(name)
+
+    def write(self) -> None:
+        found, write = self._found, self._write
+        query, key = self._packed(found.query), self._packed(found.key)
+        inputs = [query, key, self._value(), self._swapped(self._values[found.past.name])]
+        inputs += [None if found.decay is None else self._log(found.decay, key)]
+        if found.corrects:
+            inputs.append(self._beta(key))
+        while inputs[-1] is None:
+            inputs.pop()
+        output, present = write.outputs(
+            "LinearAttention",
+            *inputs,
+            count=2,
+            domain="com.microsoft",
+            update_rule=found.rule,
+            q_num_heads=found.heads * found.groups,
+            kv_num_heads=found.heads,
+            scale=1.0,
+        )
+        self._rewriter.replace(self._values[found.present.name], self._swapped(present))
+        self._rewriter.replace(self._values[found.output.name], self._laid_out(output))
+
+    def _swapped(self, state: Any) -> Any:
+        return self._write.op("Transpose", state, order=_SWAP) if self._found.transposed else state
+
+    def _packed(self, role: Role, functions: Sequence[str] | None = None) -> Handle:
+        """Return the tensor of a role as ``[batch, tokens, heads * width]``."""
+        value = self._values[role.source.name]
+        made: Handle = self._rewriter.handle(value)
+        for name in role.functions if functions is None else functions:
+            made = self._write.op(name, made)
+        if role.order != tuple(range(len(role.order))):
+            made = self._write.op("Transpose", made, order=list(role.order))
+        if len(role.order) == 3:
+            return made
+        return self._write.op("Reshape", made, [0, 0, role.width * self._found.heads or 1])
+
+    def _value(self) -> Handle:
+        write, found, value = self._write, self._found, self._packed(self._found.value)
+        for scale in found.scales:
+            if scale.numbers:
+                factor = write.constant(numpy.array(scale.numbers, numpy.float32).reshape(-1, 1))
+            else:
+                factor = write.op("Unsqueeze", self._packed(scale), axes=[3])
+            value = write.op("Multiply", write.op("Reshape", value, [0, 0, found.heads, found.value_dim]), factor)
+            value = write.op("Reshape", value, [0, 0, found.heads * found.value_dim])
+        return value
+
+    def _log(self, decay: Role, key: Handle) -> Handle:
+        if decay.numbers:
+            return self._constant([math.log(number) for number in decay.numbers], key)
+        if decay.functions[-1:] == ("Exp",):
+            log = self._packed(decay, decay.functions[:-1])
+        else:
+            log = self._write.op("Log", self._packed(decay))
+        return log if decay.width else self._for_each_head(log)
+
+    def _beta(self, key: Handle) -> Handle:
+        betas = self._found.betas
+        factors = [self._packed(beta) for beta in betas if not beta.numbers]
+        numbers = numpy.ones(1)
+        for beta in betas:
+            numbers = numbers * (beta.numbers or 1.0)
+        if not factors:
+            return self._constant(numbers, key)
+        if numbers.size > 1 or numbers[0] != 1.0:
+            factors.append(self._write.constant(numbers.astype(numpy.float32)))
+        product = factors[0]
+        for factor in factors[1:]:
+            product = self._write.op("Multiply", product, factor)
+        return product
+
+    def _for_each_head(self, tensor: Handle) -> Handle:
+        return self._write.op("Broadcast", tensor, [1, 1, self._found.heads], mode="bidirectional")
+
+    def _constant(self, numbers: Any, key: Handle) -> Handle:
+        """Return ``numbers``, one or one a head, for each batch and token of ``key``."""
+        write, heads = self._write, self._found.heads
+        held = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
+        shape = write.op("Concat", write.size(key, 0), write.size(key, 1), [heads], axis=0)
+        return write.op("Broadcast", write.constant(numpy.ascontiguousarray(held)), shape)
+
+    def _laid_out(self, output: Handle) -> Handle:
+        found, write = self._found, self._write
+        heads = [found.heads, found.groups, found.value_dim]
+        if found.order == (0, 1, 2, 3, 4):
+            return output if len(found.shape) == 3 else write.op("Reshape", output, list(found.shape))
+        made = write.op("Transpose", write.op("Reshape", output, [0, 0, *heads]), order=list(found.order))
+        return write.op("Reshape", made, list(found.shape))

@@ -1,0 +1,253 @@
+"""The pass `fuse-linear-attention`: loops of exporters and of our own, the numbers, and what it leaves."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import numpy
+import onnxruntime
+import pytest
+from hypothesis import given, settings, strategies as st
+from support.cache_forms import HEADS, SIZE, VOCABULARY, Build, started
+from support.linear_attention import RULES, build, feeds
+from support.loop_forms import STATE, _over_tokens, recurrent
+from support.models import hybrids
+
+import graphpass
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.verify import compare
+
+
+def fused(model: OnnxModel, passes: str = "fuse-linear-attention") -> tuple[OnnxModel, Any]:
+    result = graphpass.PassManager(graphpass.parse(passes)).run(model)
+    assert isinstance(result.model, OnnxModel)
+    return result.model, result.records[0].result
+
+
+def session(model: OnnxModel) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def kinds(model: OnnxModel) -> list[str]:
+    return [node.op_type for node in model.proto.graph.node]
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rule=st.sampled_from(RULES),
+    heads=st.sampled_from([(4, 4), (4, 2), (6, 2), (2, 4), (1, 3), (1, 1)]),
+    rows=st.booleans(),
+    one_beta=st.booleans(),
+    past=st.booleans(),
+    scale=st.sampled_from([0.0, 0.3]),
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+)
+def test_the_operator_comes_back_from_a_scan(rule, heads, rows, one_beta, past, scale, lengths):
+    scan, _ = fused(build(rule, *heads, rows=rows, one_beta=one_beta, past=past, scale=scale), "lower-operators")
+    model, result = fused(scan)
+    assert result.statistics == {"loops fused": 1, "loops left": 0}
+    assert "LinearAttention" in kinds(model)
+    assert "Scan" not in kinds(model)
+    both, random, state = (session(scan), session(model)), numpy.random.default_rng(1), None
+    for length in lengths:
+        fed = feeds(scan, length, random)
+        if past and state is not None:
+            fed["past"] = state
+        wanted, found = (one.run(None, fed) for one in both)
+        state = wanted[1]
+        for want, got in zip(wanted, found, strict=True):
+            numpy.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def step(work, loop: str = "Scan", state: str | None = None) -> OnnxModel:
+    """A model with one recurrent layer; ``work(body, state, token)`` returns the new state and a result."""
+    build = started("input_ids")
+    past = build.input("past", STATE)
+    key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
+    final, out = _over_tokens(build, loop, state or past, STATE, [key, value, query], work)
+    build.present(final, "present", STATE)
+    rows = build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE))
+    build.output(build.op("MatMul", rows, build.weight(HEADS * SIZE, VOCABULARY)), "logits", ["B", "N", VOCABULARY])
+    return build.model()
+
+
+def column(body: Build, vector: str) -> str:
+    return body.op("Unsqueeze", vector, body.ints(3))
+
+
+def row(body: Build, vector: str) -> str:
+    return body.op("Unsqueeze", vector, body.ints(2))
+
+
+def decay(body: Build, state: str, factor: Any = 0.9) -> str:
+    return body.op("Mul", state, body.constant(numpy.float32(factor)))
+
+
+def values_first(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    """As in Mamba-2: ``[batch, heads, values, keys]``."""
+    key, value, query = token
+    state = body.op("Add", body.op("MatMul", column(body, value), row(body, key)), decay(body, state))
+    read = body.op("Squeeze", body.op("MatMul", state, column(body, query)), body.ints(3))
+    return state, read
+
+
+def einsums(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    held = body.op("Einsum", key, state, equation="bhk,bhkv->bhv")
+    delta = body.op("Mul", body.op("Sub", value, held), body.constant(numpy.float32([[[0.3], [0.2], [0.1]]])))
+    state = body.op("Add", state, body.op("Einsum", key, delta, equation="bhk,bhv->bhkv"))
+    return state, body.op("Einsum", query, state, equation="bhk,bhkv->bhv")
+
+
+def scaled(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    value = body.op("Mul", value, body.constant(numpy.float32(0.7)))
+    state = body.op("Add", state, body.op("Mul", column(body, key), row(body, value)))
+    return state, body.op("ReduceSum", body.op("Mul", state, column(body, query)), body.ints(2), keepdims=0)
+
+
+@pytest.mark.parametrize("loop", ["Scan", "Loop"])
+@pytest.mark.parametrize("work", [values_first, einsums, scaled])
+def test_forms_of_the_update(work, loop):
+    model = step(work, loop)
+    after, result = fused(model)
+    assert result.statistics == {"loops fused": 1, "loops left": 0}, result.notes
+    assert "LinearAttention" in kinds(after)
+    assert compare(model, after, steps=4).passed
+    again, result = fused(after)
+    assert result.statistics == {}
+    assert again.digest() == after.digest()
+
+
+@pytest.mark.parametrize("loop", ["Scan", "Loop"])
+def test_a_decay_that_is_constant(loop):
+    after, _ = fused(recurrent(loop))
+    assert "LinearAttention" in kinds(after)
+    assert compare(recurrent(loop), after, steps=4).passed
+
+
+def reads_old_state(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    new = body.op("Add", decay(body, state), body.op("Mul", column(body, key), row(body, value)))
+    return new, body.op("ReduceSum", body.op("Mul", state, column(body, query)), body.ints(2), keepdims=0)
+
+
+def decays_below_zero(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    new = body.op("Add", decay(body, state, -0.5), body.op("Mul", column(body, key), row(body, value)))
+    return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
+
+
+def corrects_by_the_query(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    held = body.op("ReduceSum", body.op("Mul", state, column(body, query)), body.ints(2), keepdims=0)
+    added = body.op("Mul", column(body, key), row(body, body.op("Sub", value, held)))
+    new = body.op("Add", state, added)
+    return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
+
+
+def takes_the_root(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    added = body.op("Mul", column(body, body.op("Sqrt", body.op("Abs", key))), row(body, value))
+    new = body.op("Add", state, added)
+    return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
+
+
+def multiplies_states(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    _, _, query = token
+    new = body.op("Mul", state, body.op("Tanh", state))
+    return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
+
+
+@pytest.mark.parametrize(
+    ("work", "reason"),
+    [
+        (reads_old_state, "the result of a token is no product with the new state"),
+        (decays_below_zero, "may be negative"),
+        (corrects_by_the_query, "the numbers of the loop are not those of linear attention"),
+        (takes_the_root, "Sqrt computes a factor of the update in the loop"),
+        (multiplies_states, "Multiply makes the new state, not a sum"),
+    ],
+)
+def test_other_loops_stay_with_the_reason(work, reason):
+    model = step(work)
+    after, result = fused(model)
+    assert after.digest() == model.digest()
+    (note,) = result.notes
+    assert reason in note
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"scan_input_directions": [1, 1, 1]}, "the loop runs from the last token to the first"),
+        ({"scan_output_directions": [1]}, "the loop runs from the last token to the first"),
+    ],
+)
+def test_a_loop_from_the_last_token_to_the_first_stays(change, reason):
+    import onnx
+
+    model = recurrent("Scan")
+    scan = next(node for node in model.proto.graph.node if node.op_type == "Scan")
+    scan.attribute.extend(onnx.helper.make_attribute(name, given) for name, given in change.items())
+    assert reason in fused(OnnxModel(model.proto))[1].notes[0]
+
+
+def test_a_loop_that_may_end_early_stays():
+    model = recurrent("Loop")
+    loop = next(node for node in model.proto.graph.node if node.op_type == "Loop")
+    body = next(given.g for given in loop.attribute if given.name == "body")
+    go_on = next(node for node in body.node if node.output[0] == body.output[0].name)
+    go_on.op_type = "Not"
+    assert "the loop may end before its last iteration" in fused(OnnxModel(model.proto))[1].notes[0]
+
+
+#: Qwen3-Next's layers with the loop of PyTorch's TorchScript exporter, which writes results into a buffer.
+HYBRID = "qwen3_next_dense"
+
+
+@functools.cache
+def hybrid() -> OnnxModel:
+    model = graphpass.load(hybrids() / HYBRID / "onnx-raw")
+    assert isinstance(model, OnnxModel)
+    return model
+
+
+@functools.cache
+def fused_hybrid() -> OnnxModel:
+    return fused(hybrid(), "fuse-linear-attention,fuse-causal-conv")[0]
+
+
+def generated(model: OnnxModel) -> bool:
+    """Whether ``model`` generates PyTorch's tokens after the prompt in two chunks."""
+    wanted = json.loads((hybrids() / HYBRID / "reference.json").read_text())
+    opened, prompt = graphpass.runtime.open_session(model), wanted["prompt_ids"]
+    opened.prefill(prompt[:2])
+    logits, found = opened.step([prompt[2:]]), []
+    for _ in wanted["greedy_ids"]:
+        found.append(int(logits[0, -1].argmax()))
+        logits = opened.step(found[-1:])
+    return found == wanted["greedy_ids"]
+
+
+def test_an_exported_hybrid_on_onnx_runtime():
+    after = fused_hybrid()
+    found = kinds(after)
+    assert (found.count("LinearAttention"), found.count("CausalConvWithState")) == (3, 3)
+    assert not {"Conv", "Loop"} & set(found)
+    assert compare(hybrid(), after, steps=4).passed
+    assert generated(after)
+
+
+def test_its_caches_are_what_they_were():
+    after, _ = fused(hybrid(), "fuse-linear-attention,fuse-causal-conv")
+    before, now = (
+        [
+            (one.kind, one.role, one.read, one.write, one.axes, one.shape)
+            for one in graphpass.analyze_caches(model).caches
+        ]
+        for model in (hybrid(), after)
+    )
+    assert before == now
