@@ -35,6 +35,7 @@ _ROOMS = {
     "devices": (
         "fuse-gelu",
         "fuse-norms",
+        "fuse-quantized-weights",
         "lower-boolean-gathers",
         "lower-boolean-masks",
         "lower-variadic-split",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from support.commands import in_process
-from support.models import export, fixtures, reference
+from support.models import export, fixtures, hybrids, reference
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
@@ -14,6 +16,7 @@ from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
 from graphpass.targets.ort.target import ORT
+from graphpass.verify import compare
 
 #: ONNX Runtime's GroupQueryAttention rotates heads of a multiple of 16 only; those of llama_12l have 8.
 _REFUSED = {("llama_12l", "onnx-genai")}
@@ -58,6 +61,16 @@ def test_decoders_of_encoders_keep_their_cross_caches(path):
         (cache.name, cache.kind) for cache in analyze_caches(model).caches
     ]
     assert "past_len" in {port.name for port in made.inputs}
+
+
+def test_a_hybrid():
+    model = load(hybrids() / "qwen3_next_dense" / "onnx-raw")
+    made = PassManager(ORT(cache="reorder").pipeline(model)).run(model).model
+    found = Counter(node.op for node in made.graph.nodes)
+    assert [found[kind] for kind in ("LinearAttention", "CausalConvWithState", "GroupQueryAttention")] == [3, 3, 1]
+    assert check_model(made, "ort").confirmation.outcome == "confirmed"
+    assert "src_idx" in {port.name for port in made.inputs}
+    assert compare(model, made, steps=4).passed
 
 
 def test_convert(capfd, tmp_path):

@@ -73,7 +73,9 @@ def with_matmul_nbits(source: Path, folder: Path, bits: int, *, zero_points: boo
     return _rewritten(source, folder, write)
 
 
-def with_dequantize_linear(source: Path, folder: Path, stored: str, *, blocks: bool) -> Path:
+def with_dequantize_linear(
+    source: Path, folder: Path, stored: str, *, blocks: bool, outputs_first: bool = False
+) -> Path:
     """A copy of an ONNX model whose products take their weights from DequantizeLinear.
 
     Args:
@@ -81,8 +83,32 @@ def with_dequantize_linear(source: Path, folder: Path, stored: str, *, blocks: b
         folder: Where to write.
         stored: ``"int8"``, ``"uint8"``, ``"int4"`` or ``"uint4"``.
         blocks: Whether each group of rows has a scale, or each column.
+        outputs_first: Whether weights in blocks are ``[outputs, inputs]``, and tables of embeddings stored likewise.
     """
     code, bits, zero = _STORED[stored]
+
+    def rows_first(node: onnx.NodeProto, weight: numpy.ndarray) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+        name = node.input[0 if node.op_type == "Gather" else 1]
+        held = weight if node.op_type == "Gather" else weight.T
+        numbers, scale, zeros = rounded(held.reshape(len(held), -1, GROUP), bits, zero)
+        tensors = [
+            helper.make_tensor(f"{name}_stored", code, held.shape, packed(numbers, bits), raw=True),
+            numpy_helper.from_array(numpy.ascontiguousarray(scale[:, :, 0]), f"{name}_scale"),
+        ]
+        if zero:
+            shape, points = zeros.shape[:2], packed(zeros, bits)
+            tensors.append(helper.make_tensor(f"{name}_zero", code, shape, points, raw=True))
+        names, how = [tensor.name for tensor in tensors], {"axis": 1, "block_size": GROUP}
+        widened = [helper.make_node("DequantizeLinear", names, [f"{name}_wide"], **how)]
+        if node.op_type == "Gather":
+            read = helper.make_node("Gather", [f"{name}_wide", node.input[1]], list(node.output), node.name)
+            return [*widened, read], tensors
+        widened.append(helper.make_node("Transpose", [f"{name}_wide"], [f"{name}_turned"], perm=[1, 0]))
+        product = helper.make_node("MatMul", [node.input[0], f"{name}_turned"], list(node.output), node.name)
+        return [*widened, product], tensors
+
+    if outputs_first:
+        return _rewritten(source, folder, rows_first, tables=True)
 
     def write(node: onnx.NodeProto, weight: numpy.ndarray) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         name, (rows, columns) = node.input[1], weight.shape
@@ -165,13 +191,17 @@ def _rewritten(
     source: Path,
     folder: Path,
     write: Callable[[onnx.NodeProto, numpy.ndarray], tuple[list[onnx.NodeProto], list[onnx.TensorProto]]],
+    *,
+    tables: bool = False,
 ) -> Path:
     proto = onnx.load(source)
     weights = {tensor.name: tensor for tensor in proto.graph.initializer}
     nodes, replaced = [], set()
     for node in proto.graph.node:
-        name = node.input[1] if node.op_type == "MatMul" else ""
-        if name not in weights:
+        name = (
+            node.input[1] if node.op_type == "MatMul" else node.input[0] if tables and node.op_type == "Gather" else ""
+        )
+        if name not in weights or len(weights[name].dims) != 2:
             nodes.append(node)
             continue
         made, tensors = write(node, numpy_helper.to_array(weights[name]))

@@ -44,6 +44,17 @@ def _matmul_n_bits(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made.nodes
 
 
+def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Make ``[.., hidden]`` of scales ``[words, hidden / block]``; the data may be packed."""
+    given, made = _attributes(node), _Made(node)
+    rank_two = given.get("gather_axis", 0) == 0 and given.get("quantize_axis", 1) in {1, -1}
+    if not rank_two or not given.get("block_size", 128):
+        return []
+    rows = made.op("Gather", node.input[2], node.input[1])
+    made.op("Concat", *[rows] * given.get("block_size", 128), axis=-1, output=node.output[0])
+    return made.nodes
+
+
 def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     given, made = _attributes(node), _Made(node)
     inputs = [*node.input, "", "", "", "", ""]
@@ -104,6 +115,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
     "FastGelu": _same_as_first,
+    "GatherBlockQuantized": _gathered_blocks,
     "GroupQueryAttention": _grouped,
     "LinearAttention": _linear_attention,
     "MatMulNBits": _matmul_n_bits,

@@ -27,6 +27,7 @@ class ORTGenAI(ORT):
         padding: onnxruntime-genai pads batches on the right.
         context: Most positions; by default what ``config.json`` says.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
+        activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
     """
 
     name = "ort-genai"

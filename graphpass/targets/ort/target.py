@@ -31,6 +31,7 @@ class ORT(Target):
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
             either, rotary embeddings stay as they are.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
+        activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
     """
 
     name = "ort"
@@ -45,6 +46,7 @@ class ORT(Target):
     padding: Literal["any", "right"] = "any"
     context: int | None = None
     logits: Literal["all", "last"] = "all"
+    activations: Literal["f32", "int8"] = "f32"
 
     @property
     def pads_values(self) -> bool:
@@ -69,7 +71,10 @@ class ORT(Target):
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
-        steps = ["fuse-linear-attention", "fuse-causal-conv"]
+        kinds = {node.op for node in model.graph.nodes}
+        steps = ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
+        steps += ["fuse-causal-conv"] if "Conv" in kinds else []
+        steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
         # Norms go first: heads that are normed change places once.
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants", "join-projections"]
