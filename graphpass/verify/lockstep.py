@@ -64,7 +64,8 @@ def compare(
     tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting positions that the candidate is
     fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
     linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
-    reference always runs each row alone, since padding takes places in the caches of some models, but not of others.
+    reference always runs each row alone, since padding takes places in the caches of some models, but not of others;
+    models with linear caches, which padding enters, get rows of one length then.
 
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
@@ -102,11 +103,12 @@ def compare(
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
     counting = takes_positions(candidate) and not takes_positions(reference)
-    alone = padding == "right" or ((misreading[0] or counting) and not misreading[1])
+    kinds = [model.analysis(analyze_caches).kind for model in both]
+    enters = padding == "right" and not {"hybrid", "linear"}.isdisjoint(kinds)
+    alone = (padding == "right" and not enters) or ((misreading[0] or counting) and not misreading[1])
     inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
     pad = padded_right if padding == "right" else padded_inside if inside else padded
-    lockstep = _Lockstep(*sessions, tolerance, alone=alone, pad=pad)
-    kinds = [model.analysis(analyze_caches).kind for model in both]
+    lockstep = _Lockstep(*sessions, tolerance, alone=alone, pad=None if enters else pad)
     try:
         turns = [turn for model in both for turn in find_turns(model)]
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
@@ -136,7 +138,7 @@ class _Lockstep:
         tolerance: Tolerance,
         *,
         alone: bool,
-        pad: Callable[[str, list[tuple[int, ...]]], Prompt],
+        pad: Callable[[str, list[tuple[int, ...]]], Prompt] | None,
     ) -> None:
         self._reference = reference
         self._alone = RowByRow(reference) if alone else None
@@ -212,6 +214,9 @@ class _Lockstep:
             self._skipped[f"left-padded batch: the batch is fixed at {batch}"] = None
         elif maskless:
             self._skipped[f"left padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
+            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
+        elif self._padded is None:
+            self._skipped["right padding: it enters linear caches"] = None
             prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
         else:
             unlike = self._padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)])

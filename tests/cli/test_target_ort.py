@@ -63,6 +63,7 @@ def test_decoders_of_encoders_keep_their_cross_caches(path):
     assert "past_len" in {port.name for port in made.inputs}
 
 
+@pytest.mark.slow
 def test_a_hybrid():
     model = load(hybrids() / "qwen3_next_dense" / "onnx-raw")
     made = PassManager(ORT(cache="reorder").pipeline(model)).run(model).model

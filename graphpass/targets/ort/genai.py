@@ -20,7 +20,7 @@ class ORTGenAI(ORT):
     """onnxruntime-genai on ONNX Runtime: a folder that it opens.
 
     The folder holds the model, ``genai_config.json`` of the generic decoder, and the tokenizer. Past and present are
-    one buffer if attention allows that.
+    one buffer if attention allows that, except in hybrids. Their prompts in a batch have to be of one length.
 
     Options:
         cache: Always ``past``.
@@ -57,7 +57,10 @@ class ORTGenAI(ORT):
         """See `Target.predict`."""
         reason = why_no_generic_decoder(model)
         refused = () if reason is None else (Finding.of_model(model, "refused", reason, CONFIG_SOURCE),)
-        return (*refused, *rules.predict(model, inventory))
+        hybrid = inventory.kind == "hybrid" and not refused
+        limit = "prompts of a batch have to be of one length: padding enters recurrent states and windows"
+        limited = (Finding.of_model(model, "taken", limit),) if hybrid else ()
+        return (*refused, *limited, *rules.predict(model, inventory))
 
     def observe(self, model: Model) -> Observation | str:
         """See `Target.observe`."""

@@ -53,6 +53,7 @@ def genai_config(model: Model, source: Path | None, context: int | None) -> str:
     if pad is None and isinstance(last, int):
         pad = last
     shape = keys[0].shape or ()
+    states = {role: held[0] for role, held in _states(model).items() if held}
     decoder = {
         "filename": "model.onnx",
         "head_size": shape[3],
@@ -62,11 +63,13 @@ def genai_config(model: Model, source: Path | None, context: int | None) -> str:
             **{name: name for name in _FED if name in model.graph.parameters},
             "past_key_names": template_of(keys[0].read),
             "past_value_names": template_of(values[0].read),
+            **{f"past_{role}_names": template_of(cache.read) for role, cache in states.items()},
         },
         "outputs": {
             "logits": "logits",
             "present_key_names": template_of(str(keys[0].write)),
             "present_value_names": template_of(str(values[0].write)),
+            **{f"present_{role}_names": template_of(str(cache.write)) for role, cache in states.items()},
         },
     }
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
@@ -82,9 +85,14 @@ def genai_config(model: Model, source: Path | None, context: int | None) -> str:
 
 
 def shares_buffers(model: Model) -> bool:
-    """Return whether GroupQueryAttention alone reads each past, so that presents may overwrite them."""
-    graph = model.graph
-    reads = [graph.reads[cache.read].outputs[0] for cache in analyze_caches(model).of_kind("kv")]
+    """Return whether GroupQueryAttention alone reads each past, so that presents may overwrite them.
+
+    Windows and recurrent states would share buffers as well, and are read by nodes that may run after their presents'.
+    """
+    graph, inventory = model.graph, analyze_caches(model)
+    reads = [graph.reads[cache.read].outputs[0] for cache in inventory.of_kind("kv")]
+    if inventory.kind != "kv":
+        return False
     return bool(reads) and all({use.node.op for use in graph.uses(read)} == {"GroupQueryAttention"} for read in reads)
 
 
@@ -112,16 +120,29 @@ def _keys_and_values(model: Model) -> tuple[list[Cache], list[Cache]]:
     return keys, values
 
 
+def _states(model: Model) -> dict[str, list[Cache]]:
+    """Return windows and recurrent states, by the words of the configuration."""
+    held = [cache for cache in analyze_caches(model).of_kind("linear") if cache.axes.batch == 0]
+    return {role: [cache for cache in held if cache.role == role] for role in ("conv", "recurrent")}
+
+
 def why_no_generic_decoder(model: Model) -> str | None:
     """Return why onnxruntime-genai's generic decoder does not take ``model``; ``None`` if it does."""
     inventory = analyze_caches(model)
-    others = [cache.name for cache in inventory.caches if cache.kind != "kv" or cache.axes != _ORDER]
     keys, values = _keys_and_values(model)
+    states = _states(model)
+    taken = {cache.name for cache in (*keys, *values) if cache.kind == "kv" and cache.axes == _ORDER}
+    taken |= {cache.name for held in states.values() for cache in held}
+    others = [cache.name for cache in inventory.caches if cache.name not in taken]
     fed = {cache.read for cache in inventory.caches}
     unfed = [port.name for port in model.inputs if port.name not in fed and port.name not in _FED]
-    names = [{template_of(name(cache)) for cache in group} for group in (keys, values) for name in _NAMES]
+    groups = (keys, values, *(held for held in states.values() if held))
+    names = [{template_of(name(cache)) for cache in group} for group in groups for name in _NAMES]
+    windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:
         return f"cache {others[0]} is none that grows as [batch, heads, positions, head_dim]"
+    if windows != recurrent:
+        return f"{len(windows)} layers have windows and {len(recurrent)} recurrent states, and it takes both or none"
     if not keys or len(keys) != len(values):
         return f"it has {len(keys)} caches of keys and {len(values)} of values"
     if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:

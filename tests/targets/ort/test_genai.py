@@ -11,7 +11,7 @@ import pytest
 from support.commands import in_process
 from support.generated import greedy
 from support.loaded import exported, onnx_model
-from support.models import export, reference
+from support.models import export, hybrids, reference
 
 import graphpass
 from graphpass.errors import PreconditionError, ReadError, UnsupportedError
@@ -74,6 +74,35 @@ def test_it_generates_the_tokens_of_the_export(name, tmp_path, capfd):
     unused = min(set(range(320)) - set(tokens))
     assert generated(folder, prompt, COUNT, unused) == (tokens, tokens)
     assert json.loads((folder / "genai_config.json").read_text())["search"]["past_present_share_buffer"]
+
+
+@pytest.mark.slow
+def test_it_generates_the_tokens_of_a_hybrid(tmp_path, capfd):
+    folder, name = tmp_path / "made", "qwen3_next_dense"
+    done = in_process(capfd, "convert", hybrids() / name / "onnx-raw", "-o", folder, "--target", "ort-genai")
+    assert "not compared: right padding: it enters linear caches" in done.out
+    assert "contract  holds; confirmed: generated on onnxruntime-genai" in done.out
+    config = json.loads((folder / "genai_config.json").read_text())
+    assert not config["search"]["past_present_share_buffer"]
+    assert config["model"]["decoder"]["inputs"]["past_recurrent_names"] == "past_key_values.%d.recurrent_state"
+    wanted = json.loads((hybrids() / name / "reference.json").read_text())
+    options = onnxruntime_genai.GeneratorParams(model := onnxruntime_genai.Model(str(folder)))
+    options.set_search_options(max_length=20, min_length=20)
+    generator = onnxruntime_genai.Generator(model, options)
+    for _ in range(2):
+        generator.append_tokens(numpy.array([wanted["prompt_ids"]], numpy.int32))
+        found = []
+        for _ in wanted["greedy_ids"]:
+            generator.generate_next_token()
+            found.append(int(generator.get_next_tokens()[0]))
+        assert found == wanted["greedy_ids"]
+        generator.rewind_to(0)
+
+
+def test_prompts_in_batches_of_a_hybrid_are_of_one_length():
+    model = graphpass.load(hybrids() / "qwen3_next_dense" / "onnx-raw")
+    reasons = [finding.reason for finding in check_model(model, "ort-genai").findings if finding.subject == "model"]
+    assert reasons == ["prompts of a batch have to be of one length: padding enters recurrent states and windows"]
 
 
 @pytest.mark.slow
