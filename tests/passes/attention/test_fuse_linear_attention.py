@@ -10,6 +10,7 @@ import numpy
 import onnxruntime
 import pytest
 from hypothesis import given, settings, strategies as st
+from support import linear_attention
 from support.cache_forms import HEADS, SIZE, VOCABULARY, Build, started
 from support.linear_attention import RULES, build, feeds
 from support.loop_forms import STATE, _over_tokens, recurrent
@@ -59,6 +60,14 @@ def test_the_operator_comes_back_from_a_scan(rule, heads, rows, one_beta, past, 
         state = wanted[1]
         for want, got in zip(wanted, found, strict=True):
             numpy.testing.assert_allclose(got, want, atol=1e-4)
+
+
+def test_layers_of_real_sizes(monkeypatch):
+    """Corrections by keys of 128 numbers cancel most digits of what is compared."""
+    monkeypatch.setattr(linear_attention, "KEY_DIM", 128)
+    monkeypatch.setattr(linear_attention, "VALUE_DIM", 128)
+    scan, _ = fused(build("gated_delta", 16, 16), "lower-operators")
+    assert fused(scan)[1].statistics == {"loops fused": 1, "loops left": 0}
 
 
 def step(work, loop: str = "Scan", state: str | None = None) -> OnnxModel:
@@ -148,6 +157,13 @@ def corrects_by_the_query(body: Build, state: str, token: list[str]) -> tuple[st
     return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
 
 
+def corrects_by_a_part(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+    key, value, query = token
+    held = body.op("Relu", body.op("ReduceSum", body.op("Mul", state, column(body, key)), body.ints(2), keepdims=0))
+    new = body.op("Add", state, body.op("Mul", column(body, key), row(body, body.op("Sub", value, held))))
+    return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
+
+
 def takes_the_root(body: Build, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     added = body.op("Mul", column(body, body.op("Sqrt", body.op("Abs", key))), row(body, value))
@@ -167,6 +183,7 @@ def multiplies_states(body: Build, state: str, token: list[str]) -> tuple[str, s
         (reads_old_state, "the result of a token is no product with the new state"),
         (decays_below_zero, "may be negative"),
         (corrects_by_the_query, "the numbers of the loop are not those of linear attention"),
+        (corrects_by_a_part, "the correction is no product with the old state"),
         (takes_the_root, "Sqrt computes a factor of the update in the loop"),
         (multiplies_states, "Multiply makes the new state, not a sum"),
     ],
