@@ -40,7 +40,10 @@ def test_shapes_of_activations_follow_from_lengths():
     ("op", "inputs", "attributes", "wanted"),
     [
         ("CumSum", ["a", "axis"], {}, [[1, 3, 6], [4, 9, 15]]),
+        ("Einsum", ["a", "a"], {"equation": "ij,ij->i"}, [14, 77]),
         ("Flatten", ["a"], {"axis": 0}, [[1, 2, 3, 4, 5, 6]]),
+        ("ReduceSum", ["a", "last"], {}, [[6], [15]]),
+        ("ReduceSum", ["a", "last"], {"keepdims": 0}, [6, 15]),
         ("GatherElements", ["a", "places"], {"axis": 1}, [[3, 1], [5, 5]]),
         ("Max", ["a", "four"], {}, [[4, 4, 4], [4, 5, 6]]),
         ("Tile", ["a", "twice"], {}, [[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]]),
@@ -49,7 +52,15 @@ def test_shapes_of_activations_follow_from_lengths():
     ],
 )
 def test_operators_besides_those_that_fold(op, inputs, attributes, wanted):
-    constants = {"axis": 1, "places": [[2, 0], [1, 1]], "four": 4, "twice": [1, 2], "rows": [[1]], "news": [[7, 8, 9]]}
+    constants = {
+        "axis": 1,
+        "last": [1],
+        "places": [[2, 0], [1, 1]],
+        "four": 4,
+        "twice": [1, 2],
+        "rows": [[1]],
+        "news": [[7, 8, 9]],
+    }
     given = {"a": numpy.array([[1, 2, 3], [4, 5, 6]])}
     found = evaluated([helper.make_node(op, inputs, ["y"], **attributes)], given, constants)
     assert found.tolist() == wanted

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from support import linear_attention
 from support.cache_forms import HEADS, SIZE, VOCABULARY, Build, started
+from support.cache_graphs import Renaming, renamed
 from support.linear_attention import RULES, build, feeds
 from support.loop_forms import STATE, _over_tokens, recurrent
 from support.models import hybrids
@@ -268,3 +269,14 @@ def test_its_caches_are_what_they_were():
         for model in (hybrid(), after)
     )
     assert before == now
+
+
+@pytest.mark.slow
+def test_names_say_nothing():
+    rename = Renaming(5)
+    model = renamed(hybrid(), rename)
+    assert isinstance(model, OnnxModel)
+    after, result = fused(model)
+    assert result.statistics == {"loops fused": 3, "loops left": 0}
+    found = kinds(fused(after, "fuse-causal-conv")[0])
+    assert (found.count("LinearAttention"), found.count("CausalConvWithState")) == (3, 3)
