@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from graphpass.progress import stage
 from .console import Console, console_command, format_option
 from .job import job_options
 from .models import PATH
+from .proof import proof_options
 
 if TYPE_CHECKING:
     from graphpass.reports.outcome import ModelReport, Outcome
@@ -29,10 +31,19 @@ if TYPE_CHECKING:
     help="Convert the tokenizer beside the input for openvino.genai; needs graphpass[genai].",
 )
 @click.option("--html", "page", type=PATH, help="Also write a page to look at: the model before and after.")
+@proof_options
 @format_option("text", "json")
 @job_options(output="The folder to write to.", verify=True)
 def command(
-    console: Console, job: Job, target_name: str, allow_unfused: bool, tokenizer: bool, page: Path | None, form: str
+    console: Console,
+    job: Job,
+    target_name: str,
+    allow_unfused: bool,
+    tokenizer: bool,
+    page: Path | None,
+    budget: str | None,
+    all_layers: bool,
+    form: str,
 ) -> None:
     """Make a model fit for a target, and prove that it computes the same.
 
@@ -62,6 +73,7 @@ def command(
             write_whole(page, as_page(outcome, drawn))
 
     target = parse_target(target_name)
+    job = replace(job, proof=replace(job.proof, budget=budget, all_layers=all_layers))
     outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, look=draw, gate=show)
     if page is not None and outcome.up_to_date:
         console.note(f"{page} is not written: nothing was converted")

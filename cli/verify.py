@@ -10,6 +10,7 @@ from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .models import PATH, load_model
+from .proof import proof_options
 
 
 def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -35,6 +36,7 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
     is_flag=True,
     help="Also trim, rewind and reorder the caches, restore snapshots, and feed trees of drafts.",
 )
+@proof_options
 @format_option("text", "json")
 def command(
     console: Console,
@@ -45,21 +47,32 @@ def command(
     atol: float | None,
     rtol: float | None,
     edits: bool,
+    budget: str | None,
+    all_layers: bool,
     form: str,
 ) -> None:
     """Run two models in lockstep and report the first difference.
 
     Each is an .onnx file, an .xml file, or a folder that holds one of them. Several sequences are run, with a reset
     before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
-    both are edited alike on the way, as speculative decoding and beam search do. Exits with 1 if the models differ.
+    both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
+    compared layer by layer. Exits with 1 if the models differ.
     """
     models = load_model(reference), load_model(candidate)
 
-    from graphpass.verify import compare
+    from graphpass.verify import compare_within
 
     with stage("comparing"):
-        comparison = compare(
-            *models, steps=steps, prompt_ids=prompt_ids, atol=atol, rtol=rtol, edits=edits, examine=True
+        comparison = compare_within(
+            *models,
+            budget,
+            all_layers=all_layers,
+            steps=steps,
+            prompt_ids=prompt_ids,
+            atol=atol,
+            rtol=rtol,
+            edits=edits,
+            examine=True,
         )
     console.report(form, comparison.summary, comparison.to_json)
     if not comparison.passed:

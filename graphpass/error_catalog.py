@@ -114,7 +114,7 @@ GP248 A snapshot belongs to the session that took it, until that is reset or get
 GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, numbers
   with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
 GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
-  of steps, a tolerance that is no number from 0 on.
+  of steps, a tolerance that is no number from 0 on, a budget that is neither time nor memory.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
   the variables as adapters.
 GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.

@@ -106,6 +106,10 @@ class Rewriter(ABC):
         """Add an input; text and ``None`` stand for dimensions that are not fixed."""
 
     @abstractmethod
+    def output(self, name: str, source: Handle, element_type: str, shape: Sequence[Dimension]) -> None:
+        """Add an output; the tensor that has the name already loses it."""
+
+    @abstractmethod
     def size(self, operand: Operand, axis: int, name: str) -> Handle:
         """Make one dimension of a tensor, i64 ``[1]``."""
 

@@ -204,11 +204,11 @@ def _compare(
 ) -> Comparison:
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
-    from graphpass.verify import compare
+    from graphpass.verify import compare_within
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
 
     if isinstance(reference, Model):
-        return compare(reference, results[0], **asdict(proof), examine=True, padding=target.reads_padding)
+        return compare_within(reference, results[0], **asdict(proof), examine=True, padding=target.reads_padding)
     encoder, decoder = results
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
 

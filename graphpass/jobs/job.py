@@ -31,12 +31,16 @@ class Proof:
         atol: Absolute tolerance; ``None`` for that of the models' types.
         rtol: Relative tolerance; the same.
         edits: Whether the caches are edited on the way.
+        budget: Time and memory, as `graphpass.verify.layers.budget.Budget` reads them; ``None`` for the machine's.
+        all_layers: Whether layers that are like another run as well.
     """
 
     steps: int = 12
     atol: float | None = None
     rtol: float | None = None
     edits: bool = False
+    budget: str | None = None
+    all_layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,10 @@ def run(
         refuse_input(loaded, target)
         comparison = None
         if job.verify:
-            from graphpass.verify import compare
+            from graphpass.verify import compare_within
 
             hint = "--verify-each names the pass, "
-            comparison = prove(lambda: compare(loaded, result.model, **asdict(job.proof), examine=True), hint)
+            comparison = prove(lambda: compare_within(loaded, result.model, **asdict(job.proof), examine=True), hint)
         report = ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings)
         if look is not None:
             look([report])

@@ -60,6 +60,26 @@ class SequenceRun:
 
 
 @dataclass(frozen=True, slots=True)
+class PartProof:
+    """Records one part of models that were compared part by part.
+
+    Attributes:
+        name: The part: ``layer 3``, ``head``.
+        reference_end: The value with which it ends in the reference.
+        candidate_end: The value with which it ends in the candidate.
+        weights: Number of the candidate's weights in it.
+        like: The part that ran in its place: of equal structure in both models, with other weights in the same places;
+            ``None`` if it ran itself.
+    """
+
+    name: str
+    reference_end: str
+    candidate_end: str
+    weights: int
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Reports on two models that ran in lockstep.
 
@@ -70,6 +90,7 @@ class Comparison:
         divergence: The first place where they part; ``None`` if they do not.
         skipped: Parts that were not compared, with reasons.
         warnings: Contradictions of the reference with itself.
+        parts: The parts, if models were compared part by part; none after the one that diverged.
     """
 
     sequences: tuple[SequenceRun, ...]
@@ -78,6 +99,7 @@ class Comparison:
     divergence: Divergence | None
     skipped: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    parts: tuple[PartProof, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -109,6 +131,7 @@ class Comparison:
         ]
         if self.divergence is not None:
             lines.append(f"  first at {self.divergence}")
+        lines.extend(f"  {line}" for line in _in_words(self.parts))
         for number, run in enumerate(self.sequences):
             lines.append(f"  sequence {number}: {run.description}, {_counted(run.steps, 'greedy step')}")
             lines.extend(
@@ -120,6 +143,35 @@ class Comparison:
         lines.extend(f"  not compared: {text}" for text in self.skipped)
         lines.extend(f"  WARNING: {text}" for text in self.warnings)
         return "\n".join(lines)
+
+
+def _in_words(parts: tuple[PartProof, ...]) -> list[str]:
+    """Return lines on the parts that ran, and on those that were inferred."""
+    if not parts:
+        return []
+    ran = [part.name for part in parts if part.like is None]
+    lines = [f"part by part: ran {', '.join(ran)}, each with its own weights and caches, on random vectors"]
+    for like in ran:
+        alike = [part.name for part in parts if part.like == like]
+        if alike:
+            lines.append(
+                f"inferred from {like}: {_span(alike)}, of equal structure in both models, with weights of the "
+                "reference in the same places"
+            )
+    return lines
+
+
+def _span(names: list[str]) -> str:
+    """Shorten runs of numbered names."""
+    numbers = [int(name.split()[-1]) for name in names]
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    words = ["-".join(map(str, ends)) for ends in found]
+    return f"layer{'s' * (len(numbers) > 1)} {', '.join(words)}"
 
 
 def _counted(number: int, word: str) -> str:

@@ -50,7 +50,8 @@ class MakeStateless(Pass[OpenVINOModel]):
             past, present = names[cache.name]
             write = model.graph.writes[cache.write]
             _read_input(rewriter, model.graph.reads[cache.read].outputs[0], past)
-            rewriter.output(present, rewriter.native(write.source()))
+            source = write.source()
+            rewriter.output(present, rewriter.native(source), source.element_type, source.shape or ())
             rewriter.drop([write])
         rewriter.drop_input("beam_idx")
         forget_names(model)

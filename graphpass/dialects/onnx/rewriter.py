@@ -132,6 +132,13 @@ class OnnxRewriter(Rewriter):
         self.surgery.graph.inputs.append(made)
         return made
 
+    def output(self, name: str, source: Handle, element_type: str, shape: Sequence[Dimension]) -> None:
+        self._release_name(name)
+        outputs = self.surgery.graph.outputs
+        made = gs.Variable(name, element_code(element_type), list(shape))
+        outputs.append(made)
+        self._rename(made, source, [len(outputs) - 1])
+
     def _release_name(self, name: str) -> None:
         """Rename inner tensors that bear the name of a new input or output."""
         inner = self.surgery.main.get(name)

@@ -120,9 +120,7 @@ class OpenVINORewriter(Rewriter):
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
         """See `Rewriter.input`; a tensor inside that has the name already loses it."""
-        inner = self._tensors.get(name)
-        if inner is not None:
-            inner.set_names(inner.get_names() - {name})
+        self._release_name(name)
         parameter = opset13.parameter(_partial(shape), getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
         parameter.output(0).set_names({name})
@@ -130,13 +128,22 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
         return parameter.output(0)
 
+    def _release_name(self, name: str) -> None:
+        inner = self._tensors.get(name)
+        if inner is not None:
+            inner.set_names(inner.get_names() - {name})
+
     @cached_property
     def _tensors(self) -> dict[str, openvino.Output]:
         outputs = (output for op in self._native.get_ops() for output in op.outputs())
         return {name: output for output in outputs for name in output.get_names()}
 
-    def output(self, name: str, source: Handle) -> None:
-        """Add an output."""
+    def output(self, name: str, source: Handle, element_type: str, shape: Sequence[Dimension]) -> None:  # noqa: ARG002
+        """See `Rewriter.output`; types and shapes are inferred."""
+        self._release_name(name)
+        self._add_result(name, source)
+
+    def _add_result(self, name: str, source: Handle) -> None:
         result = opset13.result(source)
         result.set_friendly_name(name)
         result.output(0).add_names({name})
@@ -249,7 +256,7 @@ class OpenVINORewriter(Rewriter):
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:  # noqa: ARG002
         """See `Rewriter.add_present`; sizes are inferred."""
         if like.op == "Result":
-            self.output(name, source)
+            self._add_result(name, source)
         else:
             self.add_assign(name, source, f"{name}/write")
 

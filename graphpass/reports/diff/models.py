@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.weights import weights_of
 from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.reports.diff.changes import Change, Difference, Facets, changes_between
 from graphpass.reports.diff.operators import compare_operators, operators_of
-from graphpass.reports.diff.weights import compare_weights, weights_of
+from graphpass.reports.diff.weights import compare_weights
 from graphpass.reports.text import axes_in_words
 
 

@@ -1,86 +1,14 @@
-"""Find the weights of models, and compare them by contents."""
+"""Compare weights of models by contents."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 
-import numpy
-
-from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.tensors import SMALL
-from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.ir.bodies import inlined
+from graphpass.dialects.weights import Weight, digests_of_weights, weights_of
 from graphpass.ir.model import Model
 from graphpass.reports.diff.changes import Change, WeightChanges
-from graphpass.storage.digests import digests_of
-from graphpass.storage.weight_file import MappedWeights, Place, WeightFile
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Weight:
-    """Describes a tensor of more than 1 KiB.
-
-    Attributes:
-        name: The model's name for it.
-        element_type: OpenVINO's short name.
-        shape: Size along each axis.
-        content: Place in a file, or the bytes themselves.
-    """
-
-    name: str
-    element_type: str
-    shape: tuple[int, ...]
-    content: Place | memoryview
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes."""
-        return self.content.length if isinstance(self.content, Place) else self.content.nbytes
-
-    @property
-    def bytes_of(self) -> tuple[int, ...] | None:
-        """Return the file's identity and the place in it; ``None`` for bytes in memory."""
-        if not isinstance(self.content, Place):
-            return None
-        file = self.content.file
-        return file.device, file.inode, file.size, file.modified, self.content.offset, self.content.length
-
-    @property
-    def described(self) -> str:
-        """Return element type and shape in words."""
-        return f"{self.element_type} [{', '.join(map(str, self.shape))}]"
-
-
-def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
-    """Return the unread weights of a model, those in bodies and functions included.
-
-    Args:
-        model: The model.
-        above: Largest size in bytes of a tensor that does not count.
-
-    Raises:
-        ReadError: GP105, ONNX external data is not where the model says.
-    """
-    if model.dialect == "onnx":
-        from graphpass.dialects.onnx.model import OnnxModel
-
-        assert isinstance(model, OnnxModel)
-        weights = _of_onnx(model, above)
-    else:
-        from graphpass.dialects.openvino.model import OpenVINOModel
-
-        assert isinstance(model, OpenVINOModel)
-        weights = _of_openvino(model, above)
-    counts: Counter[str] = Counter()
-    found = []
-    for weight in weights:
-        counts[weight.name] += 1
-        number = counts[weight.name]
-        found.append(weight if number == 1 else replace(weight, name=f"{weight.name}#{number}"))
-    return tuple(found)
+from graphpass.storage.weight_file import Place
 
 
 def digest_of_weights(model: Model) -> str:
@@ -94,7 +22,7 @@ def digest_of_weights(model: Model) -> str:
     weights = weights_of(model, above=0)
     if model.dialect == "onnx":
         weights = tuple(weight for weight in weights if isinstance(weight.content, Place))
-    digests = _digests(weights)
+    digests = digests_of_weights(weights)
     found = hashlib.sha256()
     for weight in sorted(weights, key=lambda weight: weight.name):
         found.update(repr((weight.name, weight.described, digests[weight])).encode())
@@ -123,7 +51,7 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
     likenesses = {_likeness(weight) for weight in left} & {_likeness(weight) for weight in added}
     asked = [weight for weight in (*left, *added) if _likeness(weight) in likenesses]
     asked += [weight for pair in pairs if _is_open(*pair) for weight in pair]
-    digests = _digests(asked)
+    digests = digests_of_weights(asked)
     renamed |= _renamed(left, added, digests.get)
     found = set(renamed.values())
 
@@ -176,55 +104,3 @@ def _facets(old: Weight, new: Weight, digests: dict[Weight, str]) -> tuple[dict[
     }
     differing = {key: words for key, words in facts.items() if words[0] != words[1]}
     return {key: words[0] for key, words in differing.items()}, {key: words[1] for key, words in differing.items()}
-
-
-def _digests(weights: Sequence[Weight]) -> dict[Weight, str]:
-    digests = digests_of(weight.content for weight in weights if isinstance(weight.content, Place))
-    return {
-        weight: digests[weight.content]
-        if isinstance(weight.content, Place)
-        else hashlib.sha256(weight.content).hexdigest()
-        for weight in weights
-    }
-
-
-def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
-    from onnx import TensorProto, numpy_helper
-
-    from graphpass.dialects.onnx.tensors import all_external_data, element_type, is_external, nbytes, tensors
-
-    files = {file.path: file for file in model.weight_files}
-    # A Constant's tensor often lacks a name; the node has one.
-    names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
-    large = [tensor for tensor in tensors(model.proto) if nbytes(tensor) > above]
-    external = all_external_data(filter(is_external, large), model.path)
-    for tensor in large:
-        content: Place | memoryview
-        if is_external(tensor):
-            data = next(external)
-            content = Place(files.get(data.file) or WeightFile.of(data.file), data.offset, data.length)
-        elif tensor.HasField("raw_data"):
-            content = memoryview(tensor.raw_data)
-        elif tensor.data_type == TensorProto.STRING:
-            content = memoryview(repr(list(tensor.string_data)).encode())
-        else:
-            content = memoryview(numpy_helper.to_array(tensor).tobytes())
-        name = names.get(id(tensor)) or tensor.name or "unnamed"
-        yield Weight(name, element_type(tensor.data_type), tuple(tensor.dims), content)
-
-
-def _of_openvino(model: OpenVINOModel, above: int) -> Iterator[Weight]:
-    from graphpass.dialects.openvino.names import all_ops
-
-    mapped = MappedWeights(file for file in model.weight_files if file.unchanged)
-    for op in all_ops(model.ov_model):
-        if op.get_type_name() != "Constant" or op.get_byte_size() <= above:
-            continue
-        kind = op.get_element_type().to_string()
-        content: Place | memoryview
-        if kind == "string":
-            content = memoryview(repr([text.encode() for text in op.get_tensor_view().str_data.ravel()]).encode())
-        else:
-            data = numpy.ravel(op.data).view(numpy.uint8)
-            content = mapped.find(data.ctypes.data, data.size) or data.data
-        yield Weight(op.get_friendly_name(), kind, tuple(op.shape), content)

@@ -1,0 +1,30 @@
+"""Take the options of proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--budget",
+        metavar="60s,4GB",
+        help="Time and memory for whole models; larger ones are compared layer by layer. By default a minute and half "
+        "of the free memory.",
+    ),
+    click.option(
+        "--all-layers", is_flag=True, help="Compare layer by layer, and run all layers, not one of each structure."
+    ),
+)
+
+
+def proof_options(command: Function) -> Function:
+    """Add the options ``budget`` and ``all_layers``."""
+    made: Any = command
+    for option in reversed(_OPTIONS):
+        made = option(made)
+    return made  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Compare two models layer by layer, for any size."""

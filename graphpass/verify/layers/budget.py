@@ -1,0 +1,97 @@
+"""Decide whether whole models fit the time and memory for a proof."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphpass.errors import UsageError
+from graphpass.ir.cache import element_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.ir.model import Model
+
+#: Seconds of a proof on this machine by default.
+_SECONDS = 60.0
+
+#: Part of the available memory that a proof may take by default; others run beside it.
+_SHARE = 0.5
+
+#: Memory that runtimes take for each byte of weights, maps and packed copies: 6.7 GB for 2.5 GB in two models.
+_COPIES = 1.35
+
+#: Seconds that whole models take for each GB of weights, on two cores: 120 s for 2.5 GB.
+_SECONDS_PER_GB = 96.0
+
+_UNITS = {"MB": 10**6, "GB": 10**9}
+_MEMORY = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bounds a proof.
+
+    Attributes:
+        seconds: Time.
+        bytes: Memory.
+    """
+
+    seconds: float
+    bytes: float
+
+    @classmethod
+    def of_machine(cls) -> Budget:
+        """Return a minute, and half of the memory that is available."""
+        return cls(_SECONDS, _SHARE * _available())
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read ``60s``, ``4GB`` or ``60s,4GB``; the other bound is the machine's.
+
+        Raises:
+            UsageError: GP250, it is no such text.
+        """
+        usual = cls.of_machine()
+        seconds, size = usual.seconds, usual.bytes
+        for part in text.split(","):
+            found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|MB|GB)\s*", part)
+            if found is None:
+                raise UsageError("GP250", f"{text!r} is no budget", "give time, memory or both: 60s,4GB")
+            number, unit = float(found[1]), found[2]
+            if unit in _UNITS:
+                size = number * _UNITS[unit]
+            else:
+                seconds = number * (60 if unit == "min" else 1)
+        return cls(seconds, size)
+
+    def holds(self, models: Iterable[Model]) -> bool:
+        """Return whether a proof of whole ``models`` stays within the budget."""
+        sizes = [weight_bytes(model) for model in models]
+        cores = os.cpu_count() or 1
+        seconds = max(sizes) / 1e9 * _SECONDS_PER_GB / max(cores, 1)
+        return sum(sizes) * _COPIES <= self.bytes and seconds <= self.seconds
+
+
+def weight_bytes(model: Model) -> float:
+    """Return the bytes of all constants of ``model``."""
+    total = 0.0
+    for node in model.graph.of_op("Constant"):
+        count = 1
+        for size in node.outputs[0].shape or ():
+            count *= size if isinstance(size, int) else 1
+        total += count * element_bytes(node.outputs[0].element_type)
+    return total
+
+
+def _available() -> float:
+    """Return bytes of memory that programs can still take."""
+    if _MEMORY.exists():
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMORY.read_text(), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024.0
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -1,0 +1,181 @@
+"""Cut a model where all that later layers need of earlier ones is one value."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.values import REALS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Graph, Node, Use, Value
+    from graphpass.ir.model import Model
+
+#: Add a tensor to another, and give the sum beside its norm: output of the sum, inputs of the norm.
+SKIP_NORMS = {"SkipSimplifiedLayerNormalization": (3, (2,)), "SkipLayerNormalization": (3, (2, 3))}
+
+#: Constants of more elements are weights; smaller ones are part of a layer's structure.
+LARGEST_PARAMETER = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Holds the values of one model through which all computation from tokens to logits passes.
+
+    Attributes:
+        model: The model.
+        tokens: The input of token ids.
+        logits: The Result of the logits.
+        caches: The caches.
+        cuts: The values, in order, without those inside of layers that share a cache.
+    """
+
+    model: Model
+    tokens: Value
+    logits: Node
+    caches: tuple[Cache, ...]
+    cuts: tuple[Value, ...]
+
+    @property
+    def graph(self) -> Graph:
+        """Return the view of the model."""
+        return self.model.graph
+
+    @cached_property
+    def weights(self) -> dict[int, int]:
+        """Return the first piece that reads each weight, by the node of the weight."""
+        deep = computed_between(self.graph, self.tokens, self.logits)
+        found = {}
+        for node in self.graph.of_op("Constant"):
+            if is_weight(node):
+                pieces = _readers(self.graph, node.outputs[0], deep, self.cuts)
+                if pieces:
+                    found[node.index] = min(pieces)
+        return found
+
+    @cached_property
+    def homes(self) -> dict[str, int]:
+        """Return the piece of each cache that one reads or writes, by the cache's name."""
+        deep = computed_between(self.graph, self.tokens, self.logits)
+        touched = ((cache.name, _pieces_of(self.graph, cache, deep, self.cuts)) for cache in self.caches)
+        return {name: min(pieces) for name, pieces in touched if pieces}
+
+
+def find_chain(model: Model) -> Chain | str:
+    """Return the places at which ``model`` can be cut, or the reason if there are none."""
+    graph = model.graph
+    inventory = model.analysis(analyze_caches)
+    tokens = graph.parameters.get("input_ids")
+    if tokens is None:
+        return "it has no input called input_ids"
+    presents = {cache.write for cache in inventory.caches}
+    results = [node for node in graph.of_op("Result") if node.name not in presents]
+    logits = results[0] if len(results) == 1 else next((node for node in results if node.name == "logits"), None)
+    if logits is None:
+        return "no output is called logits"
+    deep = computed_between(graph, tokens, logits)
+    values = _passed(graph, deep, logits)
+    if not values:
+        return "no value lies on all paths from the tokens to the logits"
+    touched = (_pieces_of(graph, cache, deep, values) for cache in inventory.caches)
+    inside = {place for pieces in touched if pieces for place in range(min(pieces), max(pieces))}
+    cuts = tuple(value for place, value in enumerate(values) if place not in inside)
+    return Chain(model, tokens, logits, inventory.caches, cuts)
+
+
+def is_weight(node: Node) -> bool:
+    """Return whether a Constant has the size of a weight."""
+    shape = node.outputs[0].shape or ()
+    count = 1
+    for size in shape:
+        count *= size if isinstance(size, int) else 1
+    return count > LARGEST_PARAMETER
+
+
+def is_sum(graph: Graph, cut: Value) -> bool:
+    """Return whether an operator gives ``cut`` beside its norm."""
+    return SKIP_NORMS.get(graph.producer(cut).op, (-1, ()))[0] == cut.port
+
+
+def is_after_sum(node: Node, port: int) -> bool:
+    """Return whether an operator that adds two tensors reads this input for the norm of the sum."""
+    return port in SKIP_NORMS.get(node.op, (-1, ()))[1]
+
+
+def computed_between(graph: Graph, start: Value, end: Node) -> set[int]:
+    """Return the nodes on paths of elements from ``start`` to ``end``; shapes are none."""
+
+    def onward(use: Use) -> Iterable[Value]:
+        return () if use.node.op in SHAPE_READERS else use.node.outputs
+
+    def back(node: Node) -> Iterable[Value | None]:
+        return () if node.op in SHAPE_READERS else node.inputs
+
+    after = {use.node.index for use in graph.forward([start], onward) if use.node.op not in SHAPE_READERS}
+    return after & {end.index, *(node.index for node in graph.backward(end.inputs, back))}
+
+
+def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
+    """Return real values ``[batch, length, n]`` that each path through ``deep`` nodes passes."""
+    found = []
+    reach = -1
+    for index in sorted(deep - {end.index}):
+        last = {
+            value: max(readers)
+            for value in graph.nodes[index].outputs
+            if (readers := [use.node.index for use in graph.uses(value) if _reads(use, deep)])
+        }
+        total, _ = SKIP_NORMS.get(graph.nodes[index].op, (0, ()))
+        # Norm and sum are one value for all that follows.
+        given = [value for value in last if value.port == total] if total in {one.port for one in last} else list(last)
+        if len(given) == 1 and reach <= index:
+            (value,) = given
+            if value.rank == 3 and value.element_type in REALS and isinstance((value.shape or (None,))[-1], int):
+                found.append(value)
+        reach = max(reach, *last.values(), -1)
+    return found
+
+
+def _reads(use: Use, deep: set[int]) -> bool:
+    return use.node.index in deep and use.node.op not in SHAPE_READERS
+
+
+def _readers(graph: Graph, value: Value, deep: set[int], cuts: Iterable[Value]) -> set[int]:
+    """Return the pieces that read elements of ``value``, whatever other nodes make of it first."""
+
+    def onward(use: Use) -> Iterable[Value]:
+        return () if use.node.index in deep or use.node.op in SHAPE_READERS else use.node.outputs
+
+    ends = [cut.node for cut in cuts]
+    sums = {cut.node for cut in cuts if is_sum(graph, cut)}
+    return {
+        bisect_left(ends, use.node.index) + (use.node.index in sums and is_after_sum(use.node, use.port))
+        for use in graph.forward([value], onward)
+        if _reads(use, deep)
+    }
+
+
+def _pieces_of(graph: Graph, cache: Cache, deep: set[int], cuts: Iterable[Value]) -> set[int]:
+    """Return the pieces whose elements ``cache`` takes, or that take its elements."""
+    cuts = tuple(cuts)
+    ends = [cut.node for cut in cuts]
+    read, write = graph.reads.get(cache.read), graph.writes.get(cache.write)
+    found = _readers(graph, read.outputs[0], deep, cuts) if read is not None else set()
+    if write is None:
+        return found
+
+    def back(node: Node) -> Iterable[Value | None]:
+        return () if node.index in deep or node.op in SHAPE_READERS else node.inputs
+
+    makers = {node.index for node in graph.backward(write.inputs, back)} & deep
+    # The value between two pieces belongs to both.
+    inner = makers.difference(ends)
+    found |= {bisect_left(ends, index) for index in inner}
+    return found or {bisect_left(ends, index) + 1 for index in makers}

@@ -1,0 +1,160 @@
+"""Make models of single parts: tokens in, caches kept, the part's contribution out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+
+from graphpass.ir.inputs import PAST_LENGTH
+from graphpass.verify.layers.chain import is_after_sum, is_sum
+
+if TYPE_CHECKING:
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Graph, Node, Value
+    from graphpass.ir.model import Model
+    from graphpass.ir.rewriter import Handle, Rewriter, Writer
+    from graphpass.verify.layers.plan import Part
+
+#: Rows of the table that stands for all that happens before a part; token ids count modulo this number.
+_ROWS = 251
+
+#: Sizes of the vectors' elements: small enough that what a layer adds is not lost in rounding, and that the epsilon of
+#: a norm shows; large enough that norms have something to scale.
+_LEAST, _MOST = 0.02, 0.2
+
+_TINY = 1e-20
+
+LOGITS = "logits"
+
+
+def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
+    """Return the inputs of ``node`` that a model of ``part`` alone keeps."""
+    graph = part.chain.graph
+    if node.op in {"Parameter", "ReadValue"}:
+        return node.inputs if node.name in part.reads else ()
+    if node.index in part.outside:
+        sums = is_sum(graph, part.outside[node.index])
+        return tuple(value for port, value in enumerate(node.inputs) if sums and is_after_sum(node, port))
+    if part.exit is not None and node.index == part.exit.node and is_sum(graph, part.exit):
+        return tuple(value for port, value in enumerate(node.inputs) if not is_after_sum(node, port))
+    return node.inputs
+
+
+def extract(part: Part) -> Model:
+    """Return a model of ``part`` alone.
+
+    Token ids select rows of a table, the same for all models, in place of all that happens before the part. Of other
+    parts shapes alone matter: the values between them become that table's rows, and their caches zeros. The output
+    ``logits`` is the part's contribution to the stream, scaled to a mean square of 1 at each position; the logits
+    themselves if the part ends with them.
+    """
+    chain = part.chain
+    model = chain.model.clone()
+    graph = model.graph
+    same = _counterparts(chain.graph, graph)
+    rewriter = model.rewriter()
+    write = rewriter.under("graphpass/part")
+    tokens = _twin(graph, same, chain.tokens)
+    logits = graph.nodes[same[chain.logits.index]]
+    leaving = None if part.exit is None else _twin(graph, same, part.exit)
+    start: Value | Handle = None if part.base is None else _twin(graph, same, part.base)
+    if part.entry is not None:
+        start = _stream(write, tokens, part.entry)
+        for cut in part.outside.values():
+            _replace_cut(rewriter, write, _twin(graph, same, cut), start)
+    others = [cache for cache in chain.caches if cache.name not in part.caches]
+    length = None
+    for cache in others:
+        read = graph.reads[cache.read].outputs[0]
+        if graph.uses(read):
+            if length is None and cache.axes.sequence is not None:
+                length = graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
+            rewriter.redirect_uses(read, _zeros(write, cache, read, tokens, length))
+    names = {name for cache in others for name in (cache.read, cache.write)}
+    results = [node for node in graph.of_op("Result") if node.name not in {cache.write for cache in chain.caches}]
+    gone = [node for node in graph.of_op("Parameter", "Result", "Assign") if node.name in names]
+    gone += [node for node in results if node is not logits or leaving is not None]
+    if leaving is not None:
+        out = _contribution(write, leaving, start)
+    rewriter.drop(gone)
+    if leaving is not None:
+        rewriter.output(LOGITS, out, "f32", [None, None, _width(leaving)])
+    rewriter.finish()
+    model.declare(one for one in model.declarations if one.name in part.caches)
+    return model
+
+
+def _replace_cut(rewriter: Rewriter, write: Writer, cut: Value, stream: Handle) -> None:
+    graph = rewriter.graph
+    if is_sum(graph, cut):
+        maker = graph.producer(cut)
+        rewriter.redirect(maker, 0, stream)
+        rewriter.redirect(maker, 1, write.op("Multiply", stream, write.number(0.0, cut.element_type)))
+    else:
+        rewriter.redirect_uses(cut, stream)
+
+
+def _zeros(write: Writer, cache: Cache, read: Value, tokens: Value, length: Handle) -> Handle:
+    """Make zeros of the shape of a cache; nothing reads more than the shape."""
+    sizes = []
+    for axis, size in enumerate(read.shape or ()):
+        if axis == cache.axes.batch:
+            sizes.append(write.size(tokens, 0))
+        elif axis == cache.axes.sequence and not isinstance(size, int):
+            sizes.append(length)
+        else:
+            sizes.append(write.constant([size if isinstance(size, int) else 1]))
+    return write.op("Broadcast", write.number(0.0, read.element_type), write.op("Concat", *sizes, axis=0))
+
+
+def _width(value: Value) -> int:
+    width = value.shape[-1] if value.shape else None
+    assert isinstance(width, int)
+    return width
+
+
+def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
+    """Make the vectors of tokens, of the type and width of ``like``."""
+    width = _width(like)
+    generator = numpy.random.default_rng(width)
+    sizes = numpy.exp(numpy.linspace(numpy.log(_LEAST), numpy.log(_MOST), _ROWS))[:, None]
+    table = (generator.standard_normal((_ROWS, width)) * sizes).astype(numpy.float32)
+    ids = write.convert(tokens, "i64")
+    rows = write.number(_ROWS, "i64")
+    row = write.op("Subtract", ids, write.op("Multiply", write.op("Divide", ids, rows), rows))
+    picked = write.op("Gather", write.constant(table, "table"), row, axis=0)
+    return write.op("Convert", picked, to=like.element_type)
+
+
+def _contribution(write: Writer, leaving: Value, base: Value | Handle | None) -> Handle:
+    """Make the change from ``base`` to ``leaving``, scaled to a mean square of 1 at each position."""
+    change = write.op("Convert", leaving, to="f32")
+    if base is not None:
+        change = write.op("Subtract", change, write.op("Convert", base, to="f32"))
+    total = write.op("ReduceSum", write.op("Multiply", change, change), axes=[-1], keep=True)
+    mean = write.op("Divide", total, write.number(float(_width(leaving)), "f32"))
+    mean = write.op("Add", mean, write.number(_TINY, "f32"))
+    return write.op("Divide", change, write.op("Sqrt", mean))
+
+
+def _counterparts(graph: Graph, copy: Graph) -> dict[int, int]:
+    """Return the nodes of a clone by those of the model; a clone may have them in another order."""
+    ends = {node.name: node for node in copy.of_op("Result", "Assign")}
+    pairs = [(node, ends[node.name]) for node in graph.of_op("Result", "Assign")]
+    pairs += [(graph.producer(value), copy.producer(copy.parameters[name])) for name, value in graph.parameters.items()]
+    found: dict[int, int] = {}
+    while pairs:
+        node, twin = pairs.pop()
+        if node.index not in found:
+            found[node.index] = twin.index
+            pairs += [
+                (graph.producer(value), copy.producer(other))
+                for value, other in zip(node.inputs, twin.inputs, strict=True)
+                if value is not None and other is not None
+            ]
+    return found
+
+
+def _twin(graph: Graph, same: dict[int, int], value: Value) -> Value:
+    return graph.nodes[same[value.node]].outputs[value.port]

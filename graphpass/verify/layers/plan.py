@@ -1,0 +1,190 @@
+"""Pair the layers of two models by the weights that they read."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from graphpass.dialects.weights import digests_of_weights, holder_of, weights_of
+from graphpass.verify.layers.chain import Chain, find_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from graphpass.dialects.weights import Weight
+    from graphpass.ir.graph import Value
+    from graphpass.ir.model import Model
+
+
+Contents = dict[int, "Hashable"]
+"""Identities of weights' bytes, alike in both models, by the nodes of the weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Bounds a part of one model.
+
+    Attributes:
+        chain: The model.
+        entry: The value that the part begins with; ``None`` for the tokens.
+        base: The first value of the stream inside the part, from which its contribution counts.
+        exit: The value that it ends with; ``None`` for the logits.
+        caches: Names of caches that belong to it.
+    """
+
+    chain: Chain
+    entry: Value | None
+    base: Value | None
+    exit: Value | None
+    caches: tuple[str, ...]
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Return the names of inputs and ReadValues that are its own caches, or no caches."""
+        others = {cache.read for cache in self.chain.caches if cache.name not in self.caches}
+        return frozenset(self.chain.graph.reads.keys() - others)
+
+    @cached_property
+    def outside(self) -> dict[int, Value]:
+        """Return the values of the stream that do not lie inside, by their nodes; none if it has no entry."""
+        if self.entry is None:
+            return {}
+        first, last = self.entry.node, self.chain.logits.index if self.exit is None else self.exit.node
+        width = (self.entry.shape or (None,))[-1]
+        outside = (cut for cut in self.chain.cuts if not first < cut.node <= last)
+        return {cut.node: cut for cut in outside if (cut.shape or (None,))[-1] == width}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Pairs the parts of two models.
+
+    Attributes:
+        parts: Of the reference and of the candidate.
+        contents: Identities of weights: the reference's and the candidate's.
+    """
+
+    parts: tuple[tuple[Part, Part], ...]
+    contents: tuple[Contents, Contents]
+
+
+def plan(reference: Model, candidate: Model) -> Plan | str:
+    """Return how two models can be compared part by part, or the reason if they cannot."""
+    chains = []
+    for name, model in (("reference", reference), ("candidate", candidate)):
+        chain = find_chain(model)
+        if isinstance(chain, str):
+            return f"the {name} cannot be cut: {chain}"
+        chains.append(chain)
+    contents = identify(reference, candidate)
+    pairs = _paired(chains[0], chains[1], contents)
+    if len(pairs) < 2:
+        return "no two values between their layers follow the same weights"
+    sides = [_parts(chain, [pair[side] for pair in pairs], _starts(chains, pairs)) for side, chain in enumerate(chains)]
+    if len(sides[0]) < 2:
+        return "all caches lie in one part"
+    return Plan(tuple(zip(*sides, strict=True)), contents)
+
+
+def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
+    """Identify all weights by bytes: those of one place in a file are read by neither model, others are digested.
+
+    Raises:
+        ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.
+    """
+    found = [{weight.holder: weight for weight in weights_of(model, above=0)} for model in (reference, candidate)]
+    places = [{weight.bytes_of for weight in weights.values()} for weights in found]
+    shared = (places[0] & places[1]) - {None}
+    asked = [weight for weights in found for weight in weights.values() if weight.bytes_of not in shared]
+    sizes = [{weight.size for weight in weights.values() if weight in set(asked)} for weights in found]
+    digests = digests_of_weights(weight for weight in asked if weight.size in sizes[0] & sizes[1])
+
+    def identity(weight: Weight) -> Hashable:
+        if weight.bytes_of in shared:
+            return weight.bytes_of
+        return digests.get(weight, id(weight))
+
+    first, second = (
+        {
+            node.index: identity(weights[holder_of(node)])
+            for node in model.graph.of_op("Constant")
+            if holder_of(node) in weights
+        }
+        for model, weights in zip((reference, candidate), found, strict=True)
+    )
+    return first, second
+
+
+def _paired(reference: Chain, candidate: Chain, contents: tuple[Contents, Contents]) -> list[tuple[Value, Value]]:
+    """Return the values of both models, in order, before which they read the same weights."""
+    counts = [
+        Counter(held[node] for node in chain.weights if node in held)
+        for chain, held in zip((reference, candidate), contents, strict=True)
+    ]
+    common = {key: hash_of(key) for key, count in counts[0].items() if counts[1][key] == count}
+    sums = [_sums(chain, held, common) for chain, held in zip((reference, candidate), contents, strict=True)]
+    # The first value after some weights: norms and casts of it that follow may be fused in one model.
+    firsts: list[dict[int, Value]] = [{}, {}]
+    for side, chain in enumerate((reference, candidate)):
+        for total, cut in zip(sums[side], chain.cuts, strict=True):
+            firsts[side].setdefault(total, cut)
+    return [
+        (cut, other)
+        for total, cut in firsts[0].items()
+        if total and (other := firsts[1].get(total)) is not None and _width(cut) == _width(other)
+    ]
+
+
+def _width(cut: Value) -> object:
+    return (cut.shape or (None,))[-1]
+
+
+def hash_of(key: Hashable) -> int:
+    """Return a number that sums of keys hardly ever share."""
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:16])
+
+
+def _sums(chain: Chain, held: Contents, common: Mapping[Hashable, int]) -> list[int]:
+    """Return the sum of common weights read up to each cut."""
+    pieces = [0] * (len(chain.cuts) + 1)
+    for node, piece in chain.weights.items():
+        pieces[piece] += common.get(held.get(node), 0)
+    sums, total = [], 0
+    for piece in pieces[:-1]:
+        total += piece
+        sums.append(total)
+    return sums
+
+
+def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
+    """Return the segment between ``cuts`` that each cache lies in."""
+    ends = [chain.cuts.index(cut) for cut in cuts]
+    return {name: bisect_left(ends, piece) for name, piece in chain.homes.items()}
+
+
+def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
+    """Return the pairs at which parts begin: at each segment with caches, and after the last layer."""
+    segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
+    holding = sorted({segment for found in segments for segment in found.values()}) or list(range(len(pairs) + 1))
+    starts = [segment - 1 for segment in holding[1:]]
+    steps = {later - earlier for earlier, later in pairwise(holding)}
+    # The last layer is as long as the one before; head and final norm have a part of their own.
+    after = holding[-1] + max(steps, default=len(pairs)) - 1
+    return [*starts, after] if starts[-1:] < [after] and after < len(pairs) else starts
+
+
+def _parts(chain: Chain, cuts: list[Value], starts: list[int]) -> list[Part]:
+    segments = _segments(chain, cuts)
+    bounds = [-1, *starts, len(cuts)]
+    found = []
+    for first, last in pairwise(bounds):
+        entry = cuts[first] if first >= 0 else None
+        inside = tuple(name for name, segment in segments.items() if first < segment <= last)
+        exit_ = cuts[last] if last < len(cuts) else None
+        found.append(Part(chain, entry, cuts[max(first, 0)], exit_, inside))
+    return found

@@ -1,0 +1,135 @@
+"""Compare two models whole if they fit a budget, else layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from graphpass.progress import stage
+from graphpass.verify.comparison import Comparison, PartProof
+from graphpass.verify.layers.budget import Budget
+from graphpass.verify.layers.extract import extract
+from graphpass.verify.layers.plan import plan
+from graphpass.verify.layers.structure import structure_of, weights_alike
+from graphpass.verify.lockstep import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from graphpass.ir.model import Model
+    from graphpass.verify.layers.plan import Part, Plan
+
+
+def compare_within(
+    reference: Model, candidate: Model, budget: str | None = None, *, all_layers: bool = False, **settings: Any
+) -> Comparison:
+    """Run two models in lockstep, whole or layer by layer.
+
+    Layer by layer both models are cut at the values between layers, found by the weights that are read before them. Of
+    each part a model is made, fed the same vectors on both sides, and compared with its own weights and caches. Parts
+    whose structure is that of another in both models, and that read weights of their own in the same places, are not
+    run, unless one of their weights is in no place of the reference.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+        budget: Time and memory beyond which models are cut, as `Budget.parse` reads them; the machine's by default.
+        all_layers: Whether to cut the models and run all parts.
+        settings: Arguments of `graphpass.verify.compare`.
+
+    Raises:
+        GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
+        UsageError: GP250, ``budget`` is none.
+    """
+    limits = Budget.of_machine() if budget is None else Budget.parse(budget)
+    if not all_layers and limits.holds((reference, candidate)):
+        return compare(reference, candidate, **settings)
+    with stage("pairing layers"):
+        planned = plan(reference, candidate)
+    if isinstance(planned, str):
+        whole = compare(reference, candidate, **settings)
+        return replace(whole, skipped=(*whole.skipped, f"layers one by one: {planned}"))
+    return _Proof(planned, settings).run(all_layers=all_layers)
+
+
+@dataclass
+class _Proof:
+    plan: Plan
+    settings: dict[str, Any]
+    runs: list[Comparison] = field(default_factory=list)
+
+    def run(self, *, all_layers: bool) -> Comparison:
+        done: dict[Hashable, str] = {}
+        found: list[PartProof] = []
+        for number, pair in enumerate(self.plan.parts):
+            name = self._name(number)
+            structures = structure_of(pair[0]), structure_of(pair[1])
+            pattern, known = weights_alike(structures, self.plan.contents)
+            alike = structures[0].digest, structures[1].digest, pattern
+            like = done.get(alike) if known and not all_layers else None
+            held = len(structures[1].weights)
+            found.append(PartProof(name, _end(pair[0]), _end(pair[1]), held, like))
+            if like is None:
+                done.setdefault(alike, name)
+                if not self._compare(name, pair):
+                    break
+        return self._summed(tuple(found))
+
+    def _name(self, number: int) -> str:
+        parts = self.plan.parts
+        is_head = number == len(parts) - 1 and not parts[number][0].caches and any(pair[0].caches for pair in parts)
+        return "head" if is_head else f"layer {number}"
+
+    def _compare(self, name: str, pair: tuple[Part, Part]) -> bool:
+        """Run one part of both models; return whether they agree."""
+        with stage(name):
+            reference, candidate = (extract(part) for part in pair)
+            settings = dict(self.settings)
+            if (ids := settings.get("prompt_ids")) is not None and pair[0].exit is not None:
+                # Outputs of a part are as wide as the stream, and stand for a vocabulary.
+                width = pair[0].exit.shape[-1] if pair[0].exit.shape else 1
+                settings["prompt_ids"] = tuple(one % int(width or 1) for one in ids)
+            result = compare(reference, candidate, **settings)
+        count = sum(len(run.sequences) for run in self.runs)
+        sequences = tuple(replace(run, description=f"{name}: {run.description}") for run in result.sequences)
+        divergence = result.divergence
+        if divergence is not None:
+            divergence = replace(
+                divergence, sequence=divergence.sequence + count, reason=f"{name}: {divergence.reason}"
+            )
+        self.runs.append(
+            replace(
+                result,
+                sequences=sequences,
+                divergence=divergence,
+                skipped=tuple(f"{name}: {text}" for text in result.skipped),
+                warnings=tuple(f"{name}: {text}" for text in result.warnings),
+            )
+        )
+        return result.passed
+
+    def _summed(self, parts: tuple[PartProof, ...]) -> Comparison:
+        runs = self.runs
+        others = _other_outputs(self.plan)
+        return Comparison(
+            sequences=tuple(one for run in runs for one in run.sequences),
+            outputs=("logits", f"{len(parts) - 1} values between parts") if len(parts) > 1 else ("logits",),
+            max_abs_difference=max(run.max_abs_difference for run in runs),
+            divergence=runs[-1].divergence,
+            skipped=tuple(dict.fromkeys(text for run in runs for text in run.skipped)) + others,
+            warnings=tuple(dict.fromkeys(text for run in runs for text in run.warnings)),
+            parts=parts,
+        )
+
+
+def _end(part: Part) -> str:
+    return part.exit.name if part.exit is not None else part.chain.logits.name
+
+
+def _other_outputs(planned: Plan) -> tuple[str, ...]:
+    chain = planned.parts[0][0].chain
+    presents = {cache.write for cache in chain.caches}
+    names = [
+        node.name for node in chain.graph.of_op("Result") if node.name not in presents and node is not chain.logits
+    ]
+    return tuple(f"output {name}: models are compared part by part" for name in names)

@@ -1,0 +1,134 @@
+"""Describe the structure of parts, so that parts alike need not all run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphpass.dialects.signature import signature
+from graphpass.ir.operators import SHAPE_READERS
+from graphpass.verify.layers.chain import LARGEST_PARAMETER, is_weight
+from graphpass.verify.layers.extract import sources_in
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.graph import Node, Value
+    from graphpass.verify.layers.plan import Contents, Part
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Describes a part without its weights.
+
+    Attributes:
+        digest: A hash of operators, attributes, types, edges, small constants, and the carrying of caches.
+        weights: The nodes of weights whose elements count, in the order in which the computation reaches them.
+    """
+
+    digest: str
+    weights: tuple[int, ...]
+
+
+def structure_of(part: Part) -> Structure:
+    """Return the structure of ``part``, the same for all parts that differ in names and weights alone."""
+    return _Description(part).run()
+
+
+def weights_alike(
+    structures: tuple[Structure, Structure], contents: tuple[Contents, Contents]
+) -> tuple[tuple[int, ...], bool]:
+    """Number the weights of both models' parts: equal numbers mean equal bytes.
+
+    Returns:
+        The numbers, in order of their first use; and whether the reference has all weights of the candidate.
+    """
+    numbers: dict[Hashable, int] = {}
+    pattern = []
+    known = 0
+    for structure, held in zip(structures, contents, strict=True):
+        known = len(numbers)
+        pattern += [numbers.setdefault(held.get(node, ("unknown", node)), len(numbers)) for node in structure.weights]
+    return tuple(pattern), len(numbers) == known
+
+
+class _Description:
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._graph = part.chain.graph
+        self._places: dict[int, int] = {}
+        self._records: list[object] = []
+        self._weights: list[int] = []
+        self._contents: set[int] = set()
+        self._pasts: dict[str, int] = {}
+        self._caches = {cache.read: cache for cache in part.chain.caches}
+
+    def run(self) -> Structure:
+        part, graph = self._part, self._graph
+        ends = [part.exit if part.exit is not None else part.chain.logits.source()]
+        if part.base is not None and part.entry is None:
+            ends.append(part.base)
+        writes = [graph.writes[cache.write].source() for cache in self._own() if cache.write in graph.writes]
+        # Of other parts' weights shapes are read.
+        self._contents = {node.index for node in graph.backward([*ends, *writes], self._elements)}
+        for end in ends:
+            self._walk(end)
+        # Caches in the order in which the computation reads them; names serve those that it does not.
+        for cache in sorted(self._own(), key=lambda cache: (self._pasts.get(cache.read, len(self._pasts)), cache.name)):
+            if (write := graph.writes.get(cache.write)) is not None:
+                self._walk(write.source())
+                self._records.append(("write", self._past(cache.read), self._place(write.source())))
+        self._records.append([self._place(end) for end in ends])
+        return Structure(hashlib.sha256(repr(self._records).encode()).hexdigest(), tuple(self._weights))
+
+    def _own(self) -> list[Cache]:
+        return [cache for cache in self._part.chain.caches if cache.name in self._part.caches]
+
+    def _elements(self, node: Node) -> tuple[Value | None, ...]:
+        return () if node.op in SHAPE_READERS else sources_in(self._part, node)
+
+    def _walk(self, end: Value) -> None:
+        pending = [(end.node, False)]
+        while pending:
+            index, is_ready = pending.pop()
+            if index in self._places:
+                continue
+            node = self._graph.nodes[index]
+            sources = sources_in(self._part, node)
+            if is_ready:
+                self._places[index] = len(self._records)
+                self._records.append(self._record(node, sources))
+            else:
+                pending.append((index, True))
+                pending += [(value.node, False) for value in reversed(sources) if value is not None]
+
+    def _record(self, node: Node, sources: Iterable[Value | None]) -> object:
+        types = [(value.element_type, _fixed(value)) for value in node.outputs]
+        read = [None if value is None else self._place(value) for value in sources]
+        if node.op == "Constant":
+            if is_weight(node):
+                if node.index in self._contents:
+                    self._weights.append(node.index)
+                return "weight", types
+            held = self._graph.constant(node.outputs[0], LARGEST_PARAMETER)
+            return "constant", types, node.name if held is None else (held.shape, held.tobytes())
+        if node.op in {"Parameter", "ReadValue"}:
+            if node.name not in self._part.reads:
+                cache = self._caches[node.name]
+                return "zeros", types, (cache.axes.batch, cache.axes.sequence)
+            return node.op, self._past(node.name) if node.name in self._caches else node.name, types, read
+        if node.index in self._part.outside:
+            return "stream", types, read, signature(node) if read else None
+        return node.op, signature(node) or node.name, types, read
+
+    def _place(self, value: Value) -> tuple[int, int]:
+        return self._places[value.node], value.port
+
+    def _past(self, name: str) -> int:
+        return self._pasts.setdefault(name, len(self._pasts))
+
+
+def _fixed(value: Value) -> object:
+    return value.shape and [size if isinstance(size, int) else None for size in value.shape]

@@ -1,0 +1,166 @@
+"""Comparisons layer by layer: the same verdicts as of whole models, and honest words on what ran."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from support.commands import in_process
+from support.loaded import converted, exported
+from support.models import fixtures
+
+import graphpass
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.errors import UsageError
+from graphpass.passes.caches.slots import beam_gather
+from graphpass.verify import compare_within
+from graphpass.verify.layers.budget import Budget
+from graphpass.verify.layers.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from graphpass.ir.graph import Node
+    from graphpass.ir.model import Model
+    from graphpass.ir.rewriter import Rewriter
+
+#: Too little for any model.
+TINY = "1MB"
+
+EXPORTS = sorted(
+    f"{folder.parent.name}/{folder.name}"
+    for folder in fixtures().glob("*/*")
+    if len([*folder.glob("*.onnx"), *folder.glob("*.xml")]) == 1 and not folder.name.endswith("-nocache")
+)
+
+
+def layer_of(model: Model, kind: str, layer: int) -> list[Node]:
+    """Return the operators of a layer that exporters name after it."""
+    return [node for node in model.graph.of_op(kind) if f"layers.{layer}/" in node.name]
+
+
+def edited(model: Model, edit: Callable[[Rewriter, Model], None]) -> Model:
+    copy = model.clone()
+    rewriter = copy.rewriter()
+    edit(rewriter, copy)
+    assert rewriter.finish()
+    return copy
+
+
+def exchange_weights(rewriter: Rewriter, model: Model) -> None:
+    """Two layers read each other's weights, all of them."""
+    for one, other in zip(layer_of(model, "MatMul", 5), layer_of(model, "MatMul", 6), strict=True):
+        sources = one.source(1), other.source(1)
+        rewriter.redirect(one, 1, sources[1])
+        rewriter.redirect(other, 1, sources[0])
+
+
+def exchange_one_weight(rewriter: Rewriter, model: Model) -> None:
+    one, other = (next(node for node in layer_of(model, "MatMul", layer) if "up_proj" in node.name) for layer in (3, 9))
+    sources = one.source(1), other.source(1)
+    rewriter.redirect(one, 1, sources[1])
+    rewriter.redirect(other, 1, sources[0])
+
+
+def change_epsilon(rewriter: Rewriter, model: Model) -> None:
+    """The norm of one layer adds 1e-5 more."""
+    node = next(node for node in layer_of(model, "Add", 6) if "input_layernorm" in node.name)
+    rewriter.redirect(node, 1, rewriter.op("Add", node.source(1), rewriter.constant(1e-5, "f32", "more"), name="eps"))
+
+
+def drop_beam_gather(rewriter: Rewriter, model: Model) -> None:
+    cache = next(cache for cache in analyze_caches(model).caches if (cache.layer, cache.role) == (6, "value"))
+    read = model.graph.reads[cache.read].outputs[0]
+    gather = beam_gather(model.graph, read)
+    assert gather is not None
+    rewriter.redirect_uses(gather.outputs[0], rewriter.native(read))
+
+
+def read_another_key(rewriter: Rewriter, model: Model) -> None:
+    """Attention of one layer reads the next one's past keys, and writes its own."""
+    reads = [
+        model.graph.reads[cache.read].outputs[0]
+        for cache in analyze_caches(model).caches
+        if cache.role == "key" and cache.layer in (6, 7)
+    ]
+    own, other = (beam_gather(model.graph, read) for read in reads)
+    assert own is not None
+    assert other is not None
+    rewriter.redirect_uses(own.outputs[0], rewriter.native(other.outputs[0]))
+
+
+def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
+    model = exported("llama_12l/onnx")
+    found = compare_within(model, converted(model).model, TINY, steps=1)
+    assert found.passed, found.summary()
+    assert [part.name for part in found.parts if part.like is None] == ["layer 0", "layer 1", "head"]
+    assert {part.like for part in found.parts[2:12]} == {"layer 1"}
+    assert "inferred from layer 1: layers 2-11, of equal structure" in found.summary()
+    assert found.parts[3].reference_end == "/model/layers.3/Add_1_output_0"
+
+
+def test_weights_that_two_layers_exchanged_are_found() -> None:
+    model = exported("llama_12l/onnx")
+    found = compare_within(model, edited(converted(model).model, exchange_weights), TINY, steps=0)
+    assert found.divergence is not None
+    assert "layer 5" in found.divergence.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "edit", [exchange_one_weight, change_epsilon, drop_beam_gather, read_another_key], ids=lambda edit: edit.__name__
+)
+def test_a_fault_of_one_layer_among_many_is_found(edit: Callable[[Rewriter, Model], None]) -> None:
+    model = exported("llama_12l/onnx")
+    found = compare_within(model, edited(converted(model).model, edit), TINY)
+    assert found.divergence is not None, found.summary()
+    assert found.divergence.reason.startswith("layer ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cpu", "gpu", "ort"])
+@pytest.mark.parametrize("place", EXPORTS[::2])
+def test_no_alarm_on_models_that_compute_the_same(place: str, target: str) -> None:
+    model = exported(place)
+    if target == "ort" and model.dialect != "onnx":
+        pytest.skip("ort takes ONNX models")
+    result = converted(model, target).model
+    assert not isinstance(plan(model, result), str)
+    reads = graphpass.get_target(target).reads_padding
+    found = compare_within(model, result, TINY, steps=2, padding=reads)
+    assert found.passed, found.summary()
+    assert found.parts
+
+
+@pytest.mark.slow
+def test_all_layers_run_if_asked_for() -> None:
+    model = exported("llama_12l/onnx")
+    found = compare_within(model, converted(model).model, all_layers=True, steps=0)
+    assert found.passed
+    assert {part.like for part in found.parts} == {None}
+
+
+@pytest.mark.slow
+def test_models_without_weights_in_common_run_whole() -> None:
+    found = compare_within(exported("llama/onnx"), exported("mistral_sw8/onnx"), TINY, steps=0)
+    assert not found.passed
+    assert found.parts == ()
+    assert "layers one by one: no two values between their layers follow the same weights" in found.skipped
+
+
+@pytest.mark.slow
+def test_the_command_reports_parts(capfd: pytest.CaptureFixture[str]) -> None:
+    paths = [str(fixtures() / "llama" / variant) for variant in ("ov-stateless", "ov-stateful")]
+    shown = in_process(capfd, "verify", *paths, "--steps", "1", "--budget", "1MB", "--format", "json")
+    assert shown.code == 0, shown.err
+    assert [part["like"] for part in json.loads(shown.out)["parts"]] == [None, None, None]
+
+
+def test_budgets() -> None:
+    assert Budget.parse("90s,2GB") == Budget(90, 2e9)
+    assert Budget.parse("2min").seconds == 120
+    assert Budget.parse("1.5GB").bytes == 1.5e9
+    assert Budget.parse("1.5GB").seconds == Budget.of_machine().seconds
+    with pytest.raises(UsageError, match="GP250"):
+        Budget.parse("4 cores")
