@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import CASTS, MOVES
+from graphpass.ir.operators import CASTS, MOVES, POSITIONWISE, PRODUCTS
 
 #: Types of whole numbers.
 INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
@@ -62,3 +62,16 @@ def is_value_preserving(node: Node) -> bool:
         return False
     types = {node.inputs[0].element_type, node.outputs[0].element_type}
     return node.op == "Identity" or types <= REALS | {"dynamic"}
+
+
+def head_of(graph: Graph, result: Node) -> Node | None:
+    """Return the product with weights upstream of the logits, if nothing in between joins positions."""
+    value = result.source()
+    while True:
+        node = graph.producer(value)
+        if node.op in PRODUCTS:
+            return None if node.op != "MatMulNBits" and is_activation(graph, node.input(1)) else node
+        active = [one for one in node.inputs if one is not None and is_activation(graph, one)]
+        if node.op not in POSITIONWISE or len(active) != 1:
+            return None
+        value = active[0]

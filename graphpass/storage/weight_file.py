@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Iterable
@@ -14,6 +15,10 @@ from graphpass.errors import ReadError
 LET_READ = "let this user read it"
 
 _MAPS = Path("/proc/self/maps")
+
+#: The kernel's ``MADV_DONTNEED``.
+_DONT_NEED = 4
+
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -115,6 +120,21 @@ class _Window:
     end: int
     offset: int
     file: WeightFile
+    read_only: bool
+
+
+def release(files: Iterable[WeightFile]) -> None:
+    """Give back the memory of read-only maps of ``files``; the kernel reads again what is touched later.
+
+    Runtimes that pack weights read a whole map once. Elsewhere than on Linux nothing is given back.
+    """
+    files = tuple(files)
+    if not (files and _MAPS.exists()):
+        return
+    advise = ctypes.CDLL(None).madvise
+    for window in _windows(files):
+        if window.read_only:
+            advise(ctypes.c_void_p(window.start), ctypes.c_size_t(window.end - window.start), _DONT_NEED)
 
 
 class MappedWeights:
@@ -149,11 +169,11 @@ def _windows(files: tuple[WeightFile, ...]) -> list[_Window]:
         fields = line.split(None, 5)
         if len(fields) < 6:
             continue
-        addresses, _, offset, device, inode, shown = fields
+        addresses, rights, offset, device, inode, shown = fields
         name = _OCTAL.sub(lambda match: chr(int(match[1], 8)), shown) if "\\" in shown else shown
         major, _, minor = device.partition(":")
         file = paths.get(name) or numbers.get((int(major, 16), int(minor, 16), int(inode)))
         if file is not None:
             start, end = (int(part, 16) for part in addresses.split("-"))
-            found.append(_Window(start, end, int(offset, 16), file))
+            found.append(_Window(start, end, int(offset, 16), file, "w" not in rights))
     return found

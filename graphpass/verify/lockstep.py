@@ -53,6 +53,7 @@ def compare(
     edits: bool = False,
     examine: bool = False,
     padding: Literal["left", "right"] = "left",
+    opened: Callable[[Model], DecodeSession] = open_session,
 ) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
@@ -84,6 +85,7 @@ def compare(
         edits: Also edit the caches.
         examine: Also hold the reference against itself, and warn if it contradicts itself.
         padding: Side of the shorter row of the batch on which padding stands.
+        opened: Opens a model.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP330 the
@@ -99,7 +101,7 @@ def compare(
     if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
-    sessions = open_session(reference), open_session(candidate)
+    sessions = opened(reference), opened(candidate)
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
     counting = takes_positions(candidate) and not takes_positions(reference)

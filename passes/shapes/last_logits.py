@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from graphpass.analysis.equations.steps import MASK
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import POSITIONWISE, PRODUCTS
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.ir.values import is_activation
+from graphpass.ir.values import head_of
 
 _LOGITS = "logits"
 
@@ -54,19 +53,6 @@ class LastLogits(Pass[Model]):
 
 def _is_one(value: Value) -> bool:
     return value.shape is not None and len(value.shape) == 3 and value.shape[1] == 1
-
-
-def head_of(graph: Graph, result: Node) -> Node | None:
-    """Return the product with weights upstream of the logits, if nothing in between joins positions."""
-    value = result.source()
-    while True:
-        node = graph.producer(value)
-        if node.op in PRODUCTS:
-            return None if node.op != "MatMulNBits" and is_activation(graph, node.input(1)) else node
-        active = [one for one in node.inputs if one is not None and is_activation(graph, one)]
-        if node.op not in POSITIONWISE or len(active) != 1:
-            return None
-        value = active[0]
 
 
 def _last(rewriter: Rewriter, hidden: Value, tokens: Value) -> Handle:

@@ -20,8 +20,8 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import head_of
 from graphpass.passes.masks.mask_padding import MaskPadding
-from graphpass.passes.shapes.last_logits import head_of
 
 #: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
 _FOLDED = frozenset({"boolean", "i32", "i64"})

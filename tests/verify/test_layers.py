@@ -94,10 +94,10 @@ def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, converted(model).model, TINY, steps=1)
     assert found.passed, found.summary()
-    assert [part.name for part in found.parts if part.like is None] == ["layer 0", "layer 1", "head"]
-    assert {part.like for part in found.parts[2:12]} == {"layer 1"}
+    assert [part.name for part in found.parts if part.like is None] == ["embedding", "layer 0", "layer 1", "head"]
+    assert {part.like for part in found.parts[3:13]} == {"layer 1"}
     assert "inferred from layer 1: layers 2-11, of equal structure" in found.summary()
-    assert found.parts[3].reference_end == "/model/layers.3/Add_1_output_0"
+    assert found.parts[4].reference_end == "/model/layers.3/Add_1_output_0"
 
 
 def test_weights_that_two_layers_exchanged_are_found() -> None:
@@ -154,7 +154,7 @@ def test_the_command_reports_parts(capfd: pytest.CaptureFixture[str]) -> None:
     paths = [str(fixtures() / "llama" / variant) for variant in ("ov-stateless", "ov-stateful")]
     shown = in_process(capfd, "verify", *paths, "--steps", "1", "--budget", "1MB", "--format", "json")
     assert shown.code == 0, shown.err
-    assert [part["like"] for part in json.loads(shown.out)["parts"]] == [None, None, None]
+    assert [part["like"] for part in json.loads(shown.out)["parts"]] == [None] * 4
 
 
 def test_budgets() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,22 @@ _FATAL_ONLY = 4  # errors are raised, so they need no log
 _EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 _ACCURACY, _IN_F32 = "accuracy_level", 1
 
+#: Read weights where the file is mapped. By default ONNX Runtime copies those of products into another order.
+_IN_PLACE = {"session.disable_prepacking": "1"}
+#: Computes constants from weights when a model is opened, and holds the results.
+_FOLDING = "ConstantFolding"
+_packs = ContextVar("packs", default=True)
+
+
+@contextlib.contextmanager
+def weights_in_place() -> Iterator[None]:
+    """Let models that are opened in the ``with`` block take no memory for their weights; long prompts take longer."""
+    token = _packs.set(False)
+    try:
+        yield
+    finally:
+        _packs.reset(token)
+
 
 class OnnxRuntimeRequest:
     """Runs a model."""
@@ -47,8 +65,15 @@ class OnnxRuntimeRequest:
             model = _in_f32(model)
             for key, value in _EXACT.items():
                 options.add_session_config_entry(key, value)
+        for key, value in _IN_PLACE.items() if not _packs.get() else ():
+            options.add_session_config_entry(key, value)
         with compiling("ONNX Runtime"), model.on_disk() as path:
-            self._session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session: Any = onnxruntime.InferenceSession(
+                str(path),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=[] if _packs.get() else [_FOLDING],
+            )
         self._names = [output.name for output in self._session.get_outputs()]
         self._run_options = onnxruntime.RunOptions()
         self._run_options.log_severity_level = _FATAL_ONLY

@@ -8,6 +8,7 @@ import numpy
 
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.verify.layers.chain import is_after_sum, is_sum
+from graphpass.verify.layers.head import LOGITS
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache
@@ -24,8 +25,6 @@ _ROWS = 251
 _LEAST, _MOST = 0.02, 0.2
 
 _TINY = 1e-20
-
-LOGITS = "logits"
 
 
 def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
@@ -58,16 +57,17 @@ def extract(part: Part) -> Model:
     tokens = _twin(graph, same, chain.tokens)
     logits = graph.nodes[same[chain.logits.index]]
     leaving = None if part.exit is None else _twin(graph, same, part.exit)
-    start: Value | Handle = None if part.base is None else _twin(graph, same, part.base)
+    start: Handle = None
     if part.entry is not None:
         start = _stream(write, tokens, part.entry)
         for cut in part.outside.values():
             _replace_cut(rewriter, write, _twin(graph, same, cut), start)
     others = [cache for cache in chain.caches if cache.name not in part.caches]
     length = None
+    needed = {node.index for node in chain.graph.backward(part.ends, lambda node: sources_in(part, node))}
     for cache in others:
         read = graph.reads[cache.read].outputs[0]
-        if graph.uses(read):
+        if chain.graph.reads[cache.read].index in needed:
             if length is None and cache.axes.sequence is not None:
                 length = graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
             rewriter.redirect_uses(read, _zeros(write, cache, read, tokens, length))
@@ -127,8 +127,8 @@ def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
     return write.op("Convert", picked, to=like.element_type)
 
 
-def _contribution(write: Writer, leaving: Value, base: Value | Handle | None) -> Handle:
-    """Make the change from ``base`` to ``leaving``, scaled to a mean square of 1 at each position."""
+def _contribution(write: Writer, leaving: Value, base: Handle) -> Handle:
+    """Make the change from ``base`` (``None`` for 0) to ``leaving``, scaled to a mean square of 1 at each position."""
     change = write.op("Convert", leaving, to="f32")
     if base is not None:
         change = write.op("Subtract", change, write.op("Convert", base, to="f32"))

@@ -32,14 +32,12 @@ class Part:
     Attributes:
         chain: The model.
         entry: The value that the part begins with; ``None`` for the tokens.
-        base: The first value of the stream inside the part, from which its contribution counts.
         exit: The value that it ends with; ``None`` for the logits.
         caches: Names of caches that belong to it.
     """
 
     chain: Chain
     entry: Value | None
-    base: Value | None
     exit: Value | None
     caches: tuple[str, ...]
 
@@ -48,6 +46,14 @@ class Part:
         """Return the names of inputs and ReadValues that are its own caches, or no caches."""
         others = {cache.read for cache in self.chain.caches if cache.name not in self.caches}
         return frozenset(self.chain.graph.reads.keys() - others)
+
+    @property
+    def ends(self) -> list[Value]:
+        """Return the values that it computes: its last one, and those that its caches are written with."""
+        graph = self.chain.graph
+        found = [self.exit if self.exit is not None else self.chain.logits.source()]
+        own = (cache for cache in self.chain.caches if cache.name in self.caches and cache.write in graph.writes)
+        return [*found, *(graph.writes[cache.write].source() for cache in own)]
 
     @cached_property
     def outside(self) -> dict[int, Value]:
@@ -168,10 +174,10 @@ def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
 
 
 def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
-    """Return the pairs at which parts begin: at each segment with caches, and after the last layer."""
+    """Return the pairs at which parts begin: before each segment with caches, and after the last layer."""
     segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
     holding = sorted({segment for found in segments for segment in found.values()}) or list(range(len(pairs) + 1))
-    starts = [segment - 1 for segment in holding[1:]]
+    starts = [segment - 1 for segment in holding if segment]
     steps = {later - earlier for earlier, later in pairwise(holding)}
     # The last layer is as long as the one before; head and final norm have a part of their own.
     after = holding[-1] + max(steps, default=len(pairs)) - 1
@@ -186,5 +192,5 @@ def _parts(chain: Chain, cuts: list[Value], starts: list[int]) -> list[Part]:
         entry = cuts[first] if first >= 0 else None
         inside = tuple(name for name, segment in segments.items() if first < segment <= last)
         exit_ = cuts[last] if last < len(cuts) else None
-        found.append(Part(chain, entry, cuts[max(first, 0)], exit_, inside))
+        found.append(Part(chain, entry, exit_, inside))
     return found

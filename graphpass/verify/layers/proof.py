@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from graphpass.progress import stage
+from graphpass.runtime import open_session
+from graphpass.runtime.backends.onnxruntime_request import weights_in_place
+from graphpass.storage.weight_file import release
 from graphpass.verify.comparison import Comparison, PartProof
 from graphpass.verify.layers.budget import Budget
 from graphpass.verify.layers.extract import extract
+from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.lockstep import compare
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.session import DecodeSession
     from graphpass.verify.layers.plan import Part, Plan
 
 
@@ -77,26 +83,32 @@ class _Proof:
 
     def _name(self, number: int) -> str:
         parts = self.plan.parts
-        is_head = number == len(parts) - 1 and not parts[number][0].caches and any(pair[0].caches for pair in parts)
-        return "head" if is_head else f"layer {number}"
+        holding = [place for place, pair in enumerate(parts) if pair[0].caches]
+        if holding and number < holding[0]:
+            return "embedding"
+        if holding and number > holding[-1]:
+            return "head"
+        return f"layer {number - holding[0] if holding else number}"
 
     def _compare(self, name: str, pair: tuple[Part, Part]) -> bool:
         """Run one part of both models; return whether they agree."""
         with stage(name):
-            reference, candidate = (extract(part) for part in pair)
-            settings = dict(self.settings)
-            if (ids := settings.get("prompt_ids")) is not None and pair[0].exit is not None:
-                # Outputs of a part are as wide as the stream, and stand for a vocabulary.
-                width = pair[0].exit.shape[-1] if pair[0].exit.shape else 1
-                settings["prompt_ids"] = tuple(one % int(width or 1) for one in ids)
-            result = compare(reference, candidate, **settings)
+            models = extract(pair[0]), extract(pair[1])
+            slices = _slices(pair)
+            for words in slices:
+                called = f"{name}, words {words[0]} to {words[1] - 1}"
+                if not self._run(called, pair, (with_words(models[0], words), with_words(models[1], words))):
+                    return False
+            return bool(slices) or self._run(name, pair, models)
+
+    def _run(self, name: str, pair: tuple[Part, Part], models: tuple[Model, Model]) -> bool:
+        result = compare(*models, **self._settings(pair), opened=_open_lean)
         count = sum(len(run.sequences) for run in self.runs)
         sequences = tuple(replace(run, description=f"{name}: {run.description}") for run in result.sequences)
         divergence = result.divergence
         if divergence is not None:
-            divergence = replace(
-                divergence, sequence=divergence.sequence + count, reason=f"{name}: {divergence.reason}"
-            )
+            reason = f"{name}: {divergence.reason}"
+            divergence = replace(divergence, sequence=divergence.sequence + count, reason=reason)
         self.runs.append(
             replace(
                 result,
@@ -106,7 +118,21 @@ class _Proof:
                 warnings=tuple(f"{name}: {text}" for text in result.warnings),
             )
         )
+        del models
+        # Models and their analyses refer to each other, and hold weights.
+        gc.collect()
         return result.passed
+
+    def _settings(self, pair: tuple[Part, Part]) -> dict[str, Any]:
+        settings = dict(self.settings)
+        if (ids := settings.get("prompt_ids")) is not None and pair[0].exit is not None:
+            # Outputs of a part are as wide as the stream, and stand for a vocabulary.
+            width = pair[0].exit.shape[-1] if pair[0].exit.shape else 1
+            settings["prompt_ids"] = tuple(one % int(width or 1) for one in ids)
+        if not any(part.caches for part in pair) and any(part.caches for parts in self.plan.parts for part in parts):
+            # Steps do no more than prompts, but each goes through the whole sequence again.
+            settings |= {"steps": 0, "edits": False, "examine": False}
+        return settings
 
     def _summed(self, parts: tuple[PartProof, ...]) -> Comparison:
         runs = self.runs
@@ -120,6 +146,23 @@ class _Proof:
             warnings=tuple(dict.fromkeys(text for run in runs for text in run.warnings)),
             parts=parts,
         )
+
+
+def _open_lean(model: Model) -> DecodeSession:
+    """Open a model with as little memory for weights as the runtime takes."""
+    with weights_in_place():
+        session = open_session(model)
+    release(model.weight_files)
+    return session
+
+
+def _slices(pair: tuple[Part, Part]) -> tuple[tuple[int, int], ...]:
+    """Return the slices of the vocabulary in which two heads run; none if they run whole."""
+    if pair[0].exit is not None:
+        return ()
+    heads = [find_head(part.chain.graph, part.chain.logits) for part in pair]
+    found = [head.slices for head in heads if head is not None]
+    return found[0] if len(found) == 2 and found[0] == found[1] and len(found[0]) > 1 else ()
 
 
 def _end(part: Part) -> str:

@@ -67,20 +67,16 @@ class _Description:
 
     def run(self) -> Structure:
         part, graph = self._part, self._graph
-        ends = [part.exit if part.exit is not None else part.chain.logits.source()]
-        if part.base is not None and part.entry is None:
-            ends.append(part.base)
-        writes = [graph.writes[cache.write].source() for cache in self._own() if cache.write in graph.writes]
+        end = part.ends[0]
         # Of other parts' weights shapes are read.
-        self._contents = {node.index for node in graph.backward([*ends, *writes], self._elements)}
-        for end in ends:
-            self._walk(end)
+        self._contents = {node.index for node in graph.backward(part.ends, self._elements)}
+        self._walk(end)
         # Caches in the order in which the computation reads them; names serve those that it does not.
         for cache in sorted(self._own(), key=lambda cache: (self._pasts.get(cache.read, len(self._pasts)), cache.name)):
             if (write := graph.writes.get(cache.write)) is not None:
                 self._walk(write.source())
                 self._records.append(("write", self._past(cache.read), self._place(write.source())))
-        self._records.append([self._place(end) for end in ends])
+        self._records.append(self._place(end))
         return Structure(hashlib.sha256(repr(self._records).encode()).hexdigest(), tuple(self._weights))
 
     def _own(self) -> list[Cache]:
