@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from graphpass.ir.cache import element_bytes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, MOVES, POSITIONWISE, PRODUCTS
 
@@ -75,3 +78,13 @@ def head_of(graph: Graph, result: Node) -> Node | None:
         if node.op not in POSITIONWISE or len(active) != 1:
             return None
         value = active[0]
+
+
+def weight_bytes(graph: Graph) -> float:
+    """Return the bytes of all constants of known size and type."""
+    total = 0.0
+    for node in graph.of_op("Constant"):
+        value = node.outputs[0]
+        sizes = [size for size in value.shape or () if isinstance(size, int)]
+        total += element_bytes(value.element_type) * math.prod(sizes)
+    return total

@@ -10,6 +10,7 @@ import numpy as np
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.turns import Turn, find_turns
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
@@ -128,8 +129,8 @@ def compare(
 
 def _affordable(models: Iterable[Model]) -> int:
     """Return the number of tokens beyond which sequences of certain lengths take too long."""
-    largest = max(sum(file.size for file in model.weight_files) for model in models)
-    return min(_MOST_TOKENS, _WORK // max(largest, 1))
+    largest = max(weight_bytes(model.graph) for model in models)
+    return min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
 
 
 class _Lockstep:

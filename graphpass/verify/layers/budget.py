@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphpass.errors import UsageError
-from graphpass.ir.cache import element_bytes
+from graphpass.ir.values import weight_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ _SHARE = 0.5
 #: Memory that runtimes take for each byte of weights, maps and packed copies: 6.7 GB for 2.5 GB in two models.
 _COPIES = 1.35
 
-#: Seconds that whole models take for each GB of weights, on two cores: 120 s for 2.5 GB.
+#: Seconds of one core that whole models take for each GB of weights: 120 s of two cores for 2.5 GB.
 _SECONDS_PER_GB = 96.0
 
 _UNITS = {"MB": 10**6, "GB": 10**9}
@@ -71,21 +71,9 @@ class Budget:
 
     def holds(self, models: Iterable[Model]) -> bool:
         """Return whether a proof of whole ``models`` stays within the budget."""
-        sizes = [weight_bytes(model) for model in models]
-        cores = os.cpu_count() or 1
-        seconds = max(sizes) / 1e9 * _SECONDS_PER_GB / max(cores, 1)
+        sizes = [weight_bytes(model.graph) for model in models]
+        seconds = max(sizes) / 1e9 * _SECONDS_PER_GB / (os.cpu_count() or 1)
         return sum(sizes) * _COPIES <= self.bytes and seconds <= self.seconds
-
-
-def weight_bytes(model: Model) -> float:
-    """Return the bytes of all constants of ``model``."""
-    total = 0.0
-    for node in model.graph.of_op("Constant"):
-        count = 1
-        for size in node.outputs[0].shape or ():
-            count *= size if isinstance(size, int) else 1
-        total += count * element_bytes(node.outputs[0].element_type)
-    return total
 
 
 def _available() -> float:

@@ -71,10 +71,12 @@ def extract(part: Part) -> Model:
             if length is None and cache.axes.sequence is not None:
                 length = graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
             rewriter.redirect_uses(read, _zeros(write, cache, read, tokens, length))
-    names = {name for cache in others for name in (cache.read, cache.write)}
-    results = [node for node in graph.of_op("Result") if node.name not in {cache.write for cache in chain.caches}]
-    gone = [node for node in graph.of_op("Parameter", "Result", "Assign") if node.name in names]
-    gone += [node for node in results if node is not logits or leaving is not None]
+    reads = {cache.read for cache in others}
+    writes = {cache.write for cache in chain.caches if cache.name in part.caches}
+    gone = [node for node in graph.of_op("Parameter") if node.name in reads]
+    gone += [node for node in graph.of_op("Result", "Assign") if node.name not in writes]
+    if leaving is None:
+        gone.remove(logits)
     if leaving is not None:
         out = _contribution(write, leaving, start)
     rewriter.drop(gone)

@@ -6,6 +6,7 @@ import gc
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from graphpass.errors import UnsupportedError
 from graphpass.progress import stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.onnxruntime_request import weights_in_place
@@ -52,10 +53,13 @@ def compare_within(
         return compare(reference, candidate, **settings)
     with stage("pairing layers"):
         planned = plan(reference, candidate)
-    if isinstance(planned, str):
-        whole = compare(reference, candidate, **settings)
-        return replace(whole, skipped=(*whole.skipped, f"layers one by one: {planned}"))
-    return _Proof(planned, settings).run(all_layers=all_layers)
+    if not isinstance(planned, str):
+        try:
+            return _Proof(planned, settings).run(all_layers=all_layers)
+        except UnsupportedError as error:
+            planned = f"a part cannot run alone: {error.message}"
+    whole = compare(reference, candidate, **settings)
+    return replace(whole, skipped=(*whole.skipped, f"layers one by one: {planned}"))
 
 
 @dataclass
