@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphpass.ir.rewriter import Rewriter
 
 #: Too little for any model.
-TINY = "1MB"
+TINY = "0.01MB"
 
 #: Forms of caches, weights and experts: a layer of each kind.
 SAMPLE = [
@@ -45,6 +45,8 @@ SAMPLE = [
     ("qwen3_moe/onnx", "ort"),
     ("qwen3_next/ov-stateful", "cpu"),
     ("zamba2/ov-stateful", "cpu"),
+    ("llama/onnx", "npu"),
+    ("llama/onnx", "paged"),
 ]
 
 
@@ -148,6 +150,14 @@ def test_all_layers_run_if_asked_for() -> None:
     assert found.passed
     assert len(found.parts) == 14
     assert {part.like for part in found.parts} == {None}
+
+
+@pytest.mark.slow
+def test_a_model_of_one_token_at_a_time_runs_whole() -> None:
+    model = exported("mamba/onnx-raw")
+    found = compare_within(model, model, TINY, steps=0)
+    assert found.parts == ()
+    assert any("takes a fixed number of tokens" in text for text in found.skipped)
 
 
 @pytest.mark.slow

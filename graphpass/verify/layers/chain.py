@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.ir.values import REALS
+from graphpass.ir.values import REALS, fixed_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,6 +75,8 @@ def find_chain(model: Model) -> Chain | str:
     tokens = graph.parameters.get("input_ids")
     if tokens is None:
         return "it has no input called input_ids"
+    if fixed_size(tokens, 1) is not None:
+        return "it takes a fixed number of tokens, so that parts without caches cannot run"
     presents = {cache.write for cache in inventory.caches}
     results = [node for node in graph.of_op("Result") if node.name not in presents]
     logits = results[0] if len(results) == 1 else next((node for node in results if node.name == "logits"), None)

@@ -48,9 +48,10 @@ def weights_alike(
     numbers: dict[Hashable, int] = {}
     pattern = []
     known = 0
-    for structure, held in zip(structures, contents, strict=True):
+    for side, (structure, held) in enumerate(zip(structures, contents, strict=True)):
         known = len(numbers)
-        pattern += [numbers.setdefault(held.get(node, ("unknown", node)), len(numbers)) for node in structure.weights]
+        keys = [held.get(node, ("unknown", side, node)) for node in structure.weights]
+        pattern += [numbers.setdefault(key, len(numbers)) for key in keys]
     return tuple(pattern), len(numbers) == known
 
 
