@@ -13,7 +13,7 @@ _BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def signature(node: Node) -> str | None:
-    """Return a hash of an operator's kind and all its attributes; ``None`` if it has bodies.
+    """Hash the kind and all attributes of an operator; return ``None`` if it has bodies.
 
     Names of nodes, and of a variable, do not count.
     """

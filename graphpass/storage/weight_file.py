@@ -124,9 +124,10 @@ class _Window:
 
 
 def release(files: Iterable[WeightFile]) -> None:
-    """Give back the memory of read-only maps of ``files``; the kernel reads again what is touched later.
+    """Give back the memory of read-only maps of ``files``.
 
-    Runtimes that pack weights read a whole map once. Elsewhere than on Linux nothing is given back.
+    The kernel reads again as much as is touched later. Runtimes that pack weights read a whole map once. Elsewhere
+    than on Linux nothing is given back.
     """
     files = tuple(files)
     if not (files and _MAPS.exists()):

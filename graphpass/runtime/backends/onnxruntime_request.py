@@ -37,7 +37,7 @@ _packs = ContextVar("packs", default=True)
 
 @contextlib.contextmanager
 def weights_in_place() -> Iterator[None]:
-    """Let models that are opened in the ``with`` block take no memory for their weights; long prompts take longer."""
+    """Open models in the ``with`` block without copies of weights; long prompts take longer."""
     token = _packs.set(False)
     try:
         yield

@@ -69,7 +69,7 @@ class Chain:
 
 
 def find_chain(model: Model) -> Chain | str:
-    """Return the places at which ``model`` can be cut, or the reason if there are none."""
+    """Return the places to cut ``model``, or the reason if there are none."""
     graph = model.graph
     inventory = model.analysis(analyze_caches)
     tokens = graph.parameters.get("input_ids")
@@ -107,7 +107,7 @@ def is_sum(graph: Graph, cut: Value) -> bool:
 
 
 def is_after_sum(node: Node, port: int) -> bool:
-    """Return whether an operator that adds two tensors reads this input for the norm of the sum."""
+    """Return whether an operator reads this input for the norm of a sum."""
     return port in SKIP_NORMS.get(node.op, (-1, ()))[1]
 
 

@@ -130,7 +130,7 @@ def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
 
 
 def _contribution(write: Writer, leaving: Value, base: Handle) -> Handle:
-    """Make the change from ``base`` (``None`` for 0) to ``leaving``, scaled to a mean square of 1 at each position."""
+    """Make the change from ``base``, ``None`` for 0, scaled to a mean square of 1."""
     change = write.op("Convert", leaving, to="f32")
     if base is not None:
         change = write.op("Subtract", change, write.op("Convert", base, to="f32"))
@@ -141,7 +141,7 @@ def _contribution(write: Writer, leaving: Value, base: Handle) -> Handle:
 
 
 def _counterparts(graph: Graph, copy: Graph) -> dict[int, int]:
-    """Return the nodes of a clone by those of the model; a clone may have them in another order."""
+    """Map nodes to those of a clone, which may have another order."""
     ends = {node.name: node for node in copy.of_op("Result", "Assign")}
     pairs = [(node, ends[node.name]) for node in graph.of_op("Result", "Assign")]
     pairs += [(graph.producer(value), copy.producer(copy.parameters[name])) for name, value in graph.parameters.items()]

@@ -48,7 +48,7 @@ class Head:
 
 
 def find_head(graph: Graph, logits: Node) -> Head | None:
-    """Return the product that makes ``logits``, if its words can be cut: all after it treats each word alike."""
+    """Return the product that makes ``logits``, if all after it treats words alike."""
     node = head_of(graph, logits)
     if node is None or node.op != "MatMul":
         return None
@@ -66,7 +66,7 @@ def find_head(graph: Graph, logits: Node) -> Head | None:
 
 
 def with_words(model: Model, words: tuple[int, int]) -> Model:
-    """Return a copy of a part with a head that computes the logits of these words alone, first and last exclusive."""
+    """Copy a part whose head computes some words alone, the first to before the last."""
     copy = model.clone()
     graph = copy.graph
     logits = next(node for node in graph.of_op("Result") if node.name == LOGITS)

@@ -49,7 +49,7 @@ class Part:
 
     @property
     def ends(self) -> list[Value]:
-        """Return the values that it computes: its last one, and those that its caches are written with."""
+        """Return its last value, then those written to its caches."""
         graph = self.chain.graph
         found = [self.exit if self.exit is not None else self.chain.logits.source()]
         own = (cache for cache in self.chain.caches if cache.name in self.caches and cache.write in graph.writes)
@@ -57,7 +57,7 @@ class Part:
 
     @cached_property
     def outside(self) -> dict[int, Value]:
-        """Return the values of the stream that do not lie inside, by their nodes; none if it has no entry."""
+        """Return cuts outside of it, by node; none if it has no entry."""
         if self.entry is None:
             return {}
         first, last = self.entry.node, self.chain.logits.index if self.exit is None else self.exit.node
@@ -71,7 +71,7 @@ class Plan:
     """Pairs the parts of two models.
 
     Attributes:
-        parts: Of the reference and of the candidate.
+        parts: A part of the reference with that of the candidate, in order.
         contents: Identities of weights: the reference's and the candidate's.
     """
 
@@ -80,7 +80,7 @@ class Plan:
 
 
 def plan(reference: Model, candidate: Model) -> Plan | str:
-    """Return how two models can be compared part by part, or the reason if they cannot."""
+    """Pair the parts of two models, or return the reason if that is impossible."""
     chains = []
     for name, model in (("reference", reference), ("candidate", candidate)):
         chain = find_chain(model)
@@ -98,7 +98,9 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
 
 
 def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
-    """Identify all weights by bytes: those of one place in a file are read by neither model, others are digested.
+    """Identify all weights by bytes.
+
+    Weights in the same place of a file for both models are the same unread; others are digested.
 
     Raises:
         ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.
@@ -174,7 +176,7 @@ def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
 
 
 def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
-    """Return the pairs at which parts begin: before each segment with caches, and after the last layer."""
+    """Return the pairs that begin parts: before segments with caches, and after the last."""
     segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
     holding = sorted({segment for found in segments for segment in found.values()}) or list(range(len(pairs) + 1))
     starts = [segment - 1 for segment in holding if segment]

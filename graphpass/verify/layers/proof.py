@@ -161,7 +161,7 @@ def _open_lean(model: Model) -> DecodeSession:
 
 
 def _slices(pair: tuple[Part, Part]) -> tuple[tuple[int, int], ...]:
-    """Return the slices of the vocabulary in which two heads run; none if they run whole."""
+    """Return slices of the vocabulary for two heads; none if they run whole."""
     if pair[0].exit is not None:
         return ()
     heads = [find_head(part.chain.graph, part.chain.logits) for part in pair]

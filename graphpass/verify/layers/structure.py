@@ -33,7 +33,7 @@ class Structure:
 
 
 def structure_of(part: Part) -> Structure:
-    """Return the structure of ``part``, the same for all parts that differ in names and weights alone."""
+    """Describe ``part`` without names and weights."""
     return _Description(part).run()
 
 
@@ -69,7 +69,7 @@ class _Description:
     def run(self) -> Structure:
         part, graph = self._part, self._graph
         end = part.ends[0]
-        # Of other parts' weights shapes are read.
+        # Shapes alone are read from weights of other parts.
         self._contents = {node.index for node in graph.backward(part.ends, self._elements)}
         self._walk(end)
         # Caches in the order in which the computation reads them; names serve those that it does not.

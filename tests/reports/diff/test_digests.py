@@ -5,9 +5,10 @@ import shutil
 import pytest
 from support.models import export
 
+from graphpass.dialects import weights
 from graphpass.errors import ReadError
 from graphpass.io import load
-from graphpass.reports.diff import diff_models, weights
+from graphpass.reports.diff import diff_models
 from graphpass.storage import digests
 from graphpass.storage.digests import digests_of
 from graphpass.storage.weight_file import Place, WeightFile
