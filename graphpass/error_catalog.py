@@ -35,6 +35,8 @@ GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 t
 GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's words. Check the
   address, the credentials that its package takes, and the network.
 GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
+GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
+  damaged, or is something else. Prefill again, and save anew.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -101,7 +103,7 @@ GP241 An array given to a decode session has the wrong shape: token ids are [bat
   so far.
 GP242 A step was given another batch than the one before, but the caches hold that batch: reset the session first. Or
   the model fixes its batch, and was given another.
-GP243 Logits were asked for before the first forward pass.
+GP243 Logits, a snapshot or a saved state were asked for before the first forward pass.
 GP244 A session was told to reorder slots that it does not have, from and to lists of unequal length, or two slots
   into one. Slots count from 0 to the session's length, less 1.
 GP245 A session was told to drop more positions than it holds, or to rewind to a length that it does not have.
@@ -117,6 +119,8 @@ GP250 A comparison was asked for that cannot be run: no prompt, a token id outsi
   of steps, a tolerance that is no number from 0 on, a budget that is neither time nor memory.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
   the variables as adapters.
+GP252 A saved state holds the caches of one model, computed in one precision, so a session of another model or with
+  other settings does not go on from it. Open the model that it is of, with the same settings.
 GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
 GP262 What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and
   target need the same tokens.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from graphpass.errors import UsageError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from graphpass.ir.model import Model
@@ -21,6 +22,7 @@ def open_session(
     backend: Backend = "auto",
     exact: bool = True,
     properties: Mapping[str, object] | None = None,
+    state: str | os.PathLike[str] | None = None,
 ) -> DecodeSession:
     """Open a model to decode with.
 
@@ -41,15 +43,27 @@ def open_session(
             hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
         properties: OpenVINO's properties by name, such as ``KV_CACHE_PRECISION``, ``PERFORMANCE_HINT`` or
             ``CACHE_DIR``; they hold before those of ``exact``.
+        state: A file that `DecodeSession.save` wrote, to go on from.
 
     Returns:
-        A session without tokens.
+        A session, without tokens unless it goes on from a state.
 
     Raises:
+        ReadError: GP117, the state is missing or damaged.
         UnsupportedError: GP320 an input or a cache that no session can feed; GP321 the runtime refuses the model; GP367
             the model is made for one version of OpenVINO's GPU plugin alone; GP394 it is the prefill model of a pair.
-        UsageError: GP240 the backend cannot run this dialect or device, or has no properties.
+        UsageError: GP240 the backend cannot run this dialect or device, or has no properties; GP252 the state is of
+            another model or other settings.
     """
+    session = _opened(model, device, backend, exact, properties or {})
+    if state is not None:
+        session.load(state)
+    return session
+
+
+def _opened(
+    model: Model, device: str, backend: Backend, exact: bool, properties: Mapping[str, object]
+) -> DecodeSession:
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.dialects.openvino.model import check_trim
     from graphpass.ir.phase import Phase
@@ -58,7 +72,7 @@ def open_session(
     from graphpass.runtime.pair.phases import open_pair
 
     inventory = model.analysis(analyze_caches)
-    where = Device(device, exact, properties or {})
+    where = Device(device, exact, properties)
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
         if model.dialect != "onnx":
             raise UsageError("GP240", "ONNX Runtime cannot run an OpenVINO model", "use the openvino backend")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from graphpass.errors import GraphpassError, UsageError
+from graphpass.errors import GraphpassError, UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession
 from support.oracle import Oracle, Recomputation
 
@@ -212,6 +214,20 @@ class EditMachine(RuleBasedStateMachine):
             assert kept.life != self.life
         else:
             self.oracle.restore(kept.oracle)
+
+    @precondition(fed)
+    @rule()
+    def save_and_load(self) -> None:
+        """Go on from a file, if the runtime hands out caches; otherwise nothing has changed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "state.safetensors"
+            try:
+                self.session.save(path)
+            except UnsupportedError:
+                assert not path.exists()
+            else:
+                self.session.load(path)
+                self.life += 1
 
     @rule()
     def reset(self) -> None:

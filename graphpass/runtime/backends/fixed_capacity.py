@@ -73,6 +73,7 @@ class FixedCapacitySession(DecodeSession):
         length = value.shape[axis]
         part(memory, cache, 0, length)[...] = value
         self._clear(cache, length)
+        self._end = max(self._end, length)
 
     def _clear(self, cache: Cache, start: int) -> None:
         """Zero the entries from ``start`` on, since attention turns NaN times 0 into NaN."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -68,6 +70,9 @@ class OnnxRuntimeInPlaceSession(FixedCapacitySession):
         for name, spare in self._spare.items():
             self.buffers[name], self._spare[name] = spare, self.buffers[name]
         return outputs
+
+    def _settings(self) -> Mapping[str, str]:
+        return self._request.settings
 
     def _forget(self) -> None:
         for cache in self._inventory.caches if self.buffers else ():

@@ -58,6 +58,7 @@ class OnnxRuntimeRequest:
         Raises:
             UnsupportedError: GP321, ONNX Runtime refuses the model.
         """
+        self.settings = {"exact": str(exact)}
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL_ONLY
         options.use_deterministic_compute = True

@@ -14,6 +14,8 @@ from graphpass.runtime.sessions.session import DecodeSession
 from graphpass.runtime.sessions.slots import CompactionPolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import ArrayLike, NDArray
 
     from graphpass.ir.cache import Cache, Inventory
@@ -118,6 +120,9 @@ class OpenVINONpuwSession(DecodeSession):
         return {
             name: results[name][:, -step.length :] if results[name].ndim > 1 else results[name] for name in self.outputs
         }
+
+    def _settings(self) -> Mapping[str, str]:
+        return self._request.settings
 
     def _forget(self) -> None:
         """Leave the entries: the next prompt overwrites them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,16 @@ class OpenVINORequest:
         with compiling(self._runtime):
             self._request = self._compiled.create_infer_request()
         self._states = {state.name: state for state in self._request.query_state()}
+
+    @functools.cached_property
+    def settings(self) -> Mapping[str, str]:
+        """See `graphpass.runtime.backends.request.Request`."""
+        known = set(self._compiled.get_property("SUPPORTED_PROPERTIES"))
+        values = {name: self._compiled.get_property(name) for name in _EXACT if name in known}
+        return {
+            name: value.get_type_name() if isinstance(value, openvino.Type) else str(value)
+            for name, value in values.items()
+        }
 
     def property(self, name: str) -> object:
         """Return a property of the compiled model."""

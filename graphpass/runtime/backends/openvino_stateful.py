@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.runtime.backends.device import Device
@@ -26,6 +28,9 @@ class OpenVINOStatefulSession(DecodeSession):
     def _run(self, step: Step) -> dict[str, Array]:
         results = self._request.infer(self._inputs.feeds(step))
         return {name: results[name] for name in self.outputs}
+
+    def _settings(self) -> Mapping[str, str]:
+        return self._request.settings
 
     def _forget(self) -> None:
         self._request.reset_state(self.adapters)

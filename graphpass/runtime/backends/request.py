@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.sessions.inputs import Array
@@ -15,6 +17,11 @@ Backend = Literal["auto", "openvino", "onnxruntime"]
 
 class Request(Protocol):
     """Runs one model on memory of the caller's."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Settings by name that decide what the model computes, and so the contents of caches."""
+        ...
 
     def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
         """Map all inputs by name to all outputs by name.

@@ -17,6 +17,8 @@ from graphpass.runtime.sessions.session import DecodeSession
 from graphpass.runtime.sessions.slots import newest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from graphpass.ir.cache import Cache, Inventory
@@ -45,6 +47,7 @@ class StatelessSession(DecodeSession):
         self.takes_mask = self.takes_mask and not least
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
+        self._has_run = False
         windows = windowed(inventory)
         # A cache of fixed capacity is as long as past and new tokens together only when it is full.
         self._foreseeable = tuple(
@@ -61,6 +64,7 @@ class StatelessSession(DecodeSession):
         rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}
         promised = {name: room for name, room in rooms.items() if name in self._foreseen}
         results = self._request.infer(self._inputs.feeds(step) | past, promised)
+        self._has_run = True
         self._foreseen |= {
             name for name, room in rooms.items() if name in results and results[name].shape == room.shape
         }
@@ -85,6 +89,9 @@ class StatelessSession(DecodeSession):
         results = self._request.infer(feeds)
         return newest([{name: results[name] for name in self.outputs}], [whole.length], step.length)
 
+    def _settings(self) -> Mapping[str, str]:
+        return self._request.settings
+
     def _forget(self) -> None:
         self._buffers = {}
 
@@ -98,7 +105,7 @@ class StatelessSession(DecodeSession):
 
     def _check_editable(self) -> None:
         super()._check_editable()
-        for cache in self._growing if self._buffers else ():
+        for cache in self._growing if self._buffers and self._has_run else ():
             if cache.write not in self._foreseen:
                 raise does_not_grow(cache)
 

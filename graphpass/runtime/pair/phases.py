@@ -124,6 +124,9 @@ class PhasePairSession(FixedCapacitySession):
         self._set_to_zero()
         return [self._run_once(self._decode, step, start, 1) for start in range(step.length)][-1]
 
+    def _settings(self) -> Mapping[str, str]:
+        return self._decode.request.settings
+
     def _forget(self) -> None:
         self._set_to_zero()
         self._end = 0

@@ -162,6 +162,7 @@ class Snapshot:
         life: Stands for the time of a session between two resets; equal only to itself.
         held: Entries in the growing caches; ``None`` once they are in ``copies``.
         tokens: Contents of the slots.
+        origins: Their `Slots.origins`.
         states: Caches of fixed size by name.
         checkpoints: States that the session could rewind to.
         outputs: Results of the last forward pass.
@@ -172,6 +173,7 @@ class Snapshot:
     life: object = field(repr=False)
     held: Held | None = field(repr=False)
     tokens: Tokens = field(repr=False)
+    origins: NDArray[np.int64] = field(repr=False)
     states: Mapping[str, Array] = field(repr=False)
     checkpoints: tuple[Checkpoint, ...] = field(repr=False)
     outputs: dict[str, Array] = field(repr=False)

@@ -260,6 +260,7 @@ class EditableCaches(CacheStore):
             self._life,
             slots.held() if slots.length and not is_sealed else None,
             slots.tokens(),
+            slots.origins,
             self._read_fixed(self._rows) if slots.length and not is_sealed else {},
             self._checkpoints.kept,
             self._last,
@@ -292,8 +293,7 @@ class EditableCaches(CacheStore):
         else:
             self._copy_snapshots()
             self._rows = None
-            self._slots = Slots(len(snapshot.tokens.ids))
-            self._slots.append(snapshot.tokens)
+            self._slots = Slots.holding(snapshot.tokens, snapshot.origins)
             for cache in self._growing:
                 self._put(cache, snapshot.copies[cache.name].copy())
         self._write_fixed(snapshot.states)
@@ -433,6 +433,14 @@ class EditableCaches(CacheStore):
             if self._growing_sealed:
                 message += ", and the runtime does not hand out its caches"
                 hint += ", or keep caches in another precision: KV_CACHE_PRECISION=f16"
+            raise UnsupportedError("GP370", message, hint)
+
+    def _check_handed_out(self) -> None:
+        is_sealed = self._growing_sealed and not self._gathers_rows
+        sealed = [*(self._growing if is_sealed else ()), *(self._fixed if self._fixed_sealed else ())]
+        if sealed:
+            message = f"cannot save or load: the runtime does not hand out {sealed[0].name}"
+            hint = "prefill again; on GPUs, keep caches in another precision: KV_CACHE_PRECISION=f16"
             raise UnsupportedError("GP370", message, hint)
 
     def _check_editable(self) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +18,7 @@ from graphpass.ir.model import Model
 from graphpass.runtime.sessions.checkpoints import Checkpoint
 from graphpass.runtime.sessions.editing import EditableCaches
 from graphpass.runtime.sessions.inputs import TOKENS, Array, InputPlan, Step
+from graphpass.runtime.sessions.saved import Origin, SavedState, model_digest, read_state, write_state
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
@@ -44,6 +47,7 @@ class DecodeSession(EditableCaches):
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
+        self._model = model
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
         self.last_only = type(self).last_only or _gives_one(model)
@@ -166,6 +170,65 @@ class DecodeSession(EditableCaches):
         results = self._feed(fed, runs, tree)
         self._last = newest(results, runs, new.length)
         return self._last
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write tokens, caches and adapter weights to a safetensors file, whole or not at all.
+
+        `load` and ``open_session(..., state=path)`` go on from it, in other processes, too. States to rewind to are not
+        kept: linear caches that go back compute their tokens again.
+
+        Args:
+            path: The file, replaced if it exists.
+
+        Raises:
+            UsageError: GP243, there are no tokens yet.
+            UnsupportedError: GP370, the runtime does not hand out the caches, or they cannot be edited; GP322 as
+                `forward`.
+            WriteError: GP501, the file system's words.
+        """
+        if not self.length:
+            raise UsageError("GP243", "there is nothing to save before the first forward pass")
+        self._check_handed_out()
+        self._settle_rows()
+        kept = self.snapshot()
+        assert kept.held is not None
+        caches = dict(kept.states)
+        for cache in self._growing:
+            assert cache.axes.sequence is not None
+            caches[cache.name] = self._read(cache).take(kept.held.entries, axis=cache.axes.sequence)
+        caches |= {cache.name: self._read(cache) for cache in self._adapters}
+        self._bytes_copied += sum(caches[cache.name].nbytes for cache in (*self._growing, *self._adapters))
+        write_state(Path(path), SavedState(kept.tokens, kept.origins, caches), self._origin())
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Forget everything, and go on from a state that `save` wrote.
+
+        There are no `logits` before the next forward pass.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ReadError: GP117, it is missing, damaged or no saved state.
+            UsageError: GP252, a session of another model saved it, or one with other settings; GP267, it has more
+                tokens than there is room for.
+            UnsupportedError: GP370, the runtime does not take caches.
+        """
+        self._check_handed_out()
+        others = (*self._fixed, *self._adapters)
+        state = read_state(Path(path), self._growing, others, self._origin())
+        self._check_room(state.tokens.length, 0)
+        self.reset()
+        self._slots = Slots.holding(state.tokens, state.origins)
+        for cache in (*self._growing, *others):
+            self._put(cache, state.caches[cache.name])
+
+    @abstractmethod
+    def _settings(self) -> Mapping[str, str]:
+        """Return the settings of the runtime that decide the contents of caches."""
+
+    def _origin(self) -> Origin:
+        return Origin(model_digest(self._model), self._settings())
 
     @abstractmethod
     def _run(self, step: Step) -> dict[str, Array]:

@@ -114,8 +114,13 @@ class Slots:
     @property
     def is_history(self) -> bool:
         """Return whether each slot was computed after the one before it."""
-        numbers, before = self._origins[:, self.entries]
+        numbers, before = self.origins
         return not before.size or bool(before[0] == 0 and (before[1:] == numbers[:-1]).all())
+
+    @property
+    def origins(self) -> NDArray[np.int64]:
+        """Return each slot's number and that of its predecessor when computed, int64 [2, length]."""
+        return self._origins[:, self.entries]
 
     @property
     def entries(self) -> NDArray[np.int64]:
@@ -161,6 +166,15 @@ class Slots:
         self.size += count
         self.length += count
         self._used += count
+
+    @classmethod
+    def holding(cls, tokens: Tokens, origins: NDArray[np.int64]) -> Slots:
+        """Return slots of ``tokens`` with these `origins`; entry i is that of slot i."""
+        slots = cls(len(tokens.ids))
+        slots.append(tokens)
+        slots._origins[:, : tokens.length] = origins
+        slots._next = int(origins.max(initial=0)) + 1
+        return slots
 
     def keep(self, length: int) -> None:
         """Drop the slots from ``length`` on."""

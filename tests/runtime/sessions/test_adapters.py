@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import openvino
 import pytest
@@ -11,7 +13,7 @@ from openvino.op.util import Variable, VariableInfo
 from support.loaded import openvino_model
 
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.errors import UsageError
+from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession, open_session
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -82,6 +84,32 @@ def test_tokens_are_computed_again_with_new_weights(model: OpenVINOModel) -> Non
     np.testing.assert_allclose(session.step([7])[:, -1], expected, atol=1e-5)
     with pytest.raises(UsageError, match="new adapters"):
         session.restore(kept)
+
+
+def test_adapters_are_saved_with_what_was_computed_with_them(model: OpenVINOModel, tmp_path: Path) -> None:
+    session, path = with_weights(model), tmp_path / "state.safetensors"
+    session.prefill(PROMPT)
+    session.save(path)
+    other = open_session(model, state=path)
+    for edited in (session, other):
+        edited.rewind(0)
+    np.testing.assert_array_equal(other.step([PROMPT]), session.step([PROMPT]))
+
+
+def test_a_restored_or_loaded_state_still_knows_that_slots_were_moved(model: OpenVINOModel, tmp_path: Path) -> None:
+    session, path = open_session(model), tmp_path / "state.safetensors"
+    session.prefill(PROMPT)
+    session.reorder([2], [3])
+    session.save(path)
+    kept = session.snapshot()
+    session.rewind(0)
+    session.restore(kept)
+    for edited in (session, open_session(model, state=path)):
+        with pytest.raises(UnsupportedError, match="no feeding of tokens gives") as caught:
+            edited.set_adapters(WEIGHTS)
+        assert caught.value.id == "GP370"
+        edited.rewind(2)
+        edited.set_adapters(WEIGHTS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""Keep the state of a session in a safetensors file, for other processes.
+
+The file holds tokens, caches in the order of their slots, and adapter weights; its metadata the model's digest and the
+settings that decide what caches hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import ReadError, UsageError
+from graphpass.ir.types import shape_text
+from graphpass.runtime.sessions.slots import Tokens
+from graphpass.storage.staging import staging
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from graphpass.ir.cache import Cache
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array
+
+#: Keys of the metadata, and the version of this form.
+_FORMAT, _MODEL, _SETTING = "format", "model", "setting/"
+_VERSION = "graphpass state 1"
+
+_TOKENS, _ORIGINS, _CACHES = "tokens", "origins", "caches/"
+
+_AGAIN = "prefill again, and save anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Says where a state comes from, and so where it may be used.
+
+    Attributes:
+        model: Digest of the model's structure.
+        settings: Settings of the runtime by name that decide the contents of caches.
+    """
+
+    model: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """Holds all that a session goes on from.
+
+    Attributes:
+        tokens: Contents of the slots.
+        origins: Number of each slot's token and of the one that it was computed after, int64 [2, length].
+        caches: Caches and adapter weights by name; of growing ones entry i is that of slot i.
+    """
+
+    tokens: Tokens
+    origins: NDArray[np.int64]
+    caches: Mapping[str, Array] = field(repr=False)
+
+
+def model_digest(model: Model) -> str:
+    """Return the part of `Model.digest` that reading a model again does not change."""
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    return model.digest(shapes=False) if isinstance(model, OpenVINOModel) else model.digest()
+
+
+def write_state(path: Path, state: SavedState, origin: Origin) -> None:
+    """Write a state to a file, whole or not at all.
+
+    Args:
+        path: The file, replaced if it exists; its folder is made if missing.
+        state: Tokens and caches.
+        origin: Kept with it, for `read_state`.
+
+    Raises:
+        WriteError: GP501, the file system's words.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    tensors = {
+        _TOKENS: np.stack([state.tokens.ids, state.tokens.mask, state.tokens.positions]),
+        _ORIGINS: state.origins,
+        **{_CACHES + name: value for name, value in state.caches.items()},
+    }
+    settings = {_SETTING + name: value for name, value in origin.settings.items()}
+    metadata = {_FORMAT: _VERSION, _MODEL: origin.model, **settings}
+    with staging(path.parent) as folder:
+        # The library writes the memory behind an array, whatever its strides.
+        dense = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        try:
+            save_file(dense, folder / path.name, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def read_state(path: Path, growing: Sequence[Cache], others: Sequence[Cache], origin: Origin) -> SavedState:
+    """Read a state that fits a session.
+
+    Args:
+        path: A file of `write_state`.
+        growing: The session's caches with an entry a slot.
+        others: Those of fixed size, and adapter weights.
+        origin: The session's model and settings.
+
+    Raises:
+        ReadError: GP117, the file is missing, damaged or no saved state.
+        UsageError: GP252, it was saved by a session of another model, or with other settings.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise ReadError("GP117", f"there is no file {path}", "check the path")
+    try:
+        with safe_open(path, framework="np") as file:
+            _check_origin(path, file.metadata() or {}, origin)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except OSError as error:
+        raise ReadError("GP117", f"cannot read {path}: {error}", "check the path") from error
+    except (SafetensorError, TypeError) as error:
+        raise ReadError("GP117", f"{path} is damaged, or no saved state: {error}", _AGAIN) from error
+    return _checked(path, tensors, growing, others)
+
+
+def _check_origin(path: Path, metadata: Mapping[str, str], origin: Origin) -> None:
+    if metadata.get(_FORMAT) != _VERSION:
+        raise ReadError("GP117", f"{path} is no state that this version of graphpass saves", _AGAIN)
+    if metadata.get(_MODEL) != origin.model:
+        raise UsageError("GP252", f"{path} was saved by a session of another model", "open the model that it is of")
+    settings = {key.removeprefix(_SETTING): value for key, value in metadata.items() if key.startswith(_SETTING)}
+    for name in sorted({*settings, *origin.settings}):
+        before, now = settings.get(name), origin.settings.get(name)
+        if before != now:
+            message = f"{path} was saved with {name}={before}, and this session has {now}"
+            raise UsageError("GP252", message, "open the session with the same settings")
+
+
+def _checked(path: Path, tensors: Mapping[str, Array], growing: Sequence[Cache], others: Sequence[Cache]) -> SavedState:
+    caches = (*growing, *others)
+    wanted = {_TOKENS, _ORIGINS, *(_CACHES + cache.name for cache in caches)}
+    if set(tensors) != wanted:
+        name = min(set(tensors) ^ wanted)
+        raise ReadError("GP117", f"{path} is damaged: {name} is {'missing' if name in wanted else 'unknown'}", _AGAIN)
+    tokens, origins = tensors[_TOKENS], tensors[_ORIGINS]
+    batch, length = tokens.shape[1:] if tokens.ndim == 3 else (0, 0)
+    _check_shape(path, _TOKENS, tokens, (3, batch, length))
+    _check_shape(path, _ORIGINS, origins, (2, length))
+    for cache in caches:
+        value = tensors[_CACHES + cache.name]
+        known = {cache.axes.batch: batch, cache.axes.sequence: length if cache in growing else None}
+        sizes = cache.shape or (None,) * value.ndim
+        _check_shape(path, cache.name, value, tuple(known.get(axis, size) for axis, size in enumerate(sizes)))
+    kept = {cache.name: tensors[_CACHES + cache.name] for cache in caches}
+    return SavedState(Tokens(*tokens), origins, kept)
+
+
+def _check_shape(path: Path, name: str, value: Array, shape: tuple[int | str | None, ...]) -> None:
+    if len(value.shape) != len(shape) or any(
+        isinstance(wanted, int) and wanted != size for wanted, size in zip(shape, value.shape, strict=True)
+    ):
+        raise ReadError("GP117", f"{path} is damaged: {name} is {list(value.shape)}, not {shape_text(shape)}", _AGAIN)
