@@ -22,6 +22,16 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"{text!r} is no list of token ids such as 1,5,9", context, parameter) from error
 
 
+def _properties(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{text!r} is no property such as NPUW_DEVICES=CPU", context, parameter)
+        found[name] = value
+    return found
+
+
 @console_command("verify")
 @click.argument("reference", type=PATH)
 @click.argument("candidate", type=PATH)
@@ -36,6 +46,17 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
     is_flag=True,
     help="Also trim, rewind and reorder the caches, restore snapshots, and feed trees of drafts.",
 )
+@click.option(
+    "--device", default="CPU", show_default=True, help="OpenVINO device of the candidate, such as GPU or NPU."
+)
+@click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    callback=_properties,
+    metavar="NAME=VALUE",
+    help="OpenVINO property for it.",
+)
 @proof_options
 @format_option("text", "json")
 def command(
@@ -49,6 +70,8 @@ def command(
     edits: bool,
     budget: str | None,
     all_layers: bool,
+    device: str,
+    properties: dict[str, object],
     form: str,
 ) -> None:
     """Run two models in lockstep and report the first difference.
@@ -56,17 +79,21 @@ def command(
     Each is an .onnx file, an .xml file, or a folder that holds one of them. Several sequences are run, with a reset
     before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
     both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
-    compared layer by layer. Exits with 1 if the models differ.
+    compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
+    environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. Exits with 1
+    if the models differ.
     """
     models = load_model(reference), load_model(candidate)
 
-    from graphpass.verify import compare_within
+    from graphpass.verify.on_device import compare_on_device
 
     with stage("comparing"):
-        comparison = compare_within(
+        comparison = compare_on_device(
             *models,
-            budget,
+            device,
+            budget=budget,
             all_layers=all_layers,
+            properties=properties,
             steps=steps,
             prompt_ids=prompt_ids,
             atol=atol,

@@ -79,6 +79,16 @@ class Target(ABC):
         return False
 
     @property
+    def made_for(self) -> str | None:
+        """Return the version of a runtime that alone takes its models, if any."""
+        return None
+
+    @property
+    def proving_device(self) -> str:
+        """Return the OpenVINO device on which its models are compared with their input."""
+        return "CPU"
+
+    @property
     def reads_padding(self) -> Padding:
         """Return the side on which its models are to read padding rightly."""
         return "left"

@@ -17,6 +17,9 @@ ModelKind = Literal["none", "kv", "linear", "hybrid"]
 #: Part of a mask that hides or weighs positions; see `AttentionBlock`.
 MaskPart = Literal["causal", "input", "lengths", "alibi", "bias"]
 
+#: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
+TRIM_NOTE = "trim"
+
 #: Bytes of one element.
 _SIZES: dict[str, float] = {
     **dict.fromkeys(("f64", "i64", "u64"), 8),

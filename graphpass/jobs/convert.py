@@ -90,6 +90,8 @@ def convert(
     from graphpass.reports.outcome import Outcome, sources_of
 
     options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
+    if target.made_for is not None:
+        options["made_for"] = target.made_for
     options["tokenizer"] = tokenizer and not missing_packages()
     if (files := find_encoder_decoder(job.model)) is not None:
         plan = _plan_folder(job, files, target)
@@ -204,11 +206,12 @@ def _compare(
 ) -> Comparison:
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
-    from graphpass.verify import compare_within
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
+    from graphpass.verify.on_device import compare_on_device
 
     if isinstance(reference, Model):
-        return compare_within(reference, results[0], **asdict(proof), examine=True, padding=target.reads_padding)
+        options = {**asdict(proof), "examine": True, "padding": target.reads_padding}
+        return compare_on_device(reference, results[0], target.proving_device, **options)
     encoder, decoder = results
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
 

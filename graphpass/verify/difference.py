@@ -25,8 +25,10 @@ class Tolerance:
     relative: float
 
     @classmethod
-    def for_models(cls, *models: Model) -> Tolerance:
+    def for_models(cls, *models: Model, device: str = "CPU") -> Tolerance:
         """Return the effect of rounding in the coarsest type of the models.
+
+        NPUW keeps caches in f16, and GPUs have coarser functions than CPUs, so devices other than CPUs count as f16.
 
         Constants do not count: weights that are stored in f16 and converted are the same numbers in every model.
         """
@@ -37,6 +39,7 @@ class Tolerance:
             if node.op != "Constant"
             for value in node.outputs
         }
+        types |= set() if device == "CPU" else {"f16"}
         rounding = next((rounding for element_type, rounding in _ROUNDING.items() if element_type in types), _F32)
         return cls(rounding, rounding)
 

@@ -21,7 +21,7 @@ from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, 
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,7 +54,9 @@ def compare(
     edits: bool = False,
     examine: bool = False,
     padding: Literal["left", "right"] = "left",
-    opened: Callable[[Model], DecodeSession] = open_session,
+    device: str = "CPU",
+    properties: Mapping[str, object] | None = None,
+    opened: Callable[..., DecodeSession] = open_session,
 ) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
@@ -86,7 +88,9 @@ def compare(
         edits: Also edit the caches.
         examine: Also hold the reference against itself, and warn if it contradicts itself.
         padding: Side of the shorter row of the batch on which padding stands.
-        opened: Opens a model.
+        device: OpenVINO device that runs the candidate; see `graphpass.verify.on_device` for stand-ins.
+        properties: OpenVINO's properties of the candidate, by name.
+        opened: Opens a model, as `open_session`.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP330 the
@@ -97,12 +101,12 @@ def compare(
     """
     if steps < 0:
         raise UsageError("GP250", f"there cannot be {steps} steps")
-    usual = Tolerance.for_models(reference, candidate)
+    usual = Tolerance.for_models(reference, candidate, device=device)
     tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
     if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
-    sessions = opened(reference), opened(candidate)
+    sessions = opened(reference), opened(candidate, device=device, properties=properties)
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
     counting = takes_positions(candidate) and not takes_positions(reference)
@@ -259,8 +263,11 @@ class _Lockstep:
         for (name, _), kind in zip(self._named_sessions(), kinds, strict=True):
             if kind != "kv":
                 self._skipped[f"reorder: the {name} is of kind {kind}, and only kv caches have slots to move"] = None
+        fixed = [name for name, session in self._named_sessions() if not session.moves_slots]
+        if fixed:
+            self._skipped[f"reorder: the runtime of the {' and the '.join(fixed)} keeps slots in their places"] = None
         one = [self._vocabulary.prompt(length) for _ in range(self._batch or 1)]
-        found = [(rectangular("edits, prompt", one), edit_rounds(length, moves=set(kinds) == {"kv"}))]
+        found = [(rectangular("edits, prompt", one), edit_rounds(length, moves=set(kinds) == {"kv"} and not fixed))]
         if self._batch == 1:
             self._skipped["select: the batch is fixed at 1"] = None
         else:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
-from graphpass.ir.cache import Cache
+from graphpass.ir.cache import TRIM_NOTE, Cache
 from graphpass.ir.graph import Use
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.openvino.model import TRIM_NOTE
 from graphpass.engine.conditions import HAS_CACHES, STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import PreconditionError
+from graphpass.ir.cache import TRIM_NOTE
 from graphpass.ir.model import Model
 from graphpass.passes.caches.slots import Trim, growing_caches, past_length, past_of, redirect_to_cut, trimmed
 

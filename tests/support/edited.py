@@ -79,13 +79,16 @@ def on_device(name: str, variant: str, device: str) -> Subject:
     source = model(name, variant)
     made = graphpass.PassManager(graphpass.get_target(device.lower()).pipeline(source)).run(source).model
     properties = NPUW if device == "NPU" else None
+    opened = functools.partial(open_session, made, device=device, properties=properties)
     return Subject(
-        open_session(made, device=device, properties=properties),
+        opened(),
         recomputation(name),
         made.analysis(analyze_caches).kind,
         most_rows=1 if device == "NPU" else 3,
         # NPUW keeps caches in f16, and GPUs have coarser functions than CPUs.
         tolerance=2e-2 if device == "NPU" else 1e-2,
+        # Found for gpt2 and granitemoehybrid: up to 2.3e-2.
+        unedited=functools.cache(opened) if device == "NPU" else None,
     )
 
 

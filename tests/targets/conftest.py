@@ -7,7 +7,7 @@ import os
 import pytest
 from support.gpu_on_cpu import environment
 
-from graphpass.targets.gpu.trial import ENVIRONMENT
+from graphpass.runtime.backends.stand_in import ENVIRONMENT
 
 
 @pytest.fixture

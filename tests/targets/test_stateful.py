@@ -10,6 +10,7 @@ from graphpass.errors import PassFailedError, PreconditionError, UnsupportedErro
 from graphpass.io import load
 from graphpass.runtime import open_session
 from graphpass.targets.cpu.target import CPU
+from graphpass.targets.gpu import trial
 from graphpass.targets.gpu.target import GPU
 from graphpass.targets.npu.target import NPU
 from graphpass.targets.ort.target import ORT
@@ -191,3 +192,13 @@ class TestOptions:
         model = load(export("llama", "ov-stateful"))
         passes = format_passes(GPU(cache="reorder", trim="begin-one").pipeline(model))
         assert ",insert-reorder{trim=begin-one},set-runtime-options,lower-variadic-split" in passes
+
+    @pytest.mark.parametrize(("version", "begins"), [(None, False), ("2026.4.1", True), ("2027.1.0", False)])
+    def test_the_trim_that_is_installed(self, version, begins, monkeypatch):
+        monkeypatch.setattr(trial, "plugin_version", lambda: version)
+        target = GPU(cache="reorder")
+        passes = format_passes(target.pipeline(load(export("llama", "ov-stateful"))))
+        assert ("insert-reorder{trim=begin-one}" in passes) == begins
+        assert target.made_for == ("GPU plugin of OpenVINO 2026.4.1" if begins else None)
+        assert target.proving_device == ("GPU" if begins else "CPU")
+        assert GPU().made_for is None

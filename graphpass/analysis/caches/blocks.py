@@ -10,7 +10,7 @@ from graphpass.analysis.attention.attributes import attention_details
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.caches.updates import find_updates, kept_positions
-from graphpass.ir.cache import AttentionBlock, Cache
+from graphpass.ir.cache import TRIM_NOTE, AttentionBlock, Cache
 from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 
@@ -23,9 +23,11 @@ def attention_blocks(
 ) -> tuple[AttentionBlock, ...]:
     """Return all attention of ``model``, one without branches, in execution order."""
     by_name = {pair.read.name: pair for pair in pairs}
+    # The one plugin that takes a model with this note reads caches from 0, though the graph cuts them from 1 on.
+    cut = () if model.read_note(TRIM_NOTE) is not None else caches
     windows = {
         cache.name: window
-        for cache in caches
+        for cache in cut
         if cache.kind == "kv" and cache.read in by_name
         for window in [_state_window(model.graph, by_name[cache.read])]
         if window is not None

@@ -15,13 +15,11 @@ from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.xml import check_ir, openvino_words
 from graphpass.errors import ReadError, UnsupportedError
+from graphpass.ir.cache import TRIM_NOTE
 from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
-
-#: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
-TRIM_NOTE = "trim"
 
 
 def check_trim(model: Model, taker: str) -> None:
@@ -35,7 +33,7 @@ def check_trim(model: Model, taker: str) -> None:
             "GP367",
             f"{taker} cannot take a model whose caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: "
             "everything else drops their first position",
-            "make it without trim=begin-one",
+            "make it with trim=slice, or take that plugin: verify --device GPU",
         )
 
 

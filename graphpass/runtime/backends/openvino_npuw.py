@@ -45,6 +45,7 @@ class OpenVINONpuwSession(DecodeSession):
     """
 
     last_only = True
+    moves_slots = False
     #: Dropped entries are overwritten.
     _steps_per_copy = 0.0
 

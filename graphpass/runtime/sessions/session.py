@@ -40,9 +40,11 @@ class DecodeSession(EditableCaches):
         takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
         last_only: Whether it computes only the last token's logits of several, as a model of static shapes does.
         takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
+        moves_slots: Whether slots may be reordered to what no feeding of tokens gives.
     """
 
     last_only = False
+    moves_slots = True
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""

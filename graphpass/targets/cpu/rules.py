@@ -37,7 +37,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 
 
 def _cut_for_gpus(model: Model) -> Iterator[Finding]:
-    from graphpass.dialects.openvino.model import TRIM_NOTE
+    from graphpass.ir.cache import TRIM_NOTE
 
     if model.read_note(TRIM_NOTE) is not None:
         reason = "its caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: here that drops a position"

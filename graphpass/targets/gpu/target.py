@@ -18,7 +18,9 @@ class GPU(StatefulTarget):
             ``reorder`` through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and cuts slots. Never
             through both.
         trim: Cut of ``reorder``: a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
-            as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model.
+            as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model. With
+            ``installed`` the one that is fused here, proven on the GPU, or in an environment that
+            ``GRAPHPASS_GPU_ENVIRONMENT`` names; a Slice if there is neither.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
     """
 
@@ -31,7 +33,7 @@ class GPU(StatefulTarget):
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
 
-    trim: Literal["slice", "begin-one"] = "slice"
+    trim: Literal["installed", "slice", "begin-one"] = "installed"
     logits: Literal["all", "last"] = "all"
 
     @property
@@ -40,9 +42,23 @@ class GPU(StatefulTarget):
         return self.logits == "last"
 
     def __post_init__(self) -> None:
-        if self.trim != "slice" and self.cache != "reorder":
+        if self.trim != "installed" and self.cache != "reorder":
             raise ValueError("trim is how cache=reorder cuts")
 
     @property
     def insert_reorder(self) -> str:
-        return "insert-reorder" if self.trim == "slice" else f"insert-reorder{{trim={self.trim}}}"
+        return "insert-reorder{trim=begin-one}" if self._begins_at_one else "insert-reorder"
+
+    @property
+    def made_for(self) -> str | None:
+        return f"GPU plugin of OpenVINO {trial.BEGINS_AT_ONE}" if self._begins_at_one else None
+
+    @property
+    def proving_device(self) -> str:
+        return "GPU" if self._begins_at_one else "CPU"
+
+    @property
+    def _begins_at_one(self) -> bool:
+        if self.cache != "reorder" or self.trim != "installed":
+            return self.trim == "begin-one"
+        return trial.plugin_version() == trial.BEGINS_AT_ONE

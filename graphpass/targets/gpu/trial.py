@@ -6,16 +6,15 @@ that runs the GPU plugin without a GPU.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from importlib import metadata
 
 from graphpass.engine.findings import Observation
-from graphpass.errors import UsageError
 from graphpass.ir.model import Model
+from graphpass.runtime.backends.stand_in import ENVIRONMENT, stand_in
 from graphpass.targets.worker import run_worker
 
-#: The environment variable that names an environment with a GPU plugin.
-ENVIRONMENT = "GRAPHPASS_GPU_ENVIRONMENT"
+#: The version whose matcher (kv_cache_fusion.cpp) fuses a cut only if it begins at 1.
+BEGINS_AT_ONE = "2026.4.1"
 
 _WORKER = """
 def run():
@@ -37,7 +36,7 @@ def observe(model: Model) -> Observation | str:
     Raises:
         UsageError: GP228, the environment variable names no environment.
     """
-    done = run_worker(_WORKER, model, "compiled on the GPU plugin", _environment())
+    done = run_worker(_WORKER, model, "compiled on the GPU plugin", stand_in())
     if done.refusal is not None:
         return done.refusal
     if "reads" not in done.found:
@@ -47,12 +46,13 @@ def observe(model: Model) -> Observation | str:
     return Observation(done.tried, fused, "cache")
 
 
-def _environment() -> Path | None:
-    given = os.environ.get(ENVIRONMENT)
-    if not given:
-        return None
-    for name in ("env.sh", "venv/bin/python"):
-        if not os.path.isfile(os.path.join(given, name)):
-            hint = "let it name a folder with env.sh and venv, or unset it"
-            raise UsageError("GP228", f"{ENVIRONMENT} is {given}, which has no {name}", hint)
-    return Path(given)
+def plugin_version() -> str | None:
+    """Return the version of the GPU plugin; ``None`` without a GPU or a stand-in.
+
+    Raises:
+        UsageError: GP228, the environment variable names no environment.
+    """
+    from graphpass.runtime.backends.openvino_request import is_there
+
+    found = stand_in() is not None or is_there("GPU")
+    return metadata.version("openvino") if found else None

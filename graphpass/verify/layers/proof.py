@@ -152,10 +152,10 @@ class _Proof:
         )
 
 
-def _open_lean(model: Model) -> DecodeSession:
+def _open_lean(model: Model, **options: Any) -> DecodeSession:
     """Open a model with as little memory for weights as the runtime takes."""
     with weights_in_place():
-        session = open_session(model)
+        session = open_session(model, **options)
     release(model.weight_files)
     return session
 

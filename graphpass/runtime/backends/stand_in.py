@@ -1,0 +1,27 @@
+"""Find the environment that stands in for a GPU, on machines without one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from graphpass.errors import UsageError
+
+#: The environment variable that names a folder with ``env.sh`` and ``venv``, whose Python finds a GPU plugin.
+ENVIRONMENT = "GRAPHPASS_GPU_ENVIRONMENT"
+
+
+def stand_in() -> Path | None:
+    """Return the folder that the environment variable names, if any.
+
+    Raises:
+        UsageError: GP228, the folder is no such environment.
+    """
+    given = os.environ.get(ENVIRONMENT)
+    if not given:
+        return None
+    for name in ("env.sh", "venv/bin/python"):
+        if not os.path.isfile(os.path.join(given, name)):
+            hint = "let it name a folder with env.sh and venv, or unset it"
+            raise UsageError("GP228", f"{ENVIRONMENT} is {given}, which has no {name}", hint)
+    return Path(given)

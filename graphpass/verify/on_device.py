@@ -1,0 +1,111 @@
+"""Compare two models, one on a device or on what stands in for it.
+
+The environment's variables have to be set before a process starts, so the comparison runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.errors import GraphpassError, UnsupportedError
+from graphpass.io import load, write_model
+from graphpass.runtime.backends.stand_in import ENVIRONMENT, stand_in
+from graphpass.verify import compare_within
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.verify.comparison import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Describes a comparison to another process.
+
+    Attributes:
+        files: Reference and candidate.
+        options: Arguments of `graphpass.verify.compare_within` by name.
+    """
+
+    files: tuple[Path, Path]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def compare_on_device(reference: Model, candidate: Model, device: str, **options: Any) -> Comparison:
+    """Compare two models, the candidate on a device.
+
+    Args:
+        reference: The model that is right; it runs on the CPU.
+        candidate: The model in question.
+        device: The OpenVINO device; an environment may stand in for ``"GPU"``, see `stand_in`.
+        options: Further arguments of `graphpass.verify.compare_within`.
+
+    Raises:
+        UsageError: GP228, no environment stands in for a GPU; or as `graphpass.verify.compare_within`.
+        UnsupportedError: GP321, there is no GPU, or its stand-in ended; or as `graphpass.verify.compare_within`.
+    """
+    options["device"] = device
+    environment = _stand_in_for(device)
+    if environment is None:
+        return compare_within(reference, candidate, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        files = _file(reference, scratch / "reference"), _file(candidate, scratch / "candidate")
+        task, answer = scratch / "task", scratch / "answer"
+        task.write_bytes(pickle.dumps(_Task(files, options)))
+        run = [sys.executable, "-m", __name__, str(task), str(answer)]
+        command = ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(environment.resolve()), *run]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python
+        if not answer.exists():
+            words = [f"the process ended with {done.returncode}", *done.stderr.strip().splitlines()[-1:]]
+            raise UnsupportedError("GP321", f"cannot compare in {environment}: {': '.join(words)}")
+        found = pickle.loads(answer.read_bytes())  # noqa: S301 - our own process wrote it
+    if isinstance(found, GraphpassError):
+        raise found
+    result: Comparison = found
+    return result
+
+
+def _stand_in_for(device: str) -> Path | None:
+    if not device.startswith("GPU"):
+        return None
+    from graphpass.runtime.backends.openvino_request import is_there
+
+    if is_there(device):
+        return None
+    environment = stand_in()
+    if environment is None:
+        reason = f"there is no {device} here, and {ENVIRONMENT} names no environment that stands in for one"
+        raise UnsupportedError("GP321", reason)
+    return environment
+
+
+def _file(model: Model, folder: Path) -> Path:
+    if model.path is not None and not model.edited:
+        return model.path.resolve()
+    folder.mkdir()
+    file = folder / ("model.onnx" if model.dialect == "onnx" else "model.xml")
+    write_model(model, file)
+    return file
+
+
+def _run(task: Path, answer: Path) -> None:
+    """Do the work of the other process."""
+    given: _Task = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
+    try:
+        found: Comparison | GraphpassError = compare_within(*map(load, given.files), **given.options)
+    except GraphpassError as error:
+        found = error
+    answer.write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    _run(*map(Path, sys.argv[1:]))
+    # Intel's OpenCL runtime for CPUs crashes now and then at the end of a process.
+    os._exit(0)
