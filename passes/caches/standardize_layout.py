@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.packed import packed_caches, packed_layout
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.layout import KVLayout, layout_of
 from graphpass.ir.model import Model
 from graphpass.ir.operators import inner_state
@@ -27,7 +28,8 @@ class StandardizeLayout(Pass[Model]):
     heads, or one that holds key and value (run unpack first).
 
     Options:
-        to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS.
+        to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS. Packed
+            caches stay packed: BSHD+packed takes those alone.
 
     Shapes:
         a cache of four axes in any order to one of the same four axes in the order of ``to``.
@@ -55,10 +57,10 @@ class StandardizeLayout(Pass[Model]):
                 f"layout {self.to} has axes that no cache of a model has: {', '.join(pools)}",
                 "choose an order of batch, heads, sequence and head_dim, such as BSHD; runtimes make blocks of it",
             )
-        caches = analyze_caches(model).of_kind("kv")
-        if not caches:
+        inventory = analyze_caches(model)
+        if not inventory.of_kind("kv"):
             return Skipped("no cache grows")
-        orders, notes = _orders(model, caches, wanted)
+        orders, notes = _orders(model, inventory, wanted)
         if not orders:
             return Done({}, notes)
         # An index of rank 1 names positions alone, on whichever axis they are.
@@ -88,13 +90,15 @@ def _transposes(model: Model) -> int:
     return sum(1 for _ in model.graph.of_op("Transpose"))
 
 
-def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
+def _orders(model: Model, inventory: Inventory, wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
     """Return new orders of axes, and notes on caches that stay."""
     graph, orders = model.graph, {}
+    packed = set(packed_caches(inventory))
     notes: list[str] = []
-    for cache in caches:
+    for cache in inventory.of_kind("kv"):
         try:
-            order = _order(cache, wanted)
+            layout = packed_layout(model, cache) if cache in packed else layout_of(cache)
+            order = _order(cache, layout, wanted)
         except UnsupportedError as error:
             notes.append(f"cache {cache.name} stays as it is: {error.message}")
             continue
@@ -111,10 +115,13 @@ def _orders(model: Model, caches: tuple[Cache, ...], wanted: KVLayout) -> tuple[
     return orders, tuple(notes)
 
 
-def _order(cache: Cache, wanted: KVLayout) -> Order:
+def _order(cache: Cache, layout: KVLayout, wanted: KVLayout) -> Order:
     if wanted.value_transposed and cache.role not in {"key", "value"}:
         raise UnsupportedError("GP381", "whether it holds keys or values is not known")
-    return wanted.transposition(layout_of(cache), "value" if cache.role == "value" else "key")
+    if wanted.packing == "separate" and layout.packing == "content":
+        # The order of axes is the same whether key and value share the last one or not.
+        wanted = replace(wanted, packing=layout.packing)
+    return wanted.transposition(layout, "value" if cache.role == "value" else "key")
 
 
 def _moved(axes: Axes, places: Order) -> Axes:

@@ -16,6 +16,7 @@ from support.loaded import onnx_model, openvino_model
 from support.models import export, fixtures
 
 import graphpass
+from graphpass.analysis.caches.packed import packed_layout
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Skipped
 from graphpass.errors import GraphpassError, UnsupportedError
@@ -148,6 +149,27 @@ def test_forms_in_random_layouts(form, to):
     for cache in caches:
         order = KVLayout.parse(to).transposition(layout_of(cache))
         orders |= {cache.read: order, cache.write: order}
+    assert_moved(model, to, orders)
+
+
+@pytest.mark.parametrize(
+    ("form", "order", "to"),
+    [
+        (forms.packed_content, (0, 2, 1, 3), "BSHD+packed"),
+        (forms.packed_content, (0, 2, 1, 3), "BSHD"),
+        (forms.packed_pair, (1, 0, 3, 2, 4), "B2SHD"),
+        (lambda: forms.packed_pair(stacks=False), (3, 1, 2, 0, 4), "SBH2D"),
+    ],
+)
+def test_packed_caches_stay_packed(form, order, to):
+    model = form()
+    moved = assert_moved(model, to, {"past": order, "present": order})
+    (cache,) = graphpass.analyze_caches(moved).caches
+    assert str(packed_layout(moved, cache)) == ("BSHD+packed" if to == "BSHD" else to)
+
+
+def assert_moved(model, to, orders):
+    """The pass moves axes of inputs and outputs by their ``orders``, and changes no number."""
     moved, result = standardized(model, to)
     if result.changed:
         assert result.statistics["Transpose after"] == transposes(moved)
@@ -157,6 +179,7 @@ def test_forms_in_random_layouts(form, to):
     after = step(moved, **{name: laid(value, orders.get(name)) for name, value in feeds.items()})
     for name in (port.name for port in model.outputs):
         numpy.testing.assert_allclose(after[name], laid(before[name], orders.get(name)), rtol=1e-5, atol=1e-5)
+    return moved
 
 
 def laid(value, order):
@@ -168,7 +191,7 @@ def laid(value, order):
     [
         (forms.merged_heads, "no order of axes leads from layout BSD to BHSD"),
         (forms.one_head, "no order of axes leads from layout BSD to BHSD"),
-        (forms.packed_pair, "what axis 0 is the graph does not show, and its size does not either"),
+        (forms.packed_pair, "no order of axes leads from layout 2BHSD to BHSD"),
         (forms.all_layers, "what axis 0 is the graph does not show, and its size does not either"),
     ],
 )
