@@ -62,12 +62,13 @@ class Split:
             return (get_pass("lower-operators")(**only),) if any(True for _ in model.graph.of_op(_BUILDER)) else ()
         usual = get_target("cpu").pipeline(model)
         end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
+        extended = [step.name for step in usual if step.name == "extend-mask-to-past"]
         names = ["expose-position-ids"] if inventory.kind != "linear" else []
         before, after = (
             tuple(get_pass(name)() for name in some)
             for some in (
                 ["make-stateless"] if inventory.stateful else [],
-                ["densify-experts", *names, "window-from-positions"],
+                ["densify-experts", *extended, *names, "window-from-positions"],
             )
         )
         return (*before, *usual[: end + 1], *after)

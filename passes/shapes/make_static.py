@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import absorbs_padding
+from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -60,8 +60,8 @@ class MakeStatic(Pass[Model]):
     Raises:
         PreconditionError: GP302, no caches, or stateful.
         UsageError: GP266, ``length`` or ``past`` is no number of positions.
-        UnsupportedError: GP392 the model sees slots that the mask hides; GP393 a dimension stays open, or a cache is
-            not appended to by a Concat.
+        UnsupportedError: GP392 the model sees slots that the mask hides, or takes one token after a past; GP393 a
+            dimension stays open, or a cache is not appended to by a Concat.
     """
 
     name = "make-static"
@@ -86,6 +86,13 @@ class MakeStatic(Pass[Model]):
                 "on ONNX run lower-operators before; on an IR fuse-attention, expose-position-ids and "
                 "window-from-positions",
             )
+        stepping = find_stepping(model, inventory)
+        if stepping.one_by_one and 1 < self.length < self.past:
+            raise UnsupportedError(
+                "GP392",
+                f"after a past the model takes one token, not {self.length}: a convolution's window rolls by one column",
+                "take prompts at once or token by token: graphpass split --chunk 1",
+            )
         if self.length > 1 and inventory.of_kind("linear"):
             _keep_padding_out(model, inventory.of_kind("linear"))
         rewriter = model.rewriter()
@@ -94,24 +101,26 @@ class MakeStatic(Pass[Model]):
         outputs = [port.name for port in model.outputs]
         _keep_last(rewriter, model.graph.writes["logits" if "logits" in outputs else outputs[0]])
         caches = {cache.read: cache for cache in inventory.caches}
+        masks_new = inventory.kind == "linear" or stepping.masks_new_tokens
         for name, read in model.graph.reads.items():
-            rewriter.resize_port(read, self._sizes(read, caches.get(name)))
+            rewriter.resize_port(read, self._sizes(read, caches.get(name), 0 if masks_new else self.past))
         rewriter.forget_shapes()
         try:
             rewriter.finish()
         except RuntimeError as error:  # OpenVINO infers shapes at once
             from graphpass.dialects.openvino.xml import openvino_words
 
-            raise UnsupportedError("GP393", f"the model takes no fixed shapes: {openvino_words(error)}") from error
+            hint = "feed it token by token: graphpass split --chunk 1" if self.length > 1 else None
+            raise UnsupportedError("GP393", f"the model takes no fixed shapes: {openvino_words(error)}", hint) from error
         if model.dialect == "onnx":
             _fold_shapes(model)
         _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
-    def _sizes(self, read: Node, cache: Cache | None) -> list[int | None]:
-        """Return the sizes to set; ``None`` for those that stay."""
-        columns = self.past + self.length if read.name == "attention_mask" else self.length
+    def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
+        """Return the sizes to set, with ``masked`` past positions in the mask; ``None`` for those that stay."""
+        columns = masked + self.length if read.name == "attention_mask" else self.length
         sizes: list[int | None] = []
         for axis, size in enumerate(read.outputs[0].shape or ()):
             if isinstance(size, int):
@@ -142,7 +151,7 @@ def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
             raise UnsupportedError(
                 "GP392",
                 f"padding would enter the state {cache.name}: no attention_mask hides it there",
-                "as an IR, made by to-openvino, the model may work; or feed it token by token, with a length of 1",
+                "as an IR, made by to-openvino, the model may work; or feed it token by token: graphpass split --chunk 1",
             )
 
 

@@ -179,3 +179,31 @@ def test_a_pair_that_computes_something_else_is_not_written(
     assert done.code == 1
     assert "a prompt of 1 tokens, step 1, logits differ by 1.0" in done.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", ["8", "1"])
+def test_a_hybrid_whose_mask_stands_for_new_tokens(capfd: Any, tmp_path: Path, chunk: str) -> None:
+    """Beyond 8 tokens at once this export computes something else than token by token, by itself."""
+    source, sizes = export("zamba2", "ov-stateful"), ["--prompt", "8", "--capacity", "32", "--chunk"]
+    done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes, chunk)
+    assert done.code == 0, done.err
+    assert "verified  same: 15 positions compared, after prompts of 1 to 8 tokens" in done.out
+
+
+def test_windows_that_roll_by_one_column_take_no_chunks(capfd: Any, tmp_path: Path) -> None:
+    source, sizes = export("zamba2", "ov-stateful"), ["--prompt", "8", "--capacity", "32", "--chunk", "4"]
+    done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes)
+    assert done.code == 4
+    assert done.err.startswith("error: GP392: pass make-static: after a past the model takes one token, not 4")
+    assert "hint: take prompts at once or token by token: graphpass split --chunk 1" in done.err
+
+
+@pytest.mark.slow
+def test_the_hint_for_states_that_take_in_padding(capfd: Any, tmp_path: Path) -> None:
+    source = export("mamba", "onnx-raw")
+    done = in_process(capfd, "split", source, "-o", tmp_path / "out", *SIZES)
+    assert "GP392: pass make-static: padding would enter the state" in done.err
+    assert "graphpass split --chunk 1" in done.err
+    done = in_process(capfd, "split", source, "-o", tmp_path / "out", *SIZES, "--chunk", "1")
+    assert done.code == 0, done.err

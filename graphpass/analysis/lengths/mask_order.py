@@ -125,10 +125,24 @@ def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
     """Return whether ``node`` keeps as many last entries as there are new tokens."""
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or not cuts[0].reaches_end:
-        return False
+        return _drops_past(graph, node, reached)
     start = graph.producer(graph.look_through(node.source(1), KEEPS_ORDER))
     factors = [graph.look_through(value, KEEPS_ORDER) for value in start.inputs if value is not None]
     counts = [value for value in factors if fold_scalar(graph, value) != -1]
     if start.op not in {"Negative", "Multiply"} or len(factors) > 2 or len(counts) != 1:
         return False
     return counts[0].node not in reached and graph.producer(counts[0]).op in SLICES | SHAPE_READERS | {"Gather"}
+
+
+def _drops_past(graph: Graph, node: Node, reached: set[int]) -> bool:
+    """Return whether ``node`` slices from ``total - new`` to ``total``, its source's size, as extend-mask-to-past."""
+    if node.op != "Slice":
+        return False
+    start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (1, 2))
+    total = graph.producer(stop)
+    sizes = graph.producer(total.source()) if total.op == "Gather" else total
+    begin = graph.producer(start)
+    if begin.op != "Subtract" or sizes.op != "ShapeOf" or sizes.source() != node.source():
+        return False
+    first, new = (graph.look_through(value, KEEPS_ORDER) for value in begin.inputs[:2] if value is not None)
+    return first == stop and new.node not in reached

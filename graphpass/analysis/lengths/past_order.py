@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.stepping import weighs_new_tokens
 from graphpass.analysis.lengths.mask_order import FIRST_ONLY, PastOrder, order_of_mask, reached, uses_length
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Inventory, MaskPart
@@ -51,6 +52,8 @@ def past_order(model: Model) -> PastOrder:
 
 def _past_order(model: Model) -> PastOrder:
     inventory = analyze_caches(model)
+    if not inventory.of_kind("kv"):
+        return "any"
     whole = inlined(model)
     graph = whole.graph
     found = _Attentions(graph, whole.analysis(find_attention))
@@ -59,8 +62,10 @@ def _past_order(model: Model) -> PastOrder:
     grown = {cache.read for cache in inventory.of_kind("kv")}
     caches = {node.index for name, node in graph.reads.items() if name in grown}
     masks = {node.index for node in graph.of_op("Parameter") if node.name == "attention_mask"}
+    # Products of a mask and hidden states are as long as these: they hold new tokens alone.
+    new = {node.index for node in weighs_new_tokens(graph)}
     entries = reached(graph, caches, found.results)
-    lengths = reached(graph, caches | masks, found.results)
+    lengths = reached(graph, caches | masks, found.results | new)
     if not _keeps_entries_apart(graph, entries, found) or _counts_past(graph, lengths, entries, found):
         return "index"
     if not all(_hides_entries(graph, masks) for masks in found.masks_of_each):

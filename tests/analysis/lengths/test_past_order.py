@@ -84,6 +84,12 @@ def test_the_rollback_of_a_hybrid_that_is_told_positions_moves_no_entry(name: st
     np.testing.assert_allclose(got, session.prefill([tokens[:13] + tokens[21:]])[:, -3:], atol=1e-4)
 
 
+def test_masks_that_weigh_new_tokens_count_no_past() -> None:
+    """They are cut off a mask of all tokens from behind, or there is nothing else."""
+    assert past_order(edited.model("zamba2", "ov-stateful", "extend-mask-to-past")) == "any"
+    assert past_order(exported("mamba/ov-stateful")) == "any"
+
+
 def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
     mutant = mutants.read_shape_of_mask_only(onnx_model("llama"))
     assert past_order(mutant) == "index"
