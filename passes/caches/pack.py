@@ -12,7 +12,6 @@ from graphpass.passes.caches.pack_kv import keys_with_values, pack_keys_with_val
 from graphpass.passes.caches.pack_linear import layers_of_states, pack_states
 from graphpass.passes.caches.packing import finish
 
-
 #: Measured as for `standardize-layout`.
 UNFUSED = "OpenVINO's plugins fuse attention with no packed cache: steps take about 3 times as long"
 

@@ -90,7 +90,7 @@ class MakeStatic(Pass[Model]):
         if stepping.one_by_one and 1 < self.length < self.past:
             raise UnsupportedError(
                 "GP392",
-                f"after a past the model takes one token, not {self.length}: a convolution's window rolls by one column",
+                f"after a past the model takes one token, not {self.length}: a window rolls by one column",
                 "take prompts at once or token by token: graphpass split --chunk 1",
             )
         if self.length > 1 and inventory.of_kind("linear"):
@@ -111,7 +111,9 @@ class MakeStatic(Pass[Model]):
             from graphpass.dialects.openvino.xml import openvino_words
 
             hint = "feed it token by token: graphpass split --chunk 1" if self.length > 1 else None
-            raise UnsupportedError("GP393", f"the model takes no fixed shapes: {openvino_words(error)}", hint) from error
+            raise UnsupportedError(
+                "GP393", f"the model takes no fixed shapes: {openvino_words(error)}", hint
+            ) from error
         if model.dialect == "onnx":
             _fold_shapes(model)
         _check_static(model)
@@ -151,7 +153,7 @@ def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
             raise UnsupportedError(
                 "GP392",
                 f"padding would enter the state {cache.name}: no attention_mask hides it there",
-                "as an IR, made by to-openvino, the model may work; or feed it token by token: graphpass split --chunk 1",
+                "as an IR, made by to-openvino, the model may work; or feed it token by token: split --chunk 1",
             )
 
 

@@ -3,7 +3,7 @@
 The key and the transposed value of each layer have 8 heads of 128 in f16. A full prompt of half the decode capacity
 goes from [1, H, P, D] to [1, H, N, D], or from [1, H, D, P] to [1, H, D, N]:
 
-    in place    graphpass.runtime.pair.hand_over, inside the buffer that the decode model keeps
+    in place    graphpass.runtime.pair.hand_over, inside the buffer that the decode model keeps (short rows by a copy)
     temporary   in that buffer, too, through a dense copy of each cache, as NPUW does it
     allocate    into a new buffer of the decode layout, while the prefill's is still there
 

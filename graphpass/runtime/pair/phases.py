@@ -153,9 +153,9 @@ class PhasePairSession(FixedCapacitySession):
         for cache in phase.caches:
             held, new = bound.pasts[cache.read], bound.new[str(cache.write)]
             if cache.kind == "kv":
-                part(held, cache, past, past + count)[...] = part(new, cache, padding, phase.length)
-            else:
-                held[...] = new
+                held, new = part(held, cache, past, past + count), part(new, cache, padding, phase.length)
+            held[...] = new
+            self._bytes_copied += new.nbytes
         return outputs[self.logits_output]
 
     def _view(self, cache: Cache) -> Array:
@@ -167,7 +167,9 @@ class PhasePairSession(FixedCapacitySession):
             if after.kind == "kv":
                 source, target = _shape(before), _shape(after)
                 extent = tuple(length if axis == after.axes.sequence else size for axis, size in enumerate(target))
-                hand_over(self.buffers[after.read], Placement(source), Placement(target), extent, after.element_type)
+                self._bytes_copied += hand_over(
+                    self.buffers[after.read], Placement(source), Placement(target), extent, after.element_type
+                )
 
 
 def _shape(cache: Cache) -> tuple[int, ...]:

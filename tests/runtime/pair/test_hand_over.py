@@ -39,27 +39,30 @@ def moves(draw: st.DrawFn) -> tuple[Placement, Placement, tuple[int, ...], int]:
 Move = tuple[Placement, Placement, tuple[int, ...], int]
 DTYPES = st.sampled_from([np.float32, np.float16, np.int8])
 
+#: Row by row, or through a copy.
+SHORT_ROWS = st.sampled_from([0, 1 << 20])
+
 
 @settings(max_examples=300)
-@given(moves(), DTYPES)
-def test_it_is_a_copy_through_a_temporary(move: Move, dtype: type[np.generic]) -> None:
-    check_move(move, dtype)
+@given(moves(), DTYPES, SHORT_ROWS)
+def test_it_is_a_copy_through_a_temporary(move: Move, dtype: type[np.generic], short: int) -> None:
+    check_move(move, dtype, short)
 
 
 @pytest.mark.slow
 @settings(max_examples=2500)
-@given(moves(), DTYPES)
-def test_many_are_copies_through_a_temporary(move: Move, dtype: type[np.generic]) -> None:
-    check_move(move, dtype)
+@given(moves(), DTYPES, SHORT_ROWS)
+def test_many_are_copies_through_a_temporary(move: Move, dtype: type[np.generic], short: int) -> None:
+    check_move(move, dtype, short)
 
 
-def check_move(move: Move, dtype: type[np.generic]) -> None:
+def check_move(move: Move, dtype: type[np.generic], short: int) -> None:
     source, destination, extent, size = move
     buffer = (np.arange(size) % 120).astype(dtype)
     expected = buffer.copy()
     temporary = window(expected, source, extent).copy()
     window(expected, destination, extent)[...] = temporary
-    hand_over(buffer, source, destination, extent)
+    hand_over(buffer, source, destination, extent, short=short)
     np.testing.assert_array_equal(buffer, expected)
 
 
@@ -81,10 +84,10 @@ def test_prefill_to_decode_and_back(prompt: int, capacity: int, heads: int, tran
 
 
 def test_axes_that_agree_are_one_row() -> None:
-    buffer = np.zeros(4 * 20 * 16, np.float32)
+    buffer = np.zeros(4 * 20 * 1024, np.float32)
     layers = (2, 1, 2)
-    count = hand_over(buffer, Placement((*layers, 10, 16)), Placement((*layers, 20, 16)), (*layers, 10, 16))
-    assert count == 3 * 10 * 16 * 4  # the first head stays where it is
+    count = hand_over(buffer, Placement((*layers, 10, 1024)), Placement((*layers, 20, 1024)), (*layers, 10, 1024))
+    assert count == 3 * 10 * 1024 * 4  # the first head stays where it is
     assert hand_over(buffer, Placement((2, 8)), Placement((2, 8)), (2, 8)) == 0
     assert hand_over(buffer, Placement((2, 8)), Placement((2, 8), 3), (2, 8)) == 64
     assert hand_over(buffer, Placement((2, 8)), Placement((2, 9)), (2, 0)) == 0

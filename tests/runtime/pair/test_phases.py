@@ -58,6 +58,8 @@ def _follow(model: Model, pair: PhasePairSession) -> None:
             assert (found[:, -1].argmax(-1) == token).all()
             expected, found = dynamic.step(token), pair.step(token)
     assert places == {name: buffer.ctypes.data for name, buffer in pair.buffers.items()}
+    # Each token enters a buffer, and prompts move from one layout to the other.
+    assert pair.stats.bytes_copied > sum(buffer.nbytes for buffer in pair.buffers.values())
 
 
 @pytest.mark.parametrize("name", ONNX)
