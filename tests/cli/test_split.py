@@ -191,6 +191,7 @@ def test_a_hybrid_whose_mask_stands_for_new_tokens(capfd: Any, tmp_path: Path, c
     assert "verified  same: 15 positions compared, after prompts of 1 to 8 tokens" in done.out
 
 
+@pytest.mark.slow
 def test_windows_that_roll_by_one_column_take_no_chunks(capfd: Any, tmp_path: Path) -> None:
     source, sizes = export("zamba2", "ov-stateful"), ["--prompt", "8", "--capacity", "32", "--chunk", "4"]
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes)

@@ -21,10 +21,10 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 #: One of each backend, kind of model and way of keeping caches; the last are windowed, packed, shared and in place.
 FORMS = [
     ("llama", "ov-stateful", ""),
-    ("qwen3", "ov-stateless", ""),
+    pytest.param("qwen3", "ov-stateless", "", marks=pytest.mark.slow),
     ("gpt2", "onnx", ""),
     ("lfm2", "ov-stateful", ""),
-    ("mamba", "onnx-raw", ""),
+    pytest.param("mamba", "onnx-raw", "", marks=pytest.mark.slow),
     pytest.param("gemma3_text", "ov-stateful", "", marks=pytest.mark.slow),
     pytest.param("lfm2", "ov-stateful", "insert-snapshot", marks=pytest.mark.slow),
     pytest.param("mistral_sw8", "onnx", "", marks=pytest.mark.slow),
@@ -78,7 +78,12 @@ def test_another_process_goes_on_bit_equal(name: str, variant: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"), [("llama", "ov-stateful"), ("qwen3", "ov-stateless"), ("lfm2", "ov-stateful")]
+    ("name", "variant"),
+    [
+        ("llama", "ov-stateful"),
+        pytest.param("qwen3", "ov-stateless", marks=pytest.mark.slow),
+        pytest.param("lfm2", "ov-stateful", marks=pytest.mark.slow),
+    ],
 )
 def test_edits_before_saving_and_right_after_loading(name: str, variant: str, tmp_path: Path) -> None:
     path, opened = tmp_path / "prefix.safetensors", model(name, variant)
@@ -194,8 +199,8 @@ def test_a_place_that_cannot_be_written(saved: Path, tmp_path: Path) -> None:
     assert caught.value.id == "GP501"
 
 
-def test_a_state_longer_than_the_capacity(tmp_path: Path) -> None:
-    """Capacities are part of models, but another process may ask for more of one that grows."""
+def test_a_state_in_caches_of_fixed_capacity(tmp_path: Path) -> None:
+    """What was loaded takes room, and what was dropped is not saved."""
     path, opened = tmp_path / "prefix.safetensors", model("llama", "onnx", "static-cache{capacity=16}")
     session = open_session(opened)
     session.prefill(PROMPT)
