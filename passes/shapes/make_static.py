@@ -121,7 +121,7 @@ class MakeStatic(Pass[Model]):
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
-        """Return the sizes to set, with ``masked`` past positions in the mask; ``None`` for those that stay."""
+        """Return sizes, ``None`` for those that stay; the mask covers ``masked`` of the past."""
         columns = masked + self.length if read.name == "attention_mask" else self.length
         sizes: list[int | None] = []
         for axis, size in enumerate(read.outputs[0].shape or ()):
