@@ -215,10 +215,13 @@ class EditMachine(RuleBasedStateMachine):
         else:
             self.oracle.restore(kept.oracle)
 
-    @precondition(fed)
+    @precondition(lambda self: self.fed() and self.subject.longest_prompt > 1)
     @rule()
     def save_and_load(self) -> None:
-        """Go on from a file, if the runtime hands out caches; otherwise nothing has changed."""
+        """Go on from a file, if the runtime hands out caches; otherwise nothing has changed.
+
+        A file keeps no states to rewind to, so what is computed again begins with a prompt.
+        """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "state.safetensors"
             try:
