@@ -52,7 +52,7 @@ def past_order(model: Model) -> PastOrder:
 
 def _past_order(model: Model) -> PastOrder:
     inventory = analyze_caches(model)
-    if not inventory.of_kind("kv"):
+    if inventory.kind == "linear":
         return "any"
     whole = inlined(model)
     graph = whole.graph
