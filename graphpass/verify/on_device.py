@@ -99,7 +99,8 @@ def _run(task: Path, answer: Path) -> None:
     """Do the work of the other process."""
     given: _Task = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
     try:
-        found: Comparison | GraphpassError = compare_within(*map(load, given.files), **given.options)
+        reference, candidate = map(load, given.files)
+        found: Comparison | GraphpassError = compare_within(reference, candidate, **given.options)
     except GraphpassError as error:
         found = error
     answer.write_bytes(pickle.dumps(found))
