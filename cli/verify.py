@@ -22,9 +22,23 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"{text!r} is no list of token ids such as 1,5,9", context, parameter) from error
 
 
+def _check(console: Console, result: Path, form: str) -> None:
+    from graphpass.artifacts.certificate import check_certificate, summarize
+
+    with stage("reading what the result holds"):
+        found = check_certificate(result)
+    console.report(form, lambda: summarize(found), lambda: found)
+
+
 @console_command("verify")
-@click.argument("reference", type=PATH)
-@click.argument("candidate", type=PATH)
+@click.argument("reference", type=PATH, required=False)
+@click.argument("candidate", type=PATH, required=False)
+@click.option(
+    "--certificate",
+    type=PATH,
+    metavar="RESULT",
+    help="Check instead that a result of convert or run is still the one that was proven.",
+)
 @click.option(
     "--steps", type=click.IntRange(min=0), default=12, show_default=True, help="Greedy steps after each prefill."
 )
@@ -40,8 +54,9 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
 @format_option("text", "json")
 def command(
     console: Console,
-    reference: Path,
-    candidate: Path,
+    reference: Path | None,
+    candidate: Path | None,
+    certificate: Path | None,
     steps: int,
     prompt_ids: tuple[int, ...] | None,
     atol: float | None,
@@ -57,7 +72,17 @@ def command(
     before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
     both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
     compared layer by layer. Exits with 1 if the models differ.
+
+    With --certificate alone, the files of a result are compared with the digests in its graphpass.json. Exits with 1 if
+    any changed since it was proven, else reports what was proven.
     """
+    if certificate is not None:
+        if reference is not None:
+            raise click.UsageError("--certificate takes no models: the certificate is that of its own result")
+        _check(console, certificate, form)
+        return
+    if reference is None or candidate is None:
+        raise click.UsageError("name two models to compare, or a result with --certificate")
     models = load_model(reference), load_model(candidate)
 
     from graphpass.verify import compare_within
