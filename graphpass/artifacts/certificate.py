@@ -1,4 +1,4 @@
-"""Note beside a result what was proven of it, and check that files and note still belong together."""
+"""Certify what was proven of a result, and check that its files are the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def certify(comparison: Comparison) -> dict[str, Any]:
                 "description": run.description,
                 "rows": len(run.prompt_ids),
                 "tokens": max(map(len, run.prompt_ids), default=0) + run.steps,
-                "selects_rows": any("select" in words for words in run.edits for words in words),
+                "selects_rows": any(word.startswith("select") for words in run.edits for word in words),
             }
             for run in comparison.sequences
         ],
@@ -41,7 +41,7 @@ def certify(comparison: Comparison) -> dict[str, Any]:
 
 
 def check_certificate(result: Path) -> dict[str, Any]:
-    """Return the certificate of a result whose files are as they were when it was proven.
+    """Return the certificate of a result, if its files are those that were proven.
 
     Args:
         result: A folder that `convert` or `run` wrote, or a model file of `run`.

@@ -88,7 +88,8 @@ def write_manifest(
         records: Results of the passes of each part.
         graphs: Names of the result's graph files, noted with digests; weights, which another result may share and add
             to, are noted with their size.
-        certificate: What was proven, see `graphpass.artifacts.certificate.certify`; the digests of all files join it.
+        certificate: The return value of `graphpass.artifacts.certificate.certify`, to which digests of all files are
+            added.
 
     Raises:
         OSError: The file system's words; ``staging`` turns it into a `WriteError`.

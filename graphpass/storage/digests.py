@@ -63,7 +63,7 @@ def digests_of(places: Iterable[Place]) -> dict[Place, str]:
 
 
 def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
-    """Return the SHA-256 of the first bytes of files: those that several results share may grow.
+    """Return the SHA-256 of the first bytes of files; shared ones may grow.
 
     Args:
         folder: Where they lie.

@@ -1,4 +1,4 @@
-"""Compare masks and angles of two models at lengths beyond those of whole models, and numbers that hardly show."""
+"""Compare masks and angles of two models at lengths beyond those of whole models."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from graphpass.verify.comparison import Comparison
     from graphpass.verify.difference import Tolerance
 
-#: Lengths that are all tried, and the longest prompt whose whole mask is computed.
-_SMALL, _LONGEST_PROMPT = 24, 512
+#: Prompts whose whole masks are computed: their queries are those of all shorter ones.
+_PROMPTS = (24, 128, 512)
+_SMALL, _LONGEST_PROMPT = _PROMPTS[0], _PROMPTS[-1]
 
 #: Pasts tried beside the numbers of the graphs, and the largest number's double if that is more.
 _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
@@ -168,8 +169,7 @@ def _at(step: Step) -> str:
 def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     """Return steps of all small lengths, around each turn, and sampled beyond, shortest first."""
     ends = [turn.length for turn in turns if turn.ends] + ([] if longest is None else [longest])
-    # The first prompt holds all small lengths, as its queries.
-    splits = [(0, _SMALL), (_SMALL - 3, 1), (_SMALL - 5, 5)]
+    splits = [*((0, length) for length in _PROMPTS), (_SMALL - 3, 1), (_SMALL - 5, 5)]
     for number in sorted({turn.length for turn in turns}):
         splits += [(number - 1, 1), (max(number - 2, 0), 4), (2 * number - 2, 4)]
         splits += [(0, length) for length in (number + 1, 2 * number) if length <= _LONGEST_PROMPT]
@@ -212,7 +212,7 @@ def _seen(row: Array) -> str:
 
 
 def _unlike_columns(reference: Array, candidate: Array, step: Step, tolerance: Tolerance) -> str | None:
-    """Return how the numbers of positions differ as sets, since halves may be written twice or negated."""
+    """Return how numbers of positions differ as sets: halves may be written twice or negated."""
     allowed = max(tolerance.absolute, _ANGLE * step.total)
     if reference.shape == candidate.shape and np.allclose(reference, candidate, rtol=0, atol=allowed):
         return None

@@ -1,4 +1,4 @@
-"""Compare numbers of two models that hardly show in logits: scales, soft caps, epsilons of norms."""
+"""Compare numbers that hardly show in logits: scales, soft caps, epsilons of norms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COARSE_TOLERANCE = 1e-2
 
 
 def unlike_numbers(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[str, str] | None:
-    """Return the place of the first number that differs, and the difference; ``None`` if there is none.
+    """Return place and difference of the first number that differs, if any.
 
     Attention is paired in execution order, norms by their epsilons' size. Numbers that either graph does not show are
     left out.
@@ -29,7 +29,7 @@ def unlike_numbers(reference: Model, candidate: Model, tolerance: Tolerance) -> 
     Args:
         reference: The model that is right.
         candidate: The model in question.
-        tolerance: That of the comparison, which tells how coarse the types are.
+        tolerance: Tolerance of the comparison, a sign of how coarse the types are.
     """
     allowed = _COARSE if tolerance.relative >= _COARSE_TOLERANCE else _F32
     for place, name, one, other in (*_of_attention(reference, candidate), *_of_norms(reference, candidate)):

@@ -311,10 +311,17 @@ def _(model: Model) -> Found:
             yield name, _changed((node, port), _times(1.01))
 
 
+def _ends_before(model: Model, count: int) -> bool:
+    """Return whether a table of positions ends first, so that a fault from ``count`` on is none."""
+    return any(turn.ends and turn.length <= count for turn in find_turns(model))
+
+
 def _hidden_from(count: int) -> Callable[[Model], Found]:
     """Hide the first position in one layer once there are more than ``count``."""
 
     def find(model: Model) -> Found:
+        if _ends_before(model, count):
+            return
         for name, node, port, mask in _mask_readers(model):
             if (mask.rank or 0) < 2 or fixed_size(mask, -1) is not None:
                 continue
@@ -374,7 +381,7 @@ def _angles_from(count: int) -> Callable[[Model], Found]:
 
     def find(model: Model) -> Found:
         mask = model.graph.parameters.get("attention_mask")
-        if mask is None or mask.rank != 2:
+        if mask is None or mask.rank != 2 or _ends_before(model, count):
             return
         for name, node, port, _ in _angle_readers(model):
 

@@ -117,7 +117,7 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
 
 
 def operator_window(node: Node) -> int | None:
-    """Return the number of positions that attributes let a query see, itself included; ``None`` for all."""
+    """Return the window that attributes give, the query's own position included; ``None`` without one."""
     local, left = (int(node.attributes.get(name, -1)) for name in ("local_window_size", "left_window_size"))
     return local if local > 0 else left + 1 if left >= 0 else None
 

@@ -16,7 +16,7 @@ _MOST = 1e-2
 
 
 def find_epsilons(model: Model) -> tuple[tuple[str, float], ...]:
-    """Return the name of each norm's node and its epsilon: an attribute, or what is added to a mean or sum."""
+    """Return node and epsilon of each norm: an attribute, or added to a mean."""
     return tuple(_epsilons(model))
 
 

@@ -1,4 +1,4 @@
-"""Compute the positions that each attention sees, and the numbers that positions give its query and keys.
+"""Compute the positions that each attention sees, and numbers that positions give its operands.
 
 Both are functions of lengths, positions and the padding mask, in decomposed attention, in a mask that an operator
 reads, and in attributes of an operator alike. Computing them takes no activations, so that lengths cost little at which
@@ -84,7 +84,7 @@ def find_sights(model: Model) -> tuple[Sight, ...]:
 
 
 def find_learned_positions(model: Model) -> tuple[Sight, ...]:
-    """Describe each sum of hidden states and rows that positions look up, in order, for `Model.analysis`."""
+    """Describe each sum of hidden states and learned positions, in order, for `Model.analysis`."""
     graph, data = model.graph, model.analysis(find_activations)
     numbers = model.analysis(find_numbers)
     masks = {mask.value for sight in model.analysis(find_sights) for mask in sight.masks}
