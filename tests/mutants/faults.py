@@ -31,7 +31,7 @@ from graphpass.ir.rewriter import Rewriter, Writer
 from graphpass.ir.values import MASKED, REALS, fixed_size
 
 Edit: TypeAlias = Callable[[Rewriter, Writer, Graph], None]
-Found: TypeAlias = Iterator[tuple[str, Edit]]
+Found: TypeAlias = "Iterator[tuple[str, Edit] | tuple[str, Edit, str]]"
 
 _KINDS: dict[str, Callable[[Model], Found]] = {}
 
@@ -44,11 +44,13 @@ class Fault:
         kind: The fault, for people.
         place: The node that has it.
         edit: Puts it into a copy of the model.
+        equivalent: Reason that the copy computes the same; empty if it does not.
     """
 
     kind: str
     place: str
     edit: Edit
+    equivalent: str = ""
 
     def put_into(self, model: Model) -> Model:
         """Return a copy of ``model`` with the fault."""
@@ -316,12 +318,19 @@ def _ends_before(model: Model, count: int) -> bool:
     return any(turn.ends and turn.length <= count for turn in find_turns(model))
 
 
+#: Prompts of more tokens at once are not proven, see docs/verification.md.
+_LONGEST_PROMPT = 512
+
+_OUT_OF_WINDOW = "the window has left the first position behind, but for prompts of that many tokens at once"
+
+
 def _hidden_from(count: int) -> Callable[[Model], Found]:
     """Hide the first position in one layer once there are more than ``count``."""
 
     def find(model: Model) -> Found:
         if _ends_before(model, count):
             return
+        windows = {detail.node: detail.window for detail in attention_details(model)}
         for name, node, port, mask in _mask_readers(model):
             if (mask.rank or 0) < 2 or fixed_size(mask, -1) is not None:
                 continue
@@ -342,7 +351,8 @@ def _hidden_from(count: int) -> Callable[[Model], Found]:
                 low = write.op("Select", seen, write.number(0.0, kind), write.number(MASKED / 2, kind))
                 return write.op("Add", one, low)
 
-            yield name, _changed((node, port), change)
+            is_hidden = count > _LONGEST_PROMPT and (windows.get(name) or count + 1) <= count
+            yield name, _changed((node, port), change), _OUT_OF_WINDOW if is_hidden else ""
 
     return find
 
@@ -591,10 +601,19 @@ def _role(node: Node) -> str:
     return "".join(letter for letter in node.name if not letter.isdigit())
 
 
-@fault("a product by 1 %")
+@fault("half of a product's inputs by 2 %")
 def _(model: Model) -> Found:
+    # All of them by one factor is nothing before a norm.
     for node, port in _weighed(model):
-        yield node.name, _changed((node, 1 - port), _times(1.01))
+        value = node.source(1 - port)
+        size = fixed_size(value, -1)
+        if size is not None and size > 1:
+            factors = numpy.where(numpy.arange(size) % 2, 1.02, 1.0).astype(numpy.float32)
+
+            def change(write: Writer, one: Value, factors: Any = factors) -> Any:
+                return write.op("Multiply", one, write.constant(factors, element_type=one.element_type))
+
+            yield node.name, _changed((node, 1 - port), change)
 
 
 @fault("eps")

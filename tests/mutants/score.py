@@ -69,7 +69,9 @@ def converted(pair: str) -> tuple[Model, Model, str]:
 
 
 def judged(reference: Model, result: Model, padding: str, fault: Fault) -> str:
-    """Return ``found``, ``survived``, or ``refused`` if the proof ends with an error, so that nothing is written."""
+    """Return ``equivalent``, ``found``, ``survived``, or ``refused`` if the proof ends with an error."""
+    if fault.equivalent:
+        return "equivalent"
     try:
         found = compare(reference, fault.put_into(result), padding=padding)
     except GraphpassError:
@@ -99,10 +101,11 @@ def main() -> int:
     for pair, reference, result, padding, fault in cases(given.only, given.sample):
         verdict = judged(reference, result, padding, fault)
         counts[verdict] += 1
-        if verdict == "survived":
-            sys.stdout.write(f"survived: {pair}, {fault.kind}, {fault.place}\n")
+        if verdict in {"survived", "equivalent"}:
+            reason = f": {fault.equivalent}" if fault.equivalent else ""
+            sys.stdout.write(f"{verdict}: {pair}, {fault.kind}, {fault.place}{reason}\n")
             sys.stdout.flush()
-    tried = counts.total()
+    tried = counts.total() - counts["equivalent"]
     score = 1 - counts["survived"] / max(tried, 1)
     found = f"{counts['found']} found, {counts['refused']} refused, {counts['survived']} survived"
     sys.stdout.write(f"{tried} mutants: {found}; {score:.1%} in {time.perf_counter() - began:.0f} s\n")
