@@ -47,7 +47,7 @@ PAIRS = (
     "gptj/onnx:ort",
     "granitemoehybrid/ov-stateful:cpu",
     "lfm2/ov-stateful:gpu",
-    "lfm2/onnx-genai:ort-genai",
+    "lfm2/onnx-genai:ort",
     "mamba/ov-stateful:cpu",
     "mistral_sw8/onnx:cpu",
     "mistral_sw8/onnx:ort",
