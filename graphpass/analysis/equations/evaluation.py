@@ -272,7 +272,6 @@ _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "ReduceMax": _reduced(numpy.max),
     "ReduceMin": _reduced(numpy.min),
     "ReduceProd": _reduced(numpy.prod),
-    "ReduceSum": _reduced(numpy.sum),
     "ScatterNDUpdate": _scatter,
     "Sigmoid": lambda _node, inputs: ELEMENTWISE["Sigmoid"](inputs[0]),
     "Sin": lambda _node, inputs: numpy.sin(inputs[0]),
