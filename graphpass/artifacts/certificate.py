@@ -35,6 +35,10 @@ def certify(comparison: Comparison) -> dict[str, Any]:
         "outputs": list(comparison.outputs),
         "largest_difference": float(f"{largest:.0e}"),
         "reach": told["reach"],
+        "layers": {
+            "run": [part.name for part in comparison.parts if part.like is None],
+            "inferred": {part.name: part.like for part in comparison.parts if part.like is not None},
+        },
         "not_compared": list(comparison.skipped),
         "warnings": list(comparison.warnings),
     }
