@@ -45,7 +45,10 @@ docs: $(VENV)/ready ## write the pages of docs/ that follow from the code
 golden: $(VENV)/ready ## compare the results of all fixtures, targets and passes with the recorded ones
 	$(BIN)/python tests/golden/record.py check --jobs 2
 
+mutants: $(VENV)/ready ## put faults into the results of all targets and print the share that verification finds
+	$(BIN)/python tests/mutants/score.py
+
 clean: ## remove what was built
 	rm -rf $(VENV) build demo-output *.egg-info
 
-.PHONY: help demo example test test-slow lint types docs golden clean
+.PHONY: help demo example test test-slow lint types docs golden mutants clean

@@ -32,9 +32,23 @@ def _properties(context: click.Context, parameter: click.Parameter, texts: tuple
     return found
 
 
+def _check(console: Console, result: Path, form: str) -> None:
+    from graphpass.artifacts.certificate import check_certificate, summarize
+
+    with stage("reading what the result holds"):
+        found = check_certificate(result)
+    console.report(form, lambda: summarize(found), lambda: found)
+
+
 @console_command("verify")
-@click.argument("reference", type=PATH)
-@click.argument("candidate", type=PATH)
+@click.argument("reference", type=PATH, required=False)
+@click.argument("candidate", type=PATH, required=False)
+@click.option(
+    "--certificate",
+    type=PATH,
+    metavar="RESULT",
+    help="Check instead that a result of convert or run is still the one that was proven.",
+)
 @click.option(
     "--steps", type=click.IntRange(min=0), default=12, show_default=True, help="Greedy steps after each prefill."
 )
@@ -61,8 +75,9 @@ def _properties(context: click.Context, parameter: click.Parameter, texts: tuple
 @format_option("text", "json")
 def command(
     console: Console,
-    reference: Path,
-    candidate: Path,
+    reference: Path | None,
+    candidate: Path | None,
+    certificate: Path | None,
     steps: int,
     prompt_ids: tuple[int, ...] | None,
     atol: float | None,
@@ -82,7 +97,17 @@ def command(
     compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
     environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. Exits with 1
     if the models differ.
+
+    With --certificate alone, the files of a result are compared with the digests in its graphpass.json. Exits with 1 if
+    any changed since it was proven, else reports what was proven.
     """
+    if certificate is not None:
+        if reference is not None:
+            raise click.UsageError("--certificate takes no models: the certificate is that of its own result")
+        _check(console, certificate, form)
+        return
+    if reference is None or candidate is None:
+        raise click.UsageError("name two models to compare, or a result with --certificate")
     models = load_model(reference), load_model(candidate)
 
     from graphpass.verify.on_device import compare_on_device

@@ -37,6 +37,7 @@ GP115 A model or a result with an address (s3://, gs://) cannot be read; the mes
 GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
 GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
   damaged, or is something else. Prefill again, and save anew.
+GP118 The graphpass.json beside a result is damaged, or another program's, so that its certificate cannot be read.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -133,6 +134,8 @@ GP267 A session whose caches have a fixed capacity was given more tokens than th
   overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over few
   steps (graphpass verify --steps).
 GP268 graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.
+GP269 A result without a certificate was to be checked: it was written with --no-verify, or by something else. Convert
+  the model again, with verification.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is
@@ -273,6 +276,8 @@ GP602 The result is larger, or took longer, than the budgets of its cell allow, 
   in the configuration, or find out from `graphpass diff` what has grown.
 GP603 The result differs from the one that was published last; --fail-on changed makes that an error. `graphpass diff`
   lists the differences.
+GP604 Files of a result are missing, or changed since it was proven, so its certificate says nothing of them. Convert
+  the model again.
 """
 
 #: Meaning and cure by error id.

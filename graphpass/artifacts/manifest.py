@@ -18,7 +18,7 @@ from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
 from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
-from graphpass.storage.digests import digest_of_file
+from graphpass.storage.digests import digest_of_file, digests_of_files
 
 #: Version of the file's form, raised when older files cannot be compared any more.
 _FORM = 2
@@ -74,7 +74,11 @@ def _versions(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:  # noqa: AR
 
 
 def write_manifest(
-    path: Path, described: Mapping[str, Any], records: Mapping[str, Iterable[PassRecord]], graphs: Sequence[str]
+    path: Path,
+    described: Mapping[str, Any],
+    records: Mapping[str, Iterable[PassRecord]],
+    graphs: Sequence[str],
+    certificate: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the manifest of the result in a staged folder, without times.
 
@@ -84,6 +88,8 @@ def write_manifest(
         records: Results of the passes of each part.
         graphs: Names of the result's graph files, noted with digests; weights, which another result may share and add
             to, are noted with their size.
+        certificate: The return value of `graphpass.artifacts.certificate.certify`, to which digests of all files are
+            added.
 
     Raises:
         OSError: The file system's words; ``staging`` turns it into a `WriteError`.
@@ -94,6 +100,9 @@ def write_manifest(
         output[graph]["sha256"] = _digest(path.parent / graph)
     passes = _parts({name: [_told(record) for record in each] for name, each in records.items()})
     noted = {**described, "passes": passes, "graphs": list(graphs), "output": output}
+    if certificate is not None:
+        sizes = {name: file["bytes"] for name, file in output.items()}
+        noted["certificate"] = {**certificate, "files": digests_of_files(path.parent, sizes)}
     path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
 
 

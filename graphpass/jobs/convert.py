@@ -182,7 +182,7 @@ def _convert(
         if look is not None:
             look(reports)
         records = {report.name: report.records for report in reports}
-        made.write(folder, models, records, plan.source, target.files(main, plan.source))
+        made.write(folder, models, records, plan.source, target.files(main, plan.source), comparison)
         outcome = Outcome(
             plan.input,
             job.output,

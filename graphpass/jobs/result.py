@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphpass.engine.manager import PassRecord
 from graphpass.engine.passes import Pass
@@ -17,6 +17,9 @@ from graphpass.progress import stage
 
 from .job import Job
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from graphpass.verify import Comparison
 
 
 class Result:
@@ -85,6 +88,7 @@ class Result:
         records: Mapping[str, Iterable[PassRecord]],
         source: Path | None,
         texts: Mapping[str, str] | None = None,
+        comparison: Comparison | None = None,
     ) -> None:
         """Write models, companions and manifest into the staged folder.
 
@@ -94,7 +98,9 @@ class Result:
             records: Results of the passes; see `graphpass.artifacts.manifest.write_manifest`.
             source: A file of the input, beside which configurations and tokenizers lie.
             texts: Further files by name, which replace companions.
+            comparison: The comparison with the input, which the manifest certifies.
         """
+        from graphpass.artifacts.certificate import certify
         from graphpass.artifacts.companions import copy_companions
         from graphpass.artifacts.manifest import manifest_of, write_manifest
         from graphpass.io import stage_model
@@ -107,7 +113,8 @@ class Result:
         for name, text in (texts or {}).items():
             (staged / name).write_text(text, encoding="utf-8")
         place = staged / next(iter(models)) if self._is_file else staged
-        write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models))
+        certificate = None if comparison is None else certify(comparison)
+        write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models), certificate)
 
 
 def refuse_input(model: Model, target: Path) -> None:

@@ -64,7 +64,7 @@ def run(
         report = ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings)
         if look is not None:
             look([report])
-        made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path)
+        made.write(folder, {target.name: result.model}, {"": result.records}, loaded.path, comparison=comparison)
         outcome = Outcome(
             loaded.path,
             made.folder,

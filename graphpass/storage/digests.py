@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,22 @@ def digests_of(places: Iterable[Place]) -> dict[Place, str]:
         found |= computed
         _remember(file, known | {_key(place): digest for place, digest in computed.items()})
     return found
+
+
+def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
+    """Return the SHA-256 of the first bytes of files; shared ones may grow.
+
+    Args:
+        folder: Where they lie.
+        sizes: Number of bytes of each, by name.
+
+    Raises:
+        OSError: The file system's words.
+        ReadError: GP110 and GP111, as `digests_of`.
+    """
+    places = {name: Place(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
+    found = digests_of(places.values())
+    return {name: found[place] for name, place in places.items()}
 
 
 def _computed(file: WeightFile, places: list[Place]) -> list[str]:

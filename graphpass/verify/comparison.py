@@ -20,6 +20,8 @@ class Divergence:
         candidate: The candidate's value there.
         reason: The difference, for people.
         edits: Edits of the caches right before that step, for people.
+        place: Lengths and attention of parts that were cut out and compared without running the models, for people;
+            ``None`` for a sequence that was run.
     """
 
     sequence: int
@@ -30,8 +32,11 @@ class Divergence:
     candidate: float | None
     reason: str
     edits: tuple[str, ...] = ()
+    place: str | None = None
 
     def __str__(self) -> str:
+        if self.place is not None:
+            return f"{self.place}: {self.reason}"
         when = "the prefill" if self.step == 0 else f"step {self.step}"
         when += f" after {', '.join(self.edits)}" if self.edits else ""
         where = "" if self.output is None else f", output {self.output}{list(self.index) or ''}"
@@ -80,6 +85,23 @@ class PartProof:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Records the lengths that masks and angles were cut out and compared at.
+
+    Attributes:
+        turns: Lengths at which either graph changes what it does.
+        steps: Numbers of positions before and in each step that masks and angles were computed at.
+        masks: Number of attention whose masks were compared at all of them.
+        angles: Number of attention whose query and keys positions turn, compared likewise.
+    """
+
+    turns: tuple[int, ...]
+    steps: tuple[tuple[int, int], ...]
+    masks: int
+    angles: int
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Reports on two models that ran in lockstep.
 
@@ -91,6 +113,7 @@ class Comparison:
         skipped: Parts that were not compared, with reasons.
         warnings: Contradictions of the reference with itself.
         parts: The parts, if models were compared part by part; none after the one that diverged.
+        reach: Lengths beyond those of the sequences; ``None`` if nothing was cut out.
     """
 
     sequences: tuple[SequenceRun, ...]
@@ -100,6 +123,7 @@ class Comparison:
     skipped: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     parts: tuple[PartProof, ...] = ()
+    reach: Reach | None = None
 
     @property
     def passed(self) -> bool:
@@ -140,6 +164,12 @@ class Comparison:
             lines.extend(f"    reference {_ids(ids)}" for ids in run.reference_ids)
             if run.candidate_ids != run.reference_ids:
                 lines.extend(f"    candidate {_ids(ids)}" for ids in run.candidate_ids)
+        if self.reach is not None and self.reach.steps:
+            most = max(map(sum, self.reach.steps))
+            lines.append(
+                f"  masks of {self.reach.masks} and angles of {self.reach.angles} attention alone: "
+                f"{_counted(len(self.reach.steps), 'step')} of up to {most} positions"
+            )
         lines.extend(f"  not compared: {text}" for text in self.skipped)
         lines.extend(f"  WARNING: {text}" for text in self.warnings)
         return "\n".join(lines)

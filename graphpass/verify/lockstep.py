@@ -15,6 +15,7 @@ from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.consistency import contradictions
+from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, row_rounds, tree_rounds
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right, rectangular
@@ -119,7 +120,9 @@ def compare(
     try:
         turns = [turn for model in both for turn in find_turns(model)]
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
-        return replace(comparison, warnings=lockstep.warnings()) if examine else comparison
+        if steps and comparison.passed:
+            comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
+        return lockstep.examined(comparison) if examine else comparison
     except UsageError as error:
         if error.id != "GP267":
             raise
@@ -196,15 +199,16 @@ class _Lockstep:
                 break
         return Comparison(tuple(runs), self._reference.outputs, self._outputs.largest, divergence, tuple(self._skipped))
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return how the reference contradicts itself."""
+    def examined(self, comparison: Comparison) -> Comparison:
+        """Return ``comparison`` with warnings of how the reference contradicts itself."""
         try:
             found = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
         except (UsageError, UnsupportedError) as error:
             if error.id not in _NO_ROOM:
                 raise
-            return ()
-        return tuple(f"the reference contradicts itself: {text}" for text in found)
+            words = f"the reference with itself: it has no room for it: {error.message}"
+            return replace(comparison, skipped=(*comparison.skipped, words))
+        return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in found))
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
         batch = self._batch

@@ -89,3 +89,36 @@ def test_a_model_of_static_shapes_that_computes_something_else(capfd, tmp_path):
     done = in_process(capfd, "verify", export("qwen3", "onnx"), tmp_path / "m")
     assert done.code == 1
     assert "first at sequence 0, the prefill, output logits[0, 0, 0]: " in done.out
+
+
+def test_a_certificate_holds_as_long_as_its_files_are_the_same(capfd, tmp_path):
+    result = tmp_path / "result"
+    assert in_process(capfd, "convert", export("mistral_sw8", "onnx"), "-o", result, "--target", "ort").code == 0
+    check = ["verify", "--certificate", result]
+    done = in_process(capfd, *check)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("certificate holds: ")
+    assert "rows selected" in done.out
+    assert "lengths of the graphs: 8" in done.out
+    found = json.loads(in_process(capfd, *check, "--format", "json").out)
+    assert found["reach"]["masks"] == 2
+    assert found["versions"]["graphpass"]
+    assert "model.onnx" in found["files"]
+    content = bytearray((result / "model.onnx").read_bytes())
+    content[-100] ^= 1
+    (result / "model.onnx").write_bytes(content)
+    done = in_process(capfd, *check)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"error: GP604: changed since the result was proven: {result / 'model.onnx'}\nhint: ")
+    (result / "model.onnx").unlink()
+    assert in_process(capfd, *check).err.startswith(f"error: GP604: {result / 'model.onnx'} is missing")
+
+
+def test_results_without_a_certificate(capfd, tmp_path):
+    missing = in_process(capfd, "verify", "--certificate", tmp_path)
+    assert (missing.code, missing.err.partition(": there is no ")[0]) == (2, "error: GP269")
+    (tmp_path / "graphpass.json").write_text('{"output": {}}')
+    assert in_process(capfd, "verify", "--certificate", tmp_path).err.startswith("error: GP269: ")
+    (tmp_path / "graphpass.json").write_text("[]")
+    assert in_process(capfd, "verify", "--certificate", tmp_path).err.startswith("error: GP118: ")
+    assert in_process(capfd, "verify", tmp_path).code == 2

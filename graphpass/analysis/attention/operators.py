@@ -111,10 +111,15 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
             facts.add(mask_facts(graph, mask))
     if node.op == "SparseAttention":
         facts.unknown = f"the blocks of {node.name}"
-    local, left = (node.attributes.get(name, -1) for name in ("local_window_size", "left_window_size"))
-    facts.windows |= {int(local)} if local > 0 else set()
-    facts.windows |= {int(left) + 1} if left >= 0 else set()
+    window = operator_window(node)
+    facts.windows |= {window} if window is not None else set()
     return facts
+
+
+def operator_window(node: Node) -> int | None:
+    """Return the window that attributes give, the query's own position included; ``None`` without one."""
+    local, left = (int(node.attributes.get(name, -1)) for name in ("local_window_size", "left_window_size"))
+    return local if local > 0 else left + 1 if left >= 0 else None
 
 
 def operator_sinks(node: Node) -> bool:

@@ -209,6 +209,29 @@ def _scatter(node: Node, inputs: list[Array]) -> Array | None:
     return result
 
 
+def _padded(node: Node, inputs: list[Array]) -> Array | None:
+    rank, ends = inputs[0].ndim, inputs[2] if len(inputs) > 2 and inputs[2].size == inputs[0].ndim else None
+    before, after = (inputs[1], ends) if ends is not None else (inputs[1][:rank], inputs[1][rank:])
+    if not before.any() and not after.any():
+        return inputs[0]
+    # Modes are not in the graph; a constant alone has a number to pad with.
+    number = inputs[3:4] if ends is not None else inputs[2:3]
+    if not number or len(node.inputs) > len(inputs) or before.size != rank or min(*before, *after) < 0:
+        return None
+    return numpy.pad(inputs[0], list(zip(before, after, strict=True)), constant_values=number[0].item())
+
+
+def _reduced(function: Callable[..., Array]) -> Callable[[Node, list[Array]], Array | None]:
+    def reduce_axes(node: Node, inputs: list[Array]) -> Array | None:
+        given = inputs[1] if len(inputs) > 1 else node.attributes.get("axes")
+        axes = None if given is None else tuple(int(axis) for axis in numpy.reshape(given, -1))
+        # The dialects disagree on a list of no axes.
+        keeps = node.outputs[0].rank == inputs[0].ndim
+        return None if node.outputs[0].rank is None or axes == () else function(inputs[0], axis=axes, keepdims=keeps)
+
+    return reduce_axes
+
+
 def _triangle(node: Node, inputs: list[Array]) -> Array:
     offset = int(inputs[1].item()) if len(inputs) > 1 else 0
     return numpy.triu(inputs[0], offset) if node.attributes["upper"] else numpy.tril(inputs[0], offset)
@@ -231,6 +254,9 @@ ELEMENTWISE: dict[str, Callable[[Array], Array]] = {
 
 #: Operators that masks, angles and updates of states are made of, besides those that `graphpass.ir.folding` folds.
 _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
+    "BitwiseAnd": lambda _node, inputs: numpy.bitwise_and(*inputs),
+    "BitwiseNot": lambda _node, inputs: numpy.bitwise_not(inputs[0]),
+    "BitwiseOr": lambda _node, inputs: numpy.bitwise_or(*inputs),
     "ConstantOfShape": _constant_of_shape,
     "Cos": lambda _node, inputs: numpy.cos(inputs[0]),
     "CumSum": _running_sum,
@@ -242,6 +268,10 @@ _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "ReduceSum": _sum,
     "Max": lambda _node, inputs: reduce(numpy.maximum, inputs),
     "Min": lambda _node, inputs: reduce(numpy.minimum, inputs),
+    "Pad": _padded,
+    "ReduceMax": _reduced(numpy.max),
+    "ReduceMin": _reduced(numpy.min),
+    "ReduceProd": _reduced(numpy.prod),
     "ScatterNDUpdate": _scatter,
     "Sigmoid": lambda _node, inputs: ELEMENTWISE["Sigmoid"](inputs[0]),
     "Sin": lambda _node, inputs: numpy.sin(inputs[0]),

@@ -55,4 +55,4 @@ class Numbers:
         # Known operators have no more attributes than these.
         attributes = tuple((name, repr(given)) for name, given in sorted(node.attributes.items()))
         inputs = tuple(None if one is None else self.of(one) for one in node.inputs)
-        return node.op, value.port, value.element_type, attributes, inputs
+        return node.op, value.port, value.element_type, value.rank, attributes, inputs

@@ -103,7 +103,7 @@ def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array
 
 def _sources(model: Model, value: Value) -> Iterator[Value]:
     """Yield the values through which all activations reach ``value``, nearest first."""
-    graph, data = model.graph, model.analysis(_activations)
+    graph, data = model.graph, model.analysis(find_activations)
     frontier = {value}
     for _ in range(_MOST):
         last = max(frontier, key=lambda one: one.node)
@@ -118,7 +118,7 @@ def _sources(model: Model, value: Value) -> Iterator[Value]:
             return
 
 
-def _activations(model: Model) -> frozenset[int]:
+def find_activations(model: Model) -> frozenset[int]:
     """Return the nodes whose elements depend on tokens or caches."""
     graph = model.graph
     reads = {cache.read for cache in analyze_caches(model).caches}
@@ -164,7 +164,7 @@ def _known_turns(model: Model) -> dict[Hashable, _Turn | None]:  # noqa: ARG001
 
 def _structure(model: Model, between: list[Node], source: Value) -> Hashable:
     """Return equal structures for equal computations on other activations."""
-    numbers, data = model.analysis(find_numbers), model.analysis(_activations)
+    numbers, data = model.analysis(find_numbers), model.analysis(find_activations)
     places = {(source.node, source.port): -1}
     steps: list[Hashable] = [numbers.of_size(source)]
     for node in sorted(between, key=lambda node: node.index):
@@ -208,7 +208,7 @@ def _rows(whole: Array, heads: int, length: int) -> Array | None:
 
 def _angles_of(model: Model, between: list[Node], source: Value) -> Hashable:
     """Return the numbers of what activations are combined with: equal ones are one computation."""
-    numbers, data = model.analysis(find_numbers), model.analysis(_activations)
+    numbers, data = model.analysis(find_numbers), model.analysis(find_activations)
     sides = (one for node in between if node.index in data and node.index != source.node for one in node.inputs)
     return frozenset(
         numbers.of(one) for one in sides if one is not None and one.node not in data and one.element_type in REALS

@@ -12,6 +12,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, GATHERS
+from graphpass.ir.values import MASKED, REALS
 
 #: Set a number against a length or a position.
 _COMPARING = frozenset(
@@ -98,7 +99,9 @@ def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
     given = [value for value in node.inputs if value is not None]
     if any(value in measures for value in given):
         if node.op in _COMPARING:
-            numbers += [(number, False) for value in given if (number := fold_scalar(graph, value)) is not None]
+            held = [(value.element_type in REALS, fold_scalar(graph, value)) for value in given]
+            # Numbers that hide a score are no lengths.
+            numbers += [(one, False) for real, one in held if one is not None and not (real and one <= MASKED)]
         table = given[0]
         if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
             rows = table.shape[node.attributes.get("axis", 0)]

@@ -126,6 +126,8 @@ class _Builder:
             found["steps_port"] = 4
         if op == "DequantizeLinear":
             found["block_size"] = given["block_size"].i if "block_size" in given else 0
+        if "epsilon" in given:
+            found["epsilon"] = given["epsilon"].f
         if op in _WITH_ATTRIBUTES:
             found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
         return found

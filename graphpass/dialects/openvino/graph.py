@@ -34,11 +34,13 @@ _PLAIN_ATTRIBUTES = {
     "Broadcast": ("mode",),
     "Concat": ("axis",),
     "Gather": ("batch_dims",),
+    "GatherElements": ("axis",),
     "Reshape": ("special_zero",),
     "StridedSlice": ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),
     "Softmax": ("axis",),
     "GroupConvolution": ("strides", "dilations", "pads_begin", "pads_end"),
     "LogSoftmax": ("axis",),
+    "MVN": ("eps",),
     "MatMul": ("transpose_a", "transpose_b"),
     "ScaledDotProductAttention": ("causal",),
 }

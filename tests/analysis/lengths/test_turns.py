@@ -17,6 +17,7 @@ from graphpass.io import load
         ("gemma3_text", "ov-stateful", [(8, False)]),
         ("gpt2", "onnx", [(256, True)]),  # learned positions
         ("opt", "onnx", [(128, True)]),  # looked up two rows further on
+        ("gpt2_upcast", "onnx", [(128, True)]),  # -65504 in masks is none
         ("zamba2", "ov-stateful", [(4, False), (8, False)]),  # columns of a convolution, chunks of a scan
     ],
 )

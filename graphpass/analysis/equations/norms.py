@@ -1,0 +1,34 @@
+"""Read the numbers that keep norms from dividing by 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, NORMS, REDUCTIONS
+
+#: Attributes that hold it: ONNX's and com.microsoft's norms, OpenVINO's MVN.
+_ATTRIBUTES = ("epsilon", "eps")
+
+#: Larger numbers are no guard against 0.
+_MOST = 1e-2
+
+
+def find_epsilons(model: Model) -> tuple[tuple[str, float], ...]:
+    """Return node and epsilon of each norm: an attribute, or added to a mean."""
+    return tuple(_epsilons(model))
+
+
+def _epsilons(model: Model) -> Iterator[tuple[str, float]]:
+    graph = model.graph
+    for node in graph.nodes:
+        if node.op in NORMS:
+            yield from ((node.name, float(node.attributes[name])) for name in _ATTRIBUTES if name in node.attributes)
+        for port, value in enumerate(node.inputs) if node.op in {"Add", "Maximum"} and len(node.inputs) == 2 else ():
+            other = node.input(1 - port)
+            if value is None or other is None or graph.producer(graph.look_through(other, CASTS)).op not in REDUCTIONS:
+                continue
+            number = fold_scalar(graph, value)
+            if number is not None and 0 < number < _MOST:
+                yield node.name, number

@@ -1,0 +1,54 @@
+"""Compare numbers that hardly show in logits: scales, soft caps, epsilons of norms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.analysis.attention.attributes import attention_details
+from graphpass.analysis.equations.norms import find_epsilons
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.verify.difference import Tolerance
+
+#: Relative distance of a number in f32 and in a coarser type from itself.
+_F32, _COARSE = 1e-4, 1e-2
+
+_COARSE_TOLERANCE = 1e-2
+
+
+def unlike_numbers(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[str, str] | None:
+    """Return place and difference of the first number that differs, if any.
+
+    Attention is paired in execution order, norms by their epsilons' size. Numbers that either graph does not show are
+    left out.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+        tolerance: Tolerance of the comparison, a sign of how coarse the types are.
+    """
+    allowed = _COARSE if tolerance.relative >= _COARSE_TOLERANCE else _F32
+    for place, name, one, other in (*_of_attention(reference, candidate), *_of_norms(reference, candidate)):
+        if not np.isclose(one, other, rtol=allowed, atol=0):
+            return place, f"its {name} is {one:.7g}, the candidate's {other:.7g}"
+    return None
+
+
+def _of_attention(reference: Model, candidate: Model) -> Iterator[tuple[str, str, float, float]]:
+    left, right = (model.analysis(attention_details) for model in (reference, candidate))
+    for one, other in zip(left, right, strict=True) if len(left) == len(right) else ():
+        for name in ("scale", "softcap"):
+            numbers = getattr(one, name), getattr(other, name)
+            if None not in numbers:
+                yield f"attention {one.node}", name, *numbers
+
+
+def _of_norms(reference: Model, candidate: Model) -> Iterator[tuple[str, str, float, float]]:
+    left, right = (sorted(find_epsilons(model), key=lambda norm: norm[1]) for model in (reference, candidate))
+    if len(left) == len(right):
+        for (name, one), (_, other) in zip(left, right, strict=True):
+            yield f"norm {name}", "epsilon", one, other

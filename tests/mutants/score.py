@@ -1,0 +1,116 @@
+"""Puts faults into the results of all targets, one at a time, and counts those that the default proof finds.
+
+    python tests/mutants/score.py                  all fixtures x targets; prints the score and each survivor
+    python tests/mutants/score.py --only llama     pairs whose names contain the word
+    python tests/mutants/score.py --sample 7       every seventh fault
+
+Exits with 1 if less than 99 of 100 are found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.models import export
+
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse_target
+from graphpass.errors import GraphpassError
+from graphpass.io import load
+from graphpass.ir.model import Model
+from graphpass.verify import compare
+from mutants.faults import Fault, faults
+
+#: Each form of attention, cache, mask and position, for each runtime at least thrice.
+PAIRS = (
+    "llama/onnx:cpu",
+    "llama/onnx:ort",
+    "llama/onnx-genai:ort",
+    "llama/ov-stateful:gpu",
+    "llama/ov-stateless:npu",
+    "bloom/onnx:cpu",
+    "falcon_alibi/onnx:paged",
+    "deepseek_v3/ov-stateful:cpu",
+    "gemma2/onnx:ort",
+    "gemma3_text/onnx:cpu",
+    "gemma3_text/ov-stateful:paged",
+    "gpt2/onnx:cpu",
+    "gpt_neo/onnx:gpu",
+    "gpt_oss/onnx:cpu",
+    "gptj/onnx:ort",
+    "granitemoehybrid/ov-stateful:cpu",
+    "lfm2/ov-stateful:gpu",
+    "lfm2/onnx-genai:ort",
+    "mamba/ov-stateful:cpu",
+    "mistral_sw8/onnx:cpu",
+    "mistral_sw8/onnx:ort",
+    "opt/onnx:npu",
+    "phi3/onnx:paged",
+    "qwen3/ov-stateful:npu",
+    "qwen3_moe/onnx:ort",
+    "qwen3_moe/ov-stateful:cpu",
+    "qwen3_next/ov-stateful:cpu",
+)
+
+
+def converted(pair: str) -> tuple[Model, Model, str]:
+    """Return a fixture, the result of a target, and the side on which the target reads padding."""
+    fixture, _, target = pair.partition(":")
+    chosen = parse_target(target)
+    model = load(export(*fixture.split("/")))
+    return model, PassManager(chosen.pipeline(model)).run(model).model, chosen.reads_padding
+
+
+def judged(reference: Model, result: Model, padding: str, fault: Fault) -> str:
+    """Return ``equivalent``, ``found``, ``survived``, or ``refused`` if the proof ends with an error."""
+    if fault.equivalent:
+        return "equivalent"
+    try:
+        found = compare(reference, fault.put_into(result), padding=padding)
+    except GraphpassError:
+        return "refused"
+    return "survived" if found.passed else "found"
+
+
+def cases(only: str, sample: int) -> Iterator[tuple[str, Model, Model, str, Fault]]:
+    """Yield the faults of all pairs."""
+    number = 0
+    for turn, pair in enumerate(PAIRS):
+        if only in pair:
+            reference, result, padding = converted(pair)
+            for fault in faults(result, turn):
+                number += 1
+                if number % sample == 0:
+                    yield pair, reference, result, padding, fault
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--sample", type=int, default=1)
+    given = parser.parse_args()
+    began, counts = time.perf_counter(), Counter[str]()
+    for pair, reference, result, padding, fault in cases(given.only, given.sample):
+        verdict = judged(reference, result, padding, fault)
+        counts[verdict] += 1
+        if verdict in {"survived", "equivalent"}:
+            reason = f": {fault.equivalent}" if fault.equivalent else ""
+            sys.stdout.write(f"{verdict}: {pair}, {fault.kind}, {fault.place}{reason}\n")
+            sys.stdout.flush()
+    tried = counts.total() - counts["equivalent"]
+    score = 1 - counts["survived"] / max(tried, 1)
+    found = f"{counts['found']} found, {counts['refused']} refused, {counts['survived']} survived"
+    sys.stdout.write(f"{tried} mutants: {found}; {score:.1%} in {time.perf_counter() - began:.0f} s\n")
+    return score < 0.99
+
+
+if __name__ == "__main__":
+    sys.exit(main())

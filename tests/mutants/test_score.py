@@ -1,0 +1,15 @@
+"""A sample of the faults that `make mutants` puts into results is found."""
+
+import pytest
+
+from mutants.faults import faults
+from mutants.score import PAIRS, converted, judged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS[::6])
+def test_faults_are_found(pair):
+    reference, result, padding = converted(pair)
+    chosen = list(faults(result, turn=1))[::5]
+    assert chosen
+    assert [fault.kind for fault in chosen if judged(reference, result, padding, fault) == "survived"] == []
