@@ -113,6 +113,8 @@ def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
     assert {part.like for part in found.parts[3:13]} == {"layer 1"}
     assert "inferred from layer 1: layers 2-11, of equal structure" in found.summary()
     assert found.parts[4].reference_end == "/model/layers.3/Add_1_output_0"
+    assert found.reach is not None
+    assert (found.reach.masks, found.reach.angles) == (2, 2)
 
 
 def test_weights_that_two_layers_exchanged_are_found() -> None:

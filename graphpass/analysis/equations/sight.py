@@ -23,6 +23,7 @@ from graphpass.analysis.equations.steps import MASK, POSITIONS, Step, evaluation
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.folding import DTYPES
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.pattern import Miss, MissError
@@ -108,6 +109,7 @@ def step_at(model: Model, step: Step) -> Evaluation:
         MASK: numpy.ones((step.batch, step.total)),
         POSITIONS: numpy.broadcast_to(numpy.arange(step.past, step.total), (step.batch, step.length)),
         "cache_position": numpy.arange(step.past, step.total),
+        PAST_LENGTH: numpy.array([step.past]),
     }
     inputs = model.graph.parameters
     given = {

@@ -11,7 +11,7 @@ from graphpass.progress import stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.onnxruntime_request import weights_in_place
 from graphpass.storage.weight_file import release
-from graphpass.verify.comparison import Comparison, PartProof
+from graphpass.verify.comparison import Comparison, PartProof, Reach
 from graphpass.verify.layers.budget import Budget
 from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
@@ -20,7 +20,7 @@ from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.lockstep import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.session import DecodeSession
@@ -148,8 +148,20 @@ class _Proof:
             divergence=runs[-1].divergence,
             skipped=tuple(dict.fromkeys(text for run in runs for text in run.skipped)) + others,
             warnings=tuple(dict.fromkeys(text for run in runs for text in run.warnings)),
+            reach=_reach_of(runs),
             parts=parts,
         )
+
+
+def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
+    """Return the lengths at which parts were cut out, and the number of their attention."""
+    found = [run.reach for run in runs if run.reach is not None]
+    if not found:
+        return None
+    turns = {length for one in found for length in one.turns}
+    steps = {step for one in found for step in one.steps}
+    counts = sum(one.masks for one in found), sum(one.angles for one in found)
+    return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts)
 
 
 def _open_lean(model: Model, **options: Any) -> DecodeSession:
