@@ -95,7 +95,7 @@ def operator_mask(graph: Graph, node: Node) -> MaskFacts:
     """Return the parts and windows of the operator's mask."""
     ports = OPERATORS[node.op]
     facts = MaskFacts()
-    is_causal = node.attributes.get(ports.is_causal) if isinstance(ports.is_causal, str) else True
+    is_causal = ports.hides_later(node)
     if is_causal:
         facts.parts.add("causal")
     if any(node.input(port) is not None for port in ports.lengths):

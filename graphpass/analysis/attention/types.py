@@ -17,28 +17,34 @@ class Ports:
         masks: Tensors added to the scores, or conditions that select them.
         lengths: Numbers of positions.
         sink: One number a head that joins the Softmax.
-        is_causal: Attribute that hides keys after the query; ``True`` if they always are.
+        causal: Attribute that hides keys after the query; ``None`` if there is none, and they are always hidden.
+        is_causal: Whether they are hidden without the attribute.
     """
 
     operands: tuple[int, ...] = (0, 1, 2)
     masks: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
     sink: int | None = None
-    is_causal: str | bool = True
+    causal: str | None = None
+    is_causal: bool = True
+
+    def hides_later(self, node: Node) -> bool:
+        """Return whether ``node``, of this operator, hides keys after the query by itself."""
+        return self.is_causal if self.causal is None else bool(node.attributes.get(self.causal, self.is_causal))
 
 
 #: Operators that compute attention as a whole. Sources: onnx.defs for Attention-23 to 25; docs/ContribOperators.md of
 #: ONNX Runtime for com.microsoft; OpenVINO's docs for ScaledDotProductAttention-13 and its input 5, the sink.
 OPERATORS = {
-    "ScaledDotProductAttention": Ports(masks=(3,), sink=5, is_causal="causal"),
-    "Attention": Ports(masks=(3,), lengths=(6,), is_causal="is_causal"),
-    "GroupQueryAttention": Ports(masks=(10,), lengths=(5,), sink=11),
+    "ScaledDotProductAttention": Ports(masks=(3,), sink=5, causal="causal", is_causal=False),
+    "Attention": Ports(masks=(3,), lengths=(6,), causal="is_causal", is_causal=False),
+    "GroupQueryAttention": Ports(masks=(10,), lengths=(5,), sink=11, causal="causal"),
     "SparseAttention": Ports(lengths=(8,)),
-    "MultiHeadAttention": Ports(masks=(4, 5), is_causal="unidirectional"),
+    "MultiHeadAttention": Ports(masks=(4, 5), causal="unidirectional", is_causal=False),
     "DecoderMaskedMultiHeadAttention": Ports(masks=(3, 4)),
-    "com.microsoft.Attention": Ports((), masks=(3, 5), is_causal="unidirectional"),
+    "com.microsoft.Attention": Ports((), masks=(3, 5), causal="unidirectional", is_causal=False),
     "DecoderMaskedSelfAttention": Ports((), masks=(3, 5)),
-    "QAttention": Ports((), masks=(5,), is_causal="unidirectional"),
+    "QAttention": Ports((), masks=(5,), causal="unidirectional", is_causal=False),
 }
 
 

@@ -203,8 +203,7 @@ def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
     seen = numpy.ones((1, 1, step.length, step.total), bool)
     if node.op not in OPERATORS:
         return numpy.where(seen, 0.0, -numpy.inf)
-    causal = OPERATORS[node.op].is_causal
-    is_causal = bool(node.attributes.get(causal)) if isinstance(causal, str) else causal
+    is_causal = OPERATORS[node.op].hides_later(node)
     if is_causal and node.op == "ScaledDotProductAttention" and step.past:
         raise MissError(node, "kernels disagree on causal attention after a past")
     for value in _lengths(node):
