@@ -4,10 +4,11 @@ import pytest
 from support.scale import scaled, scaled_ir
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects import weights
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
 from graphpass.io import load, save
-from graphpass.reports.diff import diff_models, weights
+from graphpass.reports.diff import diff_models
 from graphpass.verify import compare
 
 #: Templates with the numbers of their kv and linear caches in ten layers.

@@ -63,7 +63,7 @@ def test_only_a_prediction_is_given_where_that_is_asked_for():
 
 def test_options_of_a_target_are_kept():
     report = check_model(openvino_model("llama"), "gpu{cache=reorder, trim=slice}", confirm=False)
-    assert (report.target, report.holds) == ("gpu{cache=reorder}", True)
+    assert (report.target, report.holds) == ("gpu{cache=reorder,trim=slice}", True)
 
 
 @pytest.mark.parametrize(("target", "error"), [("tpu", "GP215: unknown target 'tpu'"), ("gpu{cache=x}", "GP213")])

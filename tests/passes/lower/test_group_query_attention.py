@@ -226,6 +226,9 @@ class TestCachesOfAWindow:
         recompute = Recomputation(open_session(growing))
         session = open_session(sliding)
         run_edits(Subject(session, recompute, kind="linear"), 8)
+        session.reset()
+        session.prefill([1, 5, 9])
+        session.step([2])
         assert session.stats.snapshots > 0
 
 
