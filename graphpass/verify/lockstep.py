@@ -118,7 +118,7 @@ def compare(
     pad = padded_right if padding == "right" else padded_inside if inside else padded
     lockstep = _Lockstep(*sessions, tolerance, alone=alone, pad=None if enters else pad)
     try:
-        turns = [turn for model in both for turn in find_turns(model)]
+        turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
         if steps and comparison.passed:
             comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
