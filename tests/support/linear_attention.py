@@ -5,12 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
+import onnxruntime
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from graphpass.dialects.onnx.model import OnnxModel
 
 KEY_DIM, VALUE_DIM = 8, 6
 RULES = ["linear", "gated", "delta", "gated_delta"]
+
+#: Arguments of `build`, and lengths of prompts that follow one another.
+FORMS = st.fixed_dictionaries(
+    {
+        "rule": st.sampled_from(RULES),
+        "rows": st.booleans(),
+        "one_beta": st.booleans(),
+        "past": st.booleans(),
+        "scale": st.sampled_from([0.0, 0.3]),
+    }
+)
+HEAD_COUNTS = st.sampled_from([(4, 4), (4, 2), (6, 2), (2, 4), (1, 3), (1, 1)])
+CHUNKS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
 
 
 def build(
@@ -61,3 +76,20 @@ def feeds(model: OnnxModel, length: int, random: numpy.random.Generator) -> dict
     if "beta" in given:
         given["beta"] = 1 / (1 + numpy.exp(-given["beta"]))
     return given
+
+
+def session(model: OnnxModel) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def compute_the_same(reference: OnnxModel, candidate: OnnxModel, lengths: list[int]) -> None:
+    """Run both on the same random chunks; the state goes on if there is a past."""
+    both, random, state = (session(reference), session(candidate)), numpy.random.default_rng(1), None
+    for length in lengths:
+        fed = feeds(reference, length, random)
+        if "past" in fed and state is not None:
+            fed["past"] = state
+        wanted, found = (one.run(None, fed) for one in both)
+        state = wanted[1]
+        for want, got in zip(wanted, found, strict=True):
+            numpy.testing.assert_allclose(got, want, atol=1e-4)

@@ -7,13 +7,12 @@ import json
 from typing import Any
 
 import numpy
-import onnxruntime
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 from support import linear_attention
 from support.cache_forms import HEADS, SIZE, VOCABULARY, Build, started
 from support.cache_graphs import Renaming, renamed
-from support.linear_attention import RULES, build, feeds
+from support.linear_attention import CHUNKS, FORMS, HEAD_COUNTS, build, compute_the_same
 from support.loop_forms import STATE, _over_tokens, recurrent
 from support.models import hybrids
 
@@ -28,39 +27,19 @@ def fused(model: OnnxModel, passes: str = "fuse-linear-attention") -> tuple[Onnx
     return result.model, result.records[0].result
 
 
-def session(model: OnnxModel) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
-
-
 def kinds(model: OnnxModel) -> list[str]:
     return [node.op_type for node in model.proto.graph.node]
 
 
 @settings(deadline=None, max_examples=20)
-@given(
-    rule=st.sampled_from(RULES),
-    heads=st.sampled_from([(4, 4), (4, 2), (6, 2), (2, 4), (1, 3), (1, 1)]),
-    rows=st.booleans(),
-    one_beta=st.booleans(),
-    past=st.booleans(),
-    scale=st.sampled_from([0.0, 0.3]),
-    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3),
-)
-def test_the_operator_comes_back_from_a_scan(rule, heads, rows, one_beta, past, scale, lengths):
-    scan, _ = fused(build(rule, *heads, rows=rows, one_beta=one_beta, past=past, scale=scale), "lower-operators")
+@given(form=FORMS, heads=HEAD_COUNTS, lengths=CHUNKS)
+def test_the_operator_comes_back_from_a_scan(form, heads, lengths):
+    scan, _ = fused(build(form.pop("rule"), *heads, **form), "lower-operators")
     model, result = fused(scan)
     assert result.statistics == {"loops fused": 1, "loops left": 0}
     assert "LinearAttention" in kinds(model)
     assert "Scan" not in kinds(model)
-    both, random, state = (session(scan), session(model)), numpy.random.default_rng(1), None
-    for length in lengths:
-        fed = feeds(scan, length, random)
-        if past and state is not None:
-            fed["past"] = state
-        wanted, found = (one.run(None, fed) for one in both)
-        state = wanted[1]
-        for want, got in zip(wanted, found, strict=True):
-            numpy.testing.assert_allclose(got, want, atol=1e-4)
+    compute_the_same(scan, model, lengths)
 
 
 def test_layers_of_real_sizes(monkeypatch):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy
-import onnxruntime
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 from onnx.reference import ReferenceEvaluator
 from support.decode import compiled
-from support.linear_attention import RULES, build, feeds
+from support.linear_attention import CHUNKS, FORMS, HEAD_COUNTS, RULES, build, compute_the_same, feeds, session
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -17,10 +16,6 @@ from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
-
-
-def session(model: OnnxModel) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def lowered(model: OnnxModel) -> OnnxModel:
@@ -37,27 +32,10 @@ def read(model: OnnxModel) -> OpenVINOModel:
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    rule=st.sampled_from(RULES),
-    heads=st.sampled_from([(4, 4), (4, 2), (6, 2), (2, 4), (1, 3), (1, 1)]),
-    rows=st.booleans(),
-    one_beta=st.booleans(),
-    past=st.booleans(),
-    scale=st.sampled_from([0.0, 0.3]),
-    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3),
-)
-def test_onnx_runtime_computes_the_same(rule, heads, rows, one_beta, past, scale, lengths):
-    model = build(rule, *heads, rows=rows, one_beta=one_beta, past=past, scale=scale)
-    both = session(model), session(lowered(model))
-    random, state = numpy.random.default_rng(1), None
-    for length in lengths:
-        given = feeds(model, length, random)
-        if past and state is not None:
-            given["past"] = state
-        expected, found = (one.run(None, given) for one in both)
-        state = expected[1]
-        for want, got in zip(expected, found, strict=True):
-            numpy.testing.assert_allclose(got, want, atol=1e-4)
+@given(form=FORMS, heads=HEAD_COUNTS, lengths=CHUNKS)
+def test_onnx_runtime_computes_the_same(form, heads, lengths):
+    model = build(form.pop("rule"), *heads, **form)
+    compute_the_same(model, lowered(model), lengths)
 
 
 @pytest.mark.parametrize("rule", RULES)
