@@ -66,7 +66,7 @@ class Evaluation:
             elif any(marks.get(source) is False for source in sources):
                 marks[node.index] = False
             elif missing := [source for source in sources if source not in marks]:
-                pending.append(self.graph.nodes[missing[0]])
+                pending += [self.graph.nodes[source] for source in reversed(missing)]
             else:
                 marks[node.index] = True
         return marks[start.index]
@@ -90,7 +90,7 @@ class Evaluation:
                 continue
             missing = [source for source in self._sources(node) if source not in self._found]
             if missing:
-                pending.append(missing[0])
+                pending += reversed(missing)
             else:
                 self._found[current] = self._computed(node, current)
         return self._found[value]
