@@ -209,7 +209,7 @@ def test_the_page_in_a_browser(tmp_path):
         assert tab.locator("#cell-0 >> text=node1 is not fused").is_visible()
         assert not tab.locator("#cell-1 >> text=output").first.is_visible()
         tab.locator("table a", has_text="converted").first.click()
-        assert tab.locator("#cell-1 >> text=output").first.is_visible()
+        tab.locator("#cell-1 >> text=output").first.wait_for()
         tab.locator("#cell-1 >> text=Operators before and after").click()
-        assert tab.locator("#cell-1 .picture >> text=layers 0-1").first.is_visible()
+        tab.locator("#cell-1 .picture >> text=layers 0-1").first.wait_for()  # details report their opening later
         assert complaints == []

@@ -160,4 +160,4 @@ def test_evidence_of_a_cache_opens_by_a_click(opened, tmp_path):
     (tmp_path / "page.html").write_text(render(model, graphpass.analyze_caches(model), "lfm2"), encoding="utf-8")
     page = opened(tmp_path / "page.html")
     page.locator("[data-cache='1']").click()
-    assert page.locator("#cache-1.chosen").is_visible()
+    page.locator("#cache-1.chosen").wait_for()
