@@ -66,7 +66,7 @@ class Evaluation:
             elif any(marks.get(source) is False for source in sources):
                 marks[node.index] = False
             elif missing := [source for source in sources if source not in marks]:
-                pending += [self.graph.nodes[source] for source in reversed(missing)]
+                pending.append(self.graph.nodes[missing[0]])
             else:
                 marks[node.index] = True
         return marks[start.index]
