@@ -42,6 +42,11 @@ def fixed_size(value: Value | None, axis: int) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def known_elements(value: Value) -> int:
+    """Return the number of elements; dimensions that are not fixed count as 1."""
+    return math.prod(size for size in value.shape or () if isinstance(size, int))
+
+
 def is_activation(graph: Graph, value: Value | None) -> bool:
     """Return whether ``value`` is no weight, dequantized, laid out or sliced ones included."""
 
@@ -85,6 +90,5 @@ def weight_bytes(graph: Graph) -> float:
     total = 0.0
     for node in graph.of_op("Constant"):
         value = node.outputs[0]
-        sizes = [size for size in value.shape or () if isinstance(size, int)]
-        total += element_bytes(value.element_type) * math.prod(sizes)
+        total += element_bytes(value.element_type) * known_elements(value)
     return total

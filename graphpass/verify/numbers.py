@@ -48,7 +48,7 @@ def _of_attention(reference: Model, candidate: Model) -> Iterator[tuple[str, str
 
 
 def _of_norms(reference: Model, candidate: Model) -> Iterator[tuple[str, str, float, float]]:
-    left, right = (sorted(find_epsilons(model), key=lambda norm: norm[1]) for model in (reference, candidate))
+    left, right = (sorted(model.analysis(find_epsilons), key=lambda norm: norm[1]) for model in (reference, candidate))
     if len(left) == len(right):
         for (name, one), (_, other) in zip(left, right, strict=True):
             yield f"norm {name}", "epsilon", one, other

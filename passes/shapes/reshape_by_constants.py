@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import NO_DATA
-from graphpass.ir.values import INTEGERS
+from graphpass.ir.values import INTEGERS, known_elements
 
 if TYPE_CHECKING:
     import numpy
@@ -74,7 +73,7 @@ def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
         for node in graph.nodes
         for value in node.outputs
         if node.op not in NO_DATA | {"Parameter"} and value.element_type in INTEGERS
-        if value.shape is not None and math.prod(size for size in value.shape if isinstance(size, int)) <= _FEW
+        if value.shape is not None and known_elements(value) <= _FEW
         if (numbers := fold(graph, value)) is not None and numbers.size <= _FEW
     }
     for value, numbers in found.items():

@@ -25,7 +25,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.pattern import Miss, MissError
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import fixed_size, known_elements
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
@@ -231,7 +231,7 @@ def _product(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> float:
 
 def _check_sink(attention: Attention, heads: int) -> None:
     sink = attention.sink
-    if sink is not None and math.prod(size for size in sink.shape or () if isinstance(size, int)) != heads:
+    if sink is not None and known_elements(sink) != heads:
         raise MissError(attention.node, f"its attention sink {sink.name} is not one number for each of {heads} heads")
 
 

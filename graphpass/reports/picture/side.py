@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.types import shape_text
+from graphpass.ir.values import known_elements
 from graphpass.reports.diff.operators import TOLD, attributes_of, constant_in_words, operators_of
 from graphpass.reports.picture.marks import Mark
 from graphpass.reports.picture.segments import BEFORE, segments_of
@@ -80,7 +80,7 @@ class Side:
         """Return a constant of few elements in words; ``None`` for a weight."""
         if index not in self._words:
             value = self._weight(self._graph.nodes[index].outputs[0])
-            count = math.prod(size for size in value.shape or () if isinstance(size, int))
+            count = known_elements(value)
             # Several floating-point numbers are learned: a norm's weights, the decays of a recurrent state.
             is_few = count <= (1 if "f" in value.element_type else TOLD)
             self._words[index] = constant_in_words(self._graph.nodes[value.node], self._graph) if is_few else None

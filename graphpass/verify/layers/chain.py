@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.ir.values import REALS, fixed_size
+from graphpass.ir.values import REALS, fixed_size, known_elements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from graphpass.ir.cache import Cache
     from graphpass.ir.graph import Graph, Node, Use, Value
@@ -35,6 +35,7 @@ class Chain:
         logits: The Result of the logits.
         caches: The caches.
         cuts: The values, in order, without those inside of layers that share a cache.
+        pieces: The pieces between them.
     """
 
     model: Model
@@ -42,6 +43,7 @@ class Chain:
     logits: Node
     caches: tuple[Cache, ...]
     cuts: tuple[Value, ...]
+    pieces: Pieces
 
     @property
     def graph(self) -> Graph:
@@ -51,21 +53,55 @@ class Chain:
     @cached_property
     def weights(self) -> dict[int, int]:
         """Return the first piece that reads each weight, by the node of the weight."""
-        deep = computed_between(self.graph, self.tokens, self.logits)
-        found = {}
-        for node in self.graph.of_op("Constant"):
-            if is_weight(node):
-                pieces = _readers(self.graph, node.outputs[0], deep, self.cuts)
-                if pieces:
-                    found[node.index] = min(pieces)
-        return found
+        weights = filter(is_weight, self.graph.of_op("Constant"))
+        read = ((node.index, self.pieces.readers(node.outputs[0])) for node in weights)
+        return {index: min(pieces) for index, pieces in read if pieces}
 
     @cached_property
     def homes(self) -> dict[str, int]:
         """Return the piece of each cache that one reads or writes, by the cache's name."""
-        deep = computed_between(self.graph, self.tokens, self.logits)
-        touched = ((cache.name, _pieces_of(self.graph, cache, deep, self.cuts)) for cache in self.caches)
+        touched = ((cache.name, self.pieces.touched(cache)) for cache in self.caches)
         return {name: min(pieces) for name, pieces in touched if pieces}
+
+
+class Pieces:
+    """Numbers the pieces between values that all computation passes."""
+
+    def __init__(self, graph: Graph, deep: set[int], cuts: Sequence[Value]) -> None:
+        """Take ``deep``, see `computed_between`, apart at ``cuts``."""
+        self._graph, self._deep = graph, deep
+        self._ends = [cut.node for cut in cuts]
+        self._sums = {cut.node for cut in cuts if is_sum(graph, cut)}
+
+    def readers(self, value: Value) -> set[int]:
+        """Return the pieces that read elements of ``value``, whatever other nodes make of it first."""
+
+        def onward(use: Use) -> Iterable[Value]:
+            return () if use.node.index in self._deep or use.node.op in SHAPE_READERS else use.node.outputs
+
+        return {
+            bisect_left(self._ends, use.node.index)
+            + (use.node.index in self._sums and is_after_sum(use.node, use.port))
+            for use in self._graph.forward([value], onward)
+            if _reads(use, self._deep)
+        }
+
+    def touched(self, cache: Cache) -> set[int]:
+        """Return the pieces whose elements ``cache`` takes, or that take its elements."""
+        graph = self._graph
+        read, write = graph.reads.get(cache.read), graph.writes.get(cache.write)
+        found = self.readers(read.outputs[0]) if read is not None else set()
+        if write is None:
+            return found
+
+        def back(node: Node) -> Iterable[Value | None]:
+            return () if node.index in self._deep or node.op in SHAPE_READERS else node.inputs
+
+        makers = {node.index for node in graph.backward(write.inputs, back)} & self._deep
+        # The value between two pieces belongs to both.
+        inner = makers.difference(self._ends)
+        found |= {bisect_left(self._ends, index) for index in inner}
+        return found or {bisect_left(self._ends, index) + 1 for index in makers}
 
 
 def find_chain(model: Model) -> Chain | str:
@@ -86,19 +122,16 @@ def find_chain(model: Model) -> Chain | str:
     values = _passed(graph, deep, logits)
     if not values:
         return "no value lies on all paths from the tokens to the logits"
-    touched = (_pieces_of(graph, cache, deep, values) for cache in inventory.caches)
+    between = Pieces(graph, deep, values)
+    touched = (between.touched(cache) for cache in inventory.caches)
     inside = {place for pieces in touched if pieces for place in range(min(pieces), max(pieces))}
     cuts = tuple(value for place, value in enumerate(values) if place not in inside)
-    return Chain(model, tokens, logits, inventory.caches, cuts)
+    return Chain(model, tokens, logits, inventory.caches, cuts, Pieces(graph, deep, cuts))
 
 
 def is_weight(node: Node) -> bool:
     """Return whether a Constant has the size of a weight."""
-    shape = node.outputs[0].shape or ()
-    count = 1
-    for size in shape:
-        count *= size if isinstance(size, int) else 1
-    return count > LARGEST_PARAMETER
+    return known_elements(node.outputs[0]) > LARGEST_PARAMETER
 
 
 def is_sum(graph: Graph, cut: Value) -> bool:
@@ -139,7 +172,7 @@ def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
         given = [value for value in last if value.port == total] if total in {one.port for one in last} else list(last)
         if len(given) == 1 and reach <= index:
             (value,) = given
-            if value.rank == 3 and value.element_type in REALS and isinstance((value.shape or (None,))[-1], int):
+            if value.rank == 3 and value.element_type in REALS and fixed_size(value, -1) is not None:
                 found.append(value)
         reach = max(reach, *last.values(), -1)
     return found
@@ -147,37 +180,3 @@ def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
 
 def _reads(use: Use, deep: set[int]) -> bool:
     return use.node.index in deep and use.node.op not in SHAPE_READERS
-
-
-def _readers(graph: Graph, value: Value, deep: set[int], cuts: Iterable[Value]) -> set[int]:
-    """Return the pieces that read elements of ``value``, whatever other nodes make of it first."""
-
-    def onward(use: Use) -> Iterable[Value]:
-        return () if use.node.index in deep or use.node.op in SHAPE_READERS else use.node.outputs
-
-    ends = [cut.node for cut in cuts]
-    sums = {cut.node for cut in cuts if is_sum(graph, cut)}
-    return {
-        bisect_left(ends, use.node.index) + (use.node.index in sums and is_after_sum(use.node, use.port))
-        for use in graph.forward([value], onward)
-        if _reads(use, deep)
-    }
-
-
-def _pieces_of(graph: Graph, cache: Cache, deep: set[int], cuts: Iterable[Value]) -> set[int]:
-    """Return the pieces whose elements ``cache`` takes, or that take its elements."""
-    cuts = tuple(cuts)
-    ends = [cut.node for cut in cuts]
-    read, write = graph.reads.get(cache.read), graph.writes.get(cache.write)
-    found = _readers(graph, read.outputs[0], deep, cuts) if read is not None else set()
-    if write is None:
-        return found
-
-    def back(node: Node) -> Iterable[Value | None]:
-        return () if node.index in deep or node.op in SHAPE_READERS else node.inputs
-
-    makers = {node.index for node in graph.backward(write.inputs, back)} & deep
-    # The value between two pieces belongs to both.
-    inner = makers.difference(ends)
-    found |= {bisect_left(ends, index) for index in inner}
-    return found or {bisect_left(ends, index) + 1 for index in makers}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.ir.inputs import PAST_LENGTH
+from graphpass.ir.values import fixed_size
 from graphpass.verify.layers.chain import is_after_sum, is_sum
 from graphpass.verify.layers.head import LOGITS
 
@@ -111,8 +112,8 @@ def _zeros(write: Writer, cache: Cache, read: Value, tokens: Value, length: Hand
 
 
 def _width(value: Value) -> int:
-    width = value.shape[-1] if value.shape else None
-    assert isinstance(width, int)
+    width = fixed_size(value, -1)
+    assert width is not None
     return width
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from graphpass.dialects.weights import digests_of_weights, holder_of, weights_of
+from graphpass.ir.values import fixed_size
 from graphpass.verify.layers.chain import Chain, find_chain
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ class Part:
         if self.entry is None:
             return {}
         first, last = self.entry.node, self.chain.logits.index if self.exit is None else self.exit.node
-        width = (self.entry.shape or (None,))[-1]
+        width = fixed_size(self.entry, -1)
         outside = (cut for cut in self.chain.cuts if not first < cut.node <= last)
-        return {cut.node: cut for cut in outside if (cut.shape or (None,))[-1] == width}
+        return {cut.node: cut for cut in outside if fixed_size(cut, -1) == width}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +109,9 @@ def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
     found = [{weight.holder: weight for weight in weights_of(model, above=0)} for model in (reference, candidate)]
     places = [{weight.bytes_of for weight in weights.values()} for weights in found]
     shared = (places[0] & places[1]) - {None}
-    asked = [weight for weights in found for weight in weights.values() if weight.bytes_of not in shared]
-    sizes = [{weight.size for weight in weights.values() if weight in set(asked)} for weights in found]
-    digests = digests_of_weights(weight for weight in asked if weight.size in sizes[0] & sizes[1])
+    asked = [[weight for weight in weights.values() if weight.bytes_of not in shared] for weights in found]
+    sizes = {weight.size for weight in asked[0]} & {weight.size for weight in asked[1]}
+    digests = digests_of_weights(weight for weights in asked for weight in weights if weight.size in sizes)
 
     def identity(weight: Weight) -> Hashable:
         if weight.bytes_of in shared:
@@ -144,12 +145,8 @@ def _paired(reference: Chain, candidate: Chain, contents: tuple[Contents, Conten
     return [
         (cut, other)
         for total, cut in firsts[0].items()
-        if total and (other := firsts[1].get(total)) is not None and _width(cut) == _width(other)
+        if total and (other := firsts[1].get(total)) is not None and fixed_size(cut, -1) == fixed_size(other, -1)
     ]
-
-
-def _width(cut: Value) -> object:
-    return (cut.shape or (None,))[-1]
 
 
 def hash_of(key: Hashable) -> int:
@@ -171,7 +168,8 @@ def _sums(chain: Chain, held: Contents, common: Mapping[Hashable, int]) -> list[
 
 def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
     """Return the segment between ``cuts`` that each cache lies in."""
-    ends = [chain.cuts.index(cut) for cut in cuts]
+    places = {cut: place for place, cut in enumerate(chain.cuts)}
+    ends = [places[cut] for cut in cuts]
     return {name: bisect_left(ends, piece) for name, piece in chain.homes.items()}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UnsupportedError
+from graphpass.ir.values import fixed_size
 from graphpass.progress import stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.onnxruntime_request import weights_in_place
@@ -131,8 +132,8 @@ class _Proof:
         settings = dict(self.settings)
         if (ids := settings.get("prompt_ids")) is not None and pair[0].exit is not None:
             # Outputs of a part are as wide as the stream, and stand for a vocabulary.
-            width = pair[0].exit.shape[-1] if pair[0].exit.shape else 1
-            settings["prompt_ids"] = tuple(one % int(width or 1) for one in ids)
+            width = fixed_size(pair[0].exit, -1) or 1
+            settings["prompt_ids"] = tuple(one % width for one in ids)
         if not any(part.caches for part in pair) and any(part.caches for parts in self.plan.parts for part in parts):
             # Steps do no more than prompts, but each goes through the whole sequence again.
             settings |= {"steps": 0, "edits": False, "examine": False}
