@@ -1,4 +1,4 @@
-"""How many nodes run at each step, beside optimum's own stateful export of the same model."""
+"""Count nodes that run at each step, beside optimum's own stateful export of the same model."""
 
 from __future__ import annotations
 

@@ -14,6 +14,9 @@ from graphpass.storage.digests import digests_of_files
 if TYPE_CHECKING:
     from graphpass.verify import Comparison
 
+_HINT = "convert the model again"
+_WITH_PROOF = f"{_HINT}, without --no-verify"
+
 
 def certify(comparison: Comparison) -> dict[str, Any]:
     """Return what a comparison proved, without what may differ from run to run.
@@ -62,10 +65,9 @@ def check_certificate(result: Path) -> dict[str, Any]:
         expected: dict[str, str] = certificate["files"]
         sizes = {name: int(output[name]["bytes"]) for name in expected}
     except FileNotFoundError as error:
-        raise UsageError("GP269", f"there is no {manifest}", "convert the model again, without --no-verify") from error
+        raise UsageError("GP269", f"there is no {manifest}", _WITH_PROOF) from error
     except KeyError as error:
-        hint = "convert the model again, without --no-verify"
-        raise UsageError("GP269", f"{manifest} holds no certificate", hint) from error
+        raise UsageError("GP269", f"{manifest} holds no certificate", _WITH_PROOF) from error
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ReadError("GP118", f"{manifest} is damaged, or another program's") from error
     folder = manifest.parent
@@ -81,9 +83,6 @@ def check_certificate(result: Path) -> dict[str, Any]:
         raise VerificationError("GP604", f"changed since the result was proven: {names}", _HINT)
     known: dict[str, Any] = certificate
     return known | {"versions": noted["versions"]}
-
-
-_HINT = "convert the model again"
 
 
 def summarize(certificate: Mapping[str, Any]) -> str:

@@ -11,8 +11,7 @@ import numpy
 import onnx
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.tensors import SMALL
-from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.onnx.tensors import SMALL, all_external_data, element_type, is_external, nbytes, tensors
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
@@ -67,16 +66,7 @@ def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
     Raises:
         ReadError: GP105, ONNX external data is not where the model says.
     """
-    if model.dialect == "onnx":
-        from graphpass.dialects.onnx.model import OnnxModel
-
-        assert isinstance(model, OnnxModel)
-        weights = _of_onnx(model, above)
-    else:
-        from graphpass.dialects.openvino.model import OpenVINOModel
-
-        assert isinstance(model, OpenVINOModel)
-        weights = _of_openvino(model, above)
+    weights = _of_onnx(model, above) if isinstance(model, OnnxModel) else _of_openvino(model, above)
     counts: Counter[str] = Counter()
     found = []
     for weight in weights:
@@ -108,10 +98,6 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
 
 
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
-    from onnx import TensorProto, numpy_helper
-
-    from graphpass.dialects.onnx.tensors import all_external_data, element_type, is_external, nbytes, tensors
-
     files = {file.path: file for file in model.weight_files}
     # A Constant's tensor often lacks a name; the node has one.
     names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
@@ -124,17 +110,19 @@ def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
             content = Place(files.get(data.file) or WeightFile.of(data.file), data.offset, data.length)
         elif tensor.HasField("raw_data"):
             content = memoryview(tensor.raw_data)
-        elif tensor.data_type == TensorProto.STRING:
+        elif tensor.data_type == onnx.TensorProto.STRING:
             content = memoryview(repr(list(tensor.string_data)).encode())
         else:
-            content = memoryview(numpy_helper.to_array(tensor).tobytes())
+            content = memoryview(onnx.numpy_helper.to_array(tensor).tobytes())
         name = names.get(id(tensor)) or tensor.name or "unnamed"
         yield Weight(name, element_type(tensor.data_type), tuple(tensor.dims), content, id(tensor))
 
 
-def _of_openvino(model: OpenVINOModel, above: int) -> Iterator[Weight]:
+def _of_openvino(model: Model, above: int) -> Iterator[Weight]:
+    from graphpass.dialects.openvino.model import OpenVINOModel
     from graphpass.dialects.openvino.names import all_ops
 
+    assert isinstance(model, OpenVINOModel)
     mapped = MappedWeights(file for file in model.weight_files if file.unchanged)
     for op in all_ops(model.ov_model):
         if op.get_type_name() != "Constant" or op.get_byte_size() <= above:

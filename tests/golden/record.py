@@ -156,7 +156,7 @@ def cases(words: list[str] | None = None) -> list[str]:
 
 
 def result(name: str) -> Result:
-    """What one case gives."""
+    """Return the digests of one case."""
     from support.models import fixtures
 
     from graphpass.errors import GraphpassError

@@ -1,4 +1,4 @@
-"""What every fixture becomes is what `record.py` recorded."""
+"""Compare results of every fixture with those that `record.py` recorded."""
 
 import itertools
 import json

@@ -38,7 +38,7 @@ def session(name: str, variant: str, use: str) -> DecodeSession:
 
 @functools.cache
 def greedy(name: str, variant: str) -> tuple[int, ...]:
-    """What the model generates alone, one token a step, which begins with what PyTorch generates."""
+    """Generate one token a step without drafts; PyTorch's tokens come first."""
     wanted = reference(name)
     target = session(name, variant, "target")
     tokens = [int(target.prefill(wanted["prompt_ids"])[0, -1].argmax())]

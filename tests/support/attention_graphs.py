@@ -52,7 +52,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Form:
-    """How attention is written down."""
+    """Describe the form that attention is written in."""
 
     scales: tuple[Scale, ...] = (Scale(0.3),)
     masks: tuple[Mask, ...] = ()
@@ -285,7 +285,7 @@ def infer_each(model: openvino.Model, given: Iterable[dict[str, numpy.ndarray]])
 
 
 def is_expressible(form: Form) -> bool:
-    """Whether ScaledDotProductAttention can say it: a fill that is scaled down afterwards may not hide enough."""
+    """Return whether ScaledDotProductAttention says it: fills scaled down afterwards may hide too little."""
     late = any(scale.on == "after masks" for scale in form.scales)
     return not (late and any(mask.how in {"keep", "hide"} and mask.fill > -1e8 for mask in form.masks))
 

@@ -23,7 +23,7 @@ class Stepping(Protocol):
 
 
 def generates(model: Model, name: str, *, one_by_one: bool = False) -> bool:
-    """Whether ``model`` continues the prompt of export ``name`` as PyTorch did.
+    """Return whether ``model`` continues the prompt of export ``name`` as PyTorch did.
 
     Args:
         model: What to run.

@@ -124,7 +124,7 @@ def looped(
 
 
 def _length(build: Build) -> str:
-    """How many tokens a step has."""
+    """Return the number of tokens of a step."""
     return build.op("Gather", build.op("Shape", "input_ids"), build.constant(numpy.int64(1)), axis=0)
 
 

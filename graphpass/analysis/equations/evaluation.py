@@ -225,9 +225,11 @@ def _reduced(function: Callable[..., Array]) -> Callable[[Node, list[Array]], Ar
     def reduce_axes(node: Node, inputs: list[Array]) -> Array | None:
         given = inputs[1] if len(inputs) > 1 else node.attributes.get("axes")
         axes = None if given is None else tuple(int(axis) for axis in numpy.reshape(given, -1))
+        # Ranks in bodies may not be known.
+        rank = node.outputs[0].rank
+        keeps = node.attributes.get("keeps_axes", None if rank is None else rank == inputs[0].ndim)
         # The dialects disagree on a list of no axes.
-        keeps = node.outputs[0].rank == inputs[0].ndim
-        return None if node.outputs[0].rank is None or axes == () else function(inputs[0], axis=axes, keepdims=keeps)
+        return None if keeps is None or axes == () else function(inputs[0], axis=axes, keepdims=keeps)
 
     return reduce_axes
 
@@ -238,10 +240,9 @@ def _triangle(node: Node, inputs: list[Array]) -> Array:
 
 
 def _sum(node: Node, inputs: list[Array]) -> Array | None:
-    if "axes" not in node.attributes and len(inputs) < 2:
-        return None
-    axes = node.attributes.get("axes") or tuple(int(axis) for axis in inputs[1].reshape(-1))
-    return numpy.sum(inputs[0], axes, keepdims=bool(node.attributes["keeps_axes"]), dtype=inputs[0].dtype)
+    # Without axes it sums all or none, by an attribute that is not in the graph.
+    has_axes = len(inputs) > 1 or "axes" in node.attributes
+    return _reduced(numpy.sum)(node, inputs) if has_axes else None
 
 
 #: Functions of single elements that loops over tokens compute.

@@ -49,7 +49,7 @@ def test_what_graphsurgeon_drops_comes_back_identical(tmp_path, external):
 
 
 def load_without(proto, *ops):
-    """What graphsurgeon's own importer does not fail on."""
+    """Copy a model without operators on which graphsurgeon's own importer fails."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for node in [node for node in copy.graph.node if node.op_type in ops]:

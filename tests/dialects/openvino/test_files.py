@@ -41,7 +41,7 @@ def of_constants(*constants: openvino.op.Constant) -> openvino.Model:
 
 
 def held(file: Path) -> dict[str, bytes]:
-    """What the Constants of an IR hold, by name."""
+    """Return the contents of the Constants of an IR, by name."""
     read = openvino.Core().read_model(file)
     return {
         op.get_friendly_name(): repr(op.get_tensor_view().str_data.tolist()).encode()

@@ -218,7 +218,7 @@ def fused_hybrid() -> OnnxModel:
 
 
 def generated(model: OnnxModel) -> bool:
-    """Whether ``model`` generates PyTorch's tokens after the prompt in two chunks."""
+    """Return whether ``model`` generates PyTorch's tokens after the prompt in two chunks."""
     wanted = json.loads((hybrids() / HYBRID / "reference.json").read_text())
     opened, prompt = graphpass.runtime.open_session(model), wanted["prompt_ids"]
     opened.prefill(prompt[:2])

@@ -1,4 +1,4 @@
-"""Which operators the pass takes, and which lowerings it runs."""
+"""Test the operators that the pass takes, and the lowerings that it runs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def after(case: str) -> OpenVINOModel:
 
 
 def rejected(model: OpenVINOModel, batch: int = 1) -> float:
-    """How far logits behind 3 rejected tokens, masked out and renumbered, are from those without them."""
+    """Return the distance of logits behind 3 masked, renumbered tokens from those without them."""
     decoder, fresh = (Decoder(compiled(model.ov_model).create_infer_request()) for _ in range(2))
     ids = numpy.random.default_rng(1).integers(5, 300, [batch, 20])
     decoder.step(ids)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def window(buffer: NDArray[Any], placement: Placement, extent: tuple[int, ...]) -> NDArray[Any]:
-    """What of ``buffer`` the placement's extent covers."""
+    """Return the part of ``buffer`` in the placement's extent."""
     strides = [stride * buffer.itemsize for stride in placement.strides()]
     return np.lib.stride_tricks.as_strided(buffer[placement.offset :], extent, strides)
 

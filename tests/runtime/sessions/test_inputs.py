@@ -1,4 +1,4 @@
-"""What each input is fed."""
+"""Test the feeding of each input."""
 
 from __future__ import annotations
 

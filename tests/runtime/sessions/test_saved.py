@@ -200,7 +200,7 @@ def test_a_place_that_cannot_be_written(saved: Path, tmp_path: Path) -> None:
 
 
 def test_a_state_in_caches_of_fixed_capacity(tmp_path: Path) -> None:
-    """What was loaded takes room, and what was dropped is not saved."""
+    """Loaded tokens take room, and dropped ones are not saved."""
     path, opened = tmp_path / "prefix.safetensors", model("llama", "onnx", "static-cache{capacity=16}")
     session = open_session(opened)
     session.prefill(PROMPT)

@@ -1,4 +1,4 @@
-"""What sessions refuse, and the odd shapes they take."""
+"""Test refusals of sessions, and the odd shapes they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask for the size of what lies between a cache and attention: the CPU plugin fuses, or does not."""
+"""Test readers of sizes between a cache and attention: the CPU plugin fuses, or does not."""
 
 from __future__ import annotations
 

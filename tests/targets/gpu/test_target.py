@@ -25,7 +25,7 @@ EDITS = ["insert-trim", "insert-reorder", "insert-reorder{trim=begin-one}", "ins
 
 
 def fused(model):
-    """How many caches became a ``kv_cache``, which is what was predicted."""
+    """Return the number of caches that became a ``kv_cache``, as predicted."""
     report = check_model(model, "gpu")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     return sum(finding.verdict == "fused" for finding in report.findings)

@@ -19,7 +19,7 @@ from graphpass.targets import check_model
 
 @dataclass(frozen=True)
 class Form:
-    """How a weight is stored.
+    """Describe the storage of a weight.
 
     Attributes:
         stored: Element type of its numbers.
