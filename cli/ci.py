@@ -125,8 +125,9 @@ def command(
 
 def _executor(config: Config, jobs: int | None, memory: str | None) -> Processes:
     from graphpass.errors import UsageError
+    from graphpass.machine import available_memory, usable_cores
     from graphpass.matrix.config import size_of
-    from graphpass.matrix.execution import Processes, available_memory, usable_cores
+    from graphpass.matrix.execution import Processes
 
     try:
         bound = config.memory if memory is None else size_of(memory)

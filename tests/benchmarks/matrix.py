@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.cluster import cluster
 from support.models import export
 
+from graphpass.machine import available_memory, usable_cores
 from graphpass.matrix.cells import Cell, Settings
-from graphpass.matrix.execution import Executor, Processes, available_memory, usable_cores
+from graphpass.matrix.execution import Executor, Processes
 from graphpass.matrix.fleet import Fleet
 from graphpass.matrix.run import Progress, run_matrix
 

@@ -12,8 +12,9 @@ from support.models import export
 
 from graphpass.cli.ci_progress import LiveTable, PlainLines
 from graphpass.cli.console import Console
+from graphpass.machine import available_memory, usable_cores
 from graphpass.matrix.cells import CellResult
-from graphpass.matrix.execution import Processes, available_memory, estimate, usable_cores
+from graphpass.matrix.execution import Processes, estimate
 from graphpass.matrix.run import Progress, run_matrix
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphpass.errors import UsageError
 from graphpass.ir.values import weight_bytes
+from graphpass.machine import available_memory, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +28,6 @@ _COPIES = 1.35
 _SECONDS_PER_GB = 96.0
 
 _UNITS = {"MB": 10**6, "GB": 10**9}
-_MEMORY = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Budget:
     @classmethod
     def of_machine(cls) -> Budget:
         """Return a minute, and half of the memory that is available."""
-        return cls(_SECONDS, _SHARE * _available())
+        return cls(_SECONDS, _SHARE * available_memory())
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -72,14 +70,5 @@ class Budget:
     def holds(self, models: Iterable[Model]) -> bool:
         """Return whether a proof of whole ``models`` stays within the budget."""
         sizes = [weight_bytes(model.graph) for model in models]
-        seconds = max(sizes) / 1e9 * _SECONDS_PER_GB / (os.cpu_count() or 1)
+        seconds = max(sizes) / 1e9 * _SECONDS_PER_GB / usable_cores()
         return sum(sizes) * _COPIES <= self.bytes and seconds <= self.seconds
-
-
-def _available() -> float:
-    """Return bytes of memory that programs can still take."""
-    if _MEMORY.exists():
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMORY.read_text(), re.MULTILINE)
-        if found is not None:
-            return int(found[1]) * 1024.0
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

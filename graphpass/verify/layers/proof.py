@@ -10,7 +10,6 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.values import fixed_size
 from graphpass.progress import stage
 from graphpass.runtime import open_session
-from graphpass.runtime.backends.onnxruntime_request import weights_in_place
 from graphpass.storage.weight_file import release
 from graphpass.verify.comparison import Comparison, PartProof, Reach
 from graphpass.verify.layers.budget import Budget
@@ -167,6 +166,9 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
 
 def _open_lean(model: Model, **options: Any) -> DecodeSession:
     """Open a model with as little memory for weights as the runtime takes."""
+    # ONNX Runtime takes long to import, and proofs of whole models of IR do without.
+    from graphpass.runtime.backends.onnxruntime_request import weights_in_place
+
     with weights_in_place():
         session = open_session(model, **options)
     release(model.weight_files)
