@@ -36,6 +36,7 @@ REPEATS = 3
 LAYERS = (10, 20, 40, 80, 160)
 TARGETS = ("cpu", "gpu", "npu", "paged", "ort")
 _LIMIT = 600
+_GRAPHPASS = (sys.executable, "-m", "graphpass.cli")
 
 
 class Task(NamedTuple):
@@ -158,23 +159,19 @@ def large(folder: Path) -> None:
 
 
 def curve(folder: Path) -> None:
-    """Every command by layers: seconds without start-up, and what a layer costs at 160 against 20."""
-    idle = medians({"idle": _graphpass("inspect", str(_model("llama", "tiny", folder, 4)))})["idle"]
-    assert idle is not None
-    rows: dict[str, list[float]] = {}
-    for layers in LAYERS:
-        for name, cost in medians(_commands(folder, layers)).items():
-            rows.setdefault(name, []).append((cost.cpu if cost is not None else float("nan")) - idle.cpu)
-    print(
-        f"\n{'CPU s less those of a tiny model':34}" + "".join(f"{layers:>8}" for layers in LAYERS) + "  160/20 a layer"
-    )
-    for name, costs in rows.items():
+    """Every command by layers: seconds after the same on a tiny model, and what a layer costs at 160 against 20."""
+    first = _commands(folder, "tiny", 4)
+    tasks = {layers: _commands(folder, "0.5B", layers) for layers in LAYERS}
+    print(f"\n{'CPU s without start-up':34}" + "".join(f"{layers:>8}" for layers in LAYERS) + "  160/20 a layer")
+    for name, warm in first.items():
+        taken = medians({str(layers): _second(warm, tasks[layers][name]) for layers in LAYERS})
+        costs = [float("nan") if cost is None else cost.cpu for cost in taken.values()]
         a_layer = [cost / layers for cost, layers in zip(costs, LAYERS, strict=True)]
         print(f"{name:34}" + "".join(f"{cost:8.2f}" for cost in costs) + f"{a_layer[-1] / a_layer[1]:8.2f}", flush=True)
 
 
-def _commands(folder: Path, layers: int) -> dict[str, Task]:
-    model, kept, out = str(_model("llama", "0.5B", folder, layers)), folder / f"result-{layers}", folder / "out"
+def _commands(folder: Path, size: str, layers: int) -> dict[str, Task]:
+    model, kept, out = str(_model("llama", size, folder, layers)), folder / f"result-{size}-{layers}", folder / size
     result = str(kept / "openvino_model.xml")
     if not kept.exists():
         measured(_convert(model, kept, "cpu"))
@@ -194,6 +191,12 @@ def _commands(folder: Path, layers: int) -> dict[str, Task]:
     return tasks | {f"convert --target {target}": _convert(model, out, target) for target in TARGETS}
 
 
+def _second(warm: Task, task: Task) -> Task:
+    """A process that measures one task of graphpass after another, which imports and compiles what both need."""
+    lines = (json.dumps(one.program[len(_GRAPHPASS) :]) for one in (warm, task))
+    return Task((sys.executable, __file__, "--command", *lines), task.out)
+
+
 def _model(name: str, size: str, folder: Path, layers: int) -> Path:
     place = folder / f"{name}-{size}-{layers}"
     return place / "model.onnx" if (place / "model.onnx").exists() else scaled(name, size, place, layers=layers)
@@ -205,7 +208,7 @@ def _convert(model: str, out: Path, target: str) -> Task:
 
 
 def _graphpass(*arguments: str, out: Path | None = None) -> Task:
-    return Task((sys.executable, "-m", "graphpass.cli", *arguments), out)
+    return Task((*_GRAPHPASS, *arguments), out)
 
 
 def _inner(*arguments: str) -> Task:
@@ -221,6 +224,13 @@ def _time_passes(target: str, model: str) -> None:
     loaded = load(model)
     steps = parse_target(target).pipeline(loaded)
     _tell(lambda: PassManager(steps).run(loaded))
+
+
+def _time_command(warm: str, arguments: str) -> None:
+    from graphpass.cli.main import main
+
+    main(json.loads(warm))
+    _tell(lambda: main(json.loads(arguments)))
 
 
 def _time_convert_model(model: str) -> None:
@@ -251,6 +261,8 @@ def main(folder: Path, parts: Sequence[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--passes":
         _time_passes(*sys.argv[2:])
+    elif sys.argv[1] == "--command":
+        _time_command(*sys.argv[2:])
     elif sys.argv[1] == "--convert-model":
         _time_convert_model(*sys.argv[2:])
     else:
