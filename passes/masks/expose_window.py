@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy
 
-from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.analysis.masks.window import WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.rewriter import Handle
-from graphpass.passes.masks.window_mask import write_mask
+from graphpass.passes.masks.window_mask import added_masks, write_mask
 from graphpass.passes.masks.window_places import Places, count_places
 
 
@@ -58,12 +56,12 @@ class ExposeWindow(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         compared = _compare_buffers(model)
-        masks = (read_mask(model.graph, value) for _, value in _masks(model))
+        masks = (read_mask(model.graph, value) for _, value in added_masks(model))
         counted = count_places(model, [mask for mask in masks if mask is not None])
         rewriter = model.rewriter()
         graph, count = rewriter.graph, 0
         written: dict[WindowMask, Handle] = {}
-        for node, value in _masks(model):
+        for node, value in added_masks(model):
             mask = read_mask(graph, value)
             if mask is None or _is_exposed(graph, value):
                 continue
@@ -76,17 +74,6 @@ class ExposeWindow(Pass[OpenVINOModel]):
         counts = {"windows exposed": count, "masks": len(written)}
         counts |= {"buffers compared": compared, "places counted": counted}
         return Done({told: number for told, number in counts.items() if number})
-
-
-def _masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
-    for attention in model.analysis(find_attention):
-        node = attention.node
-        if node.op == "ScaledDotProductAttention":
-            yield from ((node, mask) for mask in node.inputs[3:4] if mask is not None)
-        elif node.op == "Softmax":
-            scores = read_scores(model.graph, node)
-            masks = scores.masks if isinstance(scores, Scores) else []
-            yield from ((node, mask.value) for mask in masks if mask.keeps is None and not mask.is_subtracted)
 
 
 def _compare_buffers(model: OpenVINOModel) -> int:

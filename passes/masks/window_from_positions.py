@@ -13,7 +13,7 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.passes.masks.window_mask import write_mask
+from graphpass.passes.masks.window_mask import added_masks, write_mask
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class WindowFromPositions(Pass[OpenVINOModel]):
         Greater(place of the key, place of the query - window) -> .. -> Select -> ScaledDotProductAttention
     After:
         Greater(Concat(CumSum(attention_mask)[: past] - 1, position_ids), position_ids - window) -> .. -> Select
-        -> ScaledDotProductAttention
+        -> ScaledDotProductAttention, or Add -> Softmax
 
     Raises:
         PreconditionError: GP361 no input position_ids; GP364 no input attention_mask ``[batch, sequence]``.
-        UnsupportedError: GP364 a window that is not a comparison of positions in a mask of
-            ``ScaledDotProductAttention``, or that the cache itself keeps.
+        UnsupportedError: GP364 a window that is not a comparison of positions in a mask added to scores, or that the
+            cache itself keeps.
     """
 
     name = "window-from-positions"
@@ -72,10 +72,11 @@ class WindowFromPositions(Pass[OpenVINOModel]):
         rewriter = model.rewriter()
         compared = _positions(rewriter)
         written: dict[WindowMask, Handle] = {}
-        for node, mask in masks:
+        for name, value, mask in masks:
             if mask not in written:
-                written[mask] = write_mask(rewriter, mask, f"{node.name}/position_window", compared)
-            rewriter.redirect(node, 3, written[mask])
+                written[mask] = write_mask(rewriter, mask, f"{name}/position_window", compared)
+            # All users of this mask read it for the same window.
+            rewriter.redirect_uses(value, written[mask])
         rewriter.finish()
         return Done({"windows from positions": len(masks), "masks": len(written)}, tuple(reasons))
 
@@ -91,25 +92,23 @@ def _source(graph: Graph, value: Value) -> Node:
     return graph.producer(graph.look_through(value, KEEPS_ORDER))
 
 
-def _windows(model: OpenVINOModel) -> Iterator[tuple[Node, WindowMask] | UnsupportedError]:
-    """Yield each attention whose window counts places with its mask, or an error."""
+def _windows(model: OpenVINOModel) -> Iterator[tuple[str, Value, WindowMask] | UnsupportedError]:
+    """Yield the name of each attention whose window counts places, and its mask, or an error."""
     graph = model.graph
-    nodes = {node.name: node for node in graph.of_op("ScaledDotProductAttention")}
+    read = ((node.name, value, read_mask(graph, value)) for node, value in added_masks(model))
+    found = {name: (value, mask) for name, value, mask in read if mask is not None}
     for block in analyze_caches(model).attention:
         if block.window is None and block.window_in is None:
             continue
-        node = nodes.get(block.node)
-        mask = read_mask(graph, node.input(3)) if node is not None else None
-        if node is None or mask is None or block.window_in == "state":
+        if block.node not in found or block.window_in == "state":
             reason = "the cache keeps no more than the window" if block.window_in == "state" else "it is no comparison"
-            hint = None
-            if block.form == "decomposed":
-                hint = "run fuse-attention before it" if block.fusable else f"fuse-attention leaves it: {block.reason}"
             yield UnsupportedError(
-                "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}", hint
+                "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}"
             )
-        elif not compares_positions(graph, mask):
-            yield node, mask
+            continue
+        value, mask = found[block.node]
+        if not compares_positions(graph, mask):
+            yield block.node, value, mask
 
 
 def _check_inputs(graph: Graph) -> None:

@@ -1,13 +1,29 @@
-"""Write sliding-window masks in the form from which OpenVINO reads the window's size."""
+"""Find sliding-window masks, and write them in the form from which OpenVINO reads the window's size."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy
 
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.masks.window import Condition, WindowMask
-from graphpass.ir.graph import Graph
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED_BELOW
+
+
+def added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
+    """Yield masks that are added to scores, with the fused operator or the Softmax that reads these."""
+    for attention in model.analysis(find_attention):
+        node = attention.node
+        if node.op == "ScaledDotProductAttention":
+            yield from ((node, mask) for mask in node.inputs[3:4] if mask is not None)
+        elif node.op == "Softmax":
+            scores = read_scores(model.graph, node)
+            masks = scores.masks if isinstance(scores, Scores) else []
+            yield from ((node, mask.value) for mask in masks if mask.keeps is None and not mask.is_subtracted)
 
 
 def write_mask(

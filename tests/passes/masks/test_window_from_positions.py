@@ -22,7 +22,9 @@ WINDOWED = {
     "gemma3_text unexposed": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
     "mistral_sw8": ("onnx", "to-openvino,fuse-attention,simplify-shapes,make-stateful"),
     "gpt_oss": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
+    "gemma2": ("onnx", "to-openvino,expose-position-ids,make-stateful"),
 }
+FUSED = [case for case in WINDOWED if case != "gemma2"]  # its scores have a soft cap
 
 
 def before(case: str) -> OpenVINOModel:
@@ -63,7 +65,7 @@ def test_decodes_the_reference_tokens_behind_padding(case):
     assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
 
 
-@pytest.mark.parametrize("case", WINDOWED)
+@pytest.mark.parametrize("case", FUSED)
 def test_the_cpu_plugin_goes_on_fusing(case):
     assert fused_attention(compiled(after(case).ov_model)) == fused_attention(compiled(before(case).ov_model)) > 0
 
@@ -87,19 +89,6 @@ def test_a_model_without_windows():
 
 
 class TestRefuses:
-    def test_attention_that_is_not_fused(self):
-        model = made(exported("gemma3_text/onnx"), "to-openvino,expose-position-ids")
-        with pytest.raises(UnsupportedError, match="GP364") as caught:
-            PassManager([WindowFromPositions()]).run(model)
-        assert caught.value.hint == "run fuse-attention before it"
-
-    def test_attention_that_cannot_be_fused(self):
-        model = made(exported("gemma2/onnx"), "to-openvino,expose-position-ids")
-        with pytest.raises(UnsupportedError, match="GP364") as caught:
-            PassManager([WindowFromPositions()]).run(model)
-        assert caught.value.hint is not None
-        assert caught.value.hint.startswith("fuse-attention leaves it: ")
-
     def test_a_window_in_a_table(self):
         model = made(exported("gpt_neo/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(UnsupportedError, match=r"GP364.*it is no comparison"):
