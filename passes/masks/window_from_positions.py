@@ -93,7 +93,7 @@ def _source(graph: Graph, value: Value) -> Node:
 
 
 def _windows(model: OpenVINOModel) -> Iterator[tuple[str, Value, WindowMask] | UnsupportedError]:
-    """Yield the name of each attention whose window counts places, and its mask, or an error."""
+    """Yield each attention whose window counts places, by name, with its mask, or an error."""
     graph = model.graph
     read = ((node.name, value, read_mask(graph, value)) for node, value in added_masks(model))
     found = {name: (value, mask) for name, value, mask in read if mask is not None}

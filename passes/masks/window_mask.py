@@ -1,4 +1,4 @@
-"""Find sliding-window masks, and write them in the form from which OpenVINO reads the window's size."""
+"""Find masks, and write windows in the form from which OpenVINO reads their size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphpass.ir.values import MASKED_BELOW
 
 
 def added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
-    """Yield masks that are added to scores, with the fused operator or the Softmax that reads these."""
+    """Yield masks that are added to scores, with the operator that takes these."""
     for attention in model.analysis(find_attention):
         node = attention.node
         if node.op == "ScaledDotProductAttention":

@@ -93,6 +93,9 @@ class TestRefuses:
         model = made(exported("gpt_neo/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(UnsupportedError, match=r"GP364.*it is no comparison"):
             PassManager([WindowFromPositions()]).run(model)
+        noted = PassManager([WindowFromPositions(required=False)]).run(model).records[0].result
+        assert not noted.changed
+        assert "cannot be taken from positions" in noted.notes[0]
 
     def test_a_model_without_positions(self):
         model = made(exported("gpt_oss/onnx"), "to-openvino,fuse-attention")
