@@ -25,7 +25,8 @@ from graphpass.verify.comparison import Divergence, Reach
 from graphpass.verify.numbers import unlike_numbers
 
 if TYPE_CHECKING:
-    from graphpass.analysis.equations.evaluation import Array, Evaluation
+    from graphpass.analysis.equations.evaluation import Evaluation
+    from graphpass.analysis.equations.operators import Array
     from graphpass.analysis.lengths.turns import Turn
     from graphpass.ir.model import Model
     from graphpass.verify.comparison import Comparison

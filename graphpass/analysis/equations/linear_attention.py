@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy
 
-from graphpass.analysis.equations.evaluation import ELEMENTWISE, Array
+from graphpass.analysis.equations.operators import ELEMENTWISE, Array
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
 from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
 from graphpass.ir.bodies import inlined

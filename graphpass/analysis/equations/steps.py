@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.evaluation import Array, Evaluation
+from graphpass.analysis.equations.computable import find_computable
+from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.shapes.linear_size import Dimension
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.ir.graph import Value
@@ -67,4 +69,4 @@ def evaluation_at(model: Model, step: Step, given: Mapping[Value, Array]) -> Eva
         length = lengths.get(dimension)
         return None if length is None else int(getattr(step, length))
 
-    return Evaluation(model.graph, model.analysis(infer_sizes), number, given)
+    return Evaluation(model.analysis(find_computable), model.analysis(infer_sizes), number, given)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy
 
-from graphpass.analysis.equations.evaluation import Array, Evaluation
+from graphpass.analysis.equations.computable import Computable
+from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.shapes.linear_size import Dimension, Size
 from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.ir.bodies import inlined
@@ -165,8 +167,9 @@ class LoopNumbers:
             return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
 
         loop = self.loop
+        computable = Computable(loop.graph)
         sources = {value: drawn(value) for value in loop.sources}
-        before = Evaluation(loop.graph, self._sizes, number, sources)
+        before = Evaluation(computable, self._sizes, number, sources)
 
         def start(value: Value) -> Array:
             is_filled = loop.graph.producer(loop.graph.look_through(value, LAYOUT)).op in _FILLED
@@ -181,7 +184,7 @@ class LoopNumbers:
                     given[node.outputs[0]] = numpy.array(turn, numpy.int64)
                 elif node.op == "Sliced":
                     given[node.outputs[0]] = sources[node.source()].take(turn, node.attributes["axis"])
-            tokens.append(Evaluation(loop.graph, self._sizes, number, given))
+            tokens.append(Evaluation(computable, self._sizes, number, given))
             for node in loop.exits:
                 if node.op == "Stacked":
                     stacked[node.outputs[0]].append(tokens[-1].of(node.source()))

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
@@ -27,7 +28,9 @@ def evaluated(nodes, given, constants=(), lengths=None):
     graph.output.append(onnx.ValueInfoProto(name=nodes[-1].output[0]))
     model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     inputs = {model.graph.parameters[name]: value for name, value in given.items()}
-    evaluation = Evaluation(model.graph, model.analysis(infer_sizes), dict(lengths or {}).get, inputs)
+    evaluation = Evaluation(
+        model.analysis(find_computable), model.analysis(infer_sizes), dict(lengths or {}).get, inputs
+    )
     return evaluation.of(model.graph.nodes[-1].source())
 
 
