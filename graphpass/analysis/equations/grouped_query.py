@@ -21,13 +21,16 @@ from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.constants import fold_scalar
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.values import fixed_size, known_elements
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+#: Lengths for which a factor has to be the same.
+_LENGTHS = (Step(1, 0, 3), Step(2, 5, 2))
 
 #: Sizes of heads that its kernels take: multiples of these, with and without rotation.
 _HEADS_OF, _ROTATED_HEADS_OF = 8, 16
@@ -130,7 +133,7 @@ def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Mi
     types = {query.element_type, key.new.element_type, value.new.element_type, key.past.element_type}
     if len(types) > 1:
         raise MissError(node, f"GroupQueryAttention wants operands of one type, not {', '.join(sorted(types))}")
-    scale, softcap = _scaling(model.graph, attention)
+    scale, softcap = _scaling(model, attention)
     _check_sink(attention, heads)
     return GroupedQuery(
         attention,
@@ -211,22 +214,34 @@ def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None
         raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
 
 
-def _scaling(graph: Graph, attention: Attention) -> tuple[float, float]:
-    before = _product(graph, attention.node, attention.scales)
+def _scaling(model: Model, attention: Attention) -> tuple[float, float]:
+    before = _product(model, attention.node, attention.scales)
     if attention.cap_scales is None:
         return before, 0.0
-    cap = _product(graph, attention.node, attention.cap_scales)
+    cap = _product(model, attention.node, attention.cap_scales)
     return before * cap, cap
 
 
-def _product(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> float:
+def _product(model: Model, node: Node, scales: tuple[Scale, ...]) -> float:
     factors = []
     for scale in scales:
-        number = fold_scalar(graph, scale.value)
+        number = _number(model, scale.value)
         if not number or not math.isfinite(number):
             raise MissError(node, f"its scale {scale.value.name} is computed")
         factors.append(1 / number if scale.divides else number)
     return float(math.prod(factors))
+
+
+def _number(model: Model, value: Value) -> float | None:
+    """Return a factor that is constant, or that follows from sizes and is the same for other lengths."""
+    folded = fold_scalar(model.graph, value)
+    if folded is not None:
+        return folded
+    try:
+        found = {float(evaluation_at(model, step, {}).of(value).item()) for step in _LENGTHS}
+    except (MissError, ValueError):
+        return None
+    return found.pop() if len(found) == 1 else None
 
 
 def _check_sink(attention: Attention, heads: int) -> None:

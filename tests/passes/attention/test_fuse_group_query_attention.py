@@ -8,11 +8,14 @@ import numpy
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
+from onnx import numpy_helper
 from support.cache_graphs import Renaming, renamed
 from support.generated import generates
 from support.loaded import exported, onnx_model, ran
 
 import graphpass
+from graphpass.analysis.attention.find import find_attention
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UsageError
 from graphpass.runtime import open_session
 from graphpass.verify import compare
@@ -163,6 +166,51 @@ def test_a_mask_that_shows_later_positions_somewhere_becomes_a_bias():
     result = ran(model, "fuse-group-query-attention{context=128}")
     assert "hides other positions than it seems to" in result.records[-1].result.notes[0]
     assert compare(model, result.model, prompt_ids=tuple(range(3, 40)), steps=2).passed
+
+
+def scaled_by_a_size(axis: int) -> OnnxModel:
+    """Return llama whose first query is scaled by a root of one of its own sizes, which shape inference misses."""
+    model = onnx_model("llama")
+    graph = model.proto.graph
+    (scale, *_) = next(iter(model.analysis(find_attention))).scales
+    (use,) = model.graph.uses(scale.value)
+    scaled = next(node for node in graph.node if node.output[0] == use.node.outputs[0].name)
+    sizes = {"axis": [axis], "zero": [0], "three": [3], "one": 1.0}
+    graph.initializer.extend(
+        numpy_helper.from_array(numpy.array(held, numpy.float32 if name == "one" else numpy.int64), name)
+        for name, held in sizes.items()
+    )
+    steps = [
+        ("Shape", [scaled.input[0]], {}),
+        ("Gather", ["computed_0", "three"], {}),
+        ("Slice", [scaled.input[0], "zero", "computed_1", "three"], {}),
+        ("Shape", ["computed_2"], {}),
+        ("Gather", ["computed_3", "axis"], {}),
+        ("Cast", ["computed_4"], {"to": onnx.TensorProto.FLOAT}),
+        ("Sqrt", ["computed_5"], {}),
+        ("Sqrt", ["computed_6"], {}),
+        ("Div", ["one", "computed_7"], {}),
+    ]
+    place = list(graph.node).index(scaled)
+    for number, (kind, inputs, attributes) in enumerate(steps):
+        made = onnx.helper.make_node(kind, inputs, [f"computed_{number}"], f"computed_{number}", **attributes)
+        graph.node.insert(place + number, made)
+    scaled.input[1] = f"computed_{len(steps) - 1}"
+    model.mark_edited()
+    return model
+
+
+def test_a_scale_may_be_computed_from_the_size_of_a_head():
+    model = scaled_by_a_size(3)
+    result = ran(model, "fuse-group-query-attention{context=512}")
+    assert result.records[-1].result.statistics["attention fused"] == 2
+    assert compare(exported("llama/onnx"), result.model, steps=3).passed
+
+
+def test_a_scale_that_depends_on_a_length_stays():
+    result = ran(scaled_by_a_size(2), "fuse-group-query-attention{context=512}").records[-1].result
+    assert result.statistics["attention fused"] == 1
+    assert "its scale computed_8 is computed" in result.notes[0]
 
 
 def test_a_context_of_nothing_is_refused():
