@@ -1,0 +1,91 @@
+"""Round ONNX weights to f16, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy
+import onnx
+from onnx import numpy_helper
+
+from graphpass.dialects.onnx.tensors import external_data, is_external
+from graphpass.storage.scratch_file import ScratchFile
+
+#: Bytes that are rounded at once.
+_PIECE = 2**24
+
+_LARGEST = numpy.finfo(numpy.float16).max
+
+_F16 = onnx.TensorProto.FLOAT16
+
+
+class HalfWeights:
+    """Rounds weights to f16; those of data files go to a new one, equal ones once.
+
+    Attributes:
+        file: The new data file; ``None`` if no weight lies in one.
+    """
+
+    def __init__(self, model_file: Path | None) -> None:
+        """Round weights of the model ``model_file``."""
+        self.file: ScratchFile | None = None
+        self._model_file = model_file
+        self._placed: list[onnx.TensorProto] = []
+
+    def rounded(self, tensor: onnx.TensorProto, *, cut: bool) -> tuple[onnx.TensorProto, bool]:
+        """Return ``tensor``, of f32, in f16, without a name, and whether finite numbers became infinite.
+
+        Args:
+            tensor: The weight.
+            cut: Whether to cut numbers to the range of f16.
+
+        Raises:
+            ReadError: GP105, external data is missing.
+        """
+        made = onnx.TensorProto(data_type=_F16, dims=tensor.dims)
+        overflows = False
+        if not is_external(tensor):
+            half, overflows = _rounded(numpy_helper.to_array(tensor), cut=cut)
+            made.raw_data = half.tobytes()
+            return made, overflows
+        if self.file is None:
+            self.file = ScratchFile("f16")
+        start = self.file.begin()
+        for piece in self._pieces(tensor):
+            half, beyond = _rounded(piece, cut=cut)
+            overflows |= beyond
+            self.file.write(half.tobytes())
+        length = self.file.size - start
+        made.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", ""), ("offset", str(self.file.end(start))), ("length", str(length))):
+            made.external_data.add(key=key, value=value)
+        return made, overflows
+
+    def place(self, tensor: onnx.TensorProto) -> None:
+        """Let ``tensor``, a copy of one from `rounded`, refer to the data file once it has its name."""
+        if is_external(tensor):
+            self._placed.append(tensor)
+
+    def finish(self) -> None:
+        """Close the data file, and refer to it."""
+        if self.file is None:
+            return
+        self.file.finish()
+        for tensor in self._placed:
+            tensor.external_data[0].value = self.file.name
+
+    def _pieces(self, tensor: onnx.TensorProto) -> Iterator[numpy.ndarray]:
+        data = external_data(tensor, self._model_file)
+        with data.file.open("rb") as stream:
+            stream.seek(data.offset)
+            for start in range(0, data.length, _PIECE):
+                yield numpy.frombuffer(stream.read(min(_PIECE, data.length - start)), "<f4")
+
+
+def _rounded(numbers: numpy.ndarray, *, cut: bool) -> tuple[numpy.ndarray, bool]:
+    if cut:
+        numbers = numbers.clip(-_LARGEST, _LARGEST)
+    with numpy.errstate(over="ignore"):
+        half = numbers.astype("<f2")
+    return half, bool((numpy.isinf(half) & numpy.isfinite(numbers)).any())
