@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy
 import onnx
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.tensors import external_data, is_external
+from graphpass.dialects.rounding import pieces_of, rounded
 from graphpass.storage.scratch_file import ScratchFile
-
-#: Bytes that are rounded at once.
-_PIECE = 2**24
-
-_LARGEST = numpy.finfo(numpy.float16).max
 
 _F16 = onnx.TensorProto.FLOAT16
 
@@ -46,14 +40,15 @@ class HalfWeights:
         made = onnx.TensorProto(data_type=_F16, dims=tensor.dims)
         overflows = False
         if not is_external(tensor):
-            half, overflows = _rounded(numpy_helper.to_array(tensor), cut=cut)
+            half, overflows = rounded(numpy_helper.to_array(tensor), cut=cut)
             made.raw_data = half.tobytes()
             return made, overflows
         if self.file is None:
             self.file = ScratchFile("f16")
         start = self.file.begin()
-        for piece in self._pieces(tensor):
-            half, beyond = _rounded(piece, cut=cut)
+        data = external_data(tensor, self._model_file)
+        for piece in pieces_of(data.file, data.offset, data.length):
+            half, beyond = rounded(piece, cut=cut)
             overflows |= beyond
             self.file.write(half.tobytes())
         length = self.file.size - start
@@ -74,18 +69,3 @@ class HalfWeights:
         self.file.finish()
         for tensor in self._placed:
             tensor.external_data[0].value = self.file.name
-
-    def _pieces(self, tensor: onnx.TensorProto) -> Iterator[numpy.ndarray]:
-        data = external_data(tensor, self._model_file)
-        with data.file.open("rb") as stream:
-            stream.seek(data.offset)
-            for start in range(0, data.length, _PIECE):
-                yield numpy.frombuffer(stream.read(min(_PIECE, data.length - start)), "<f4")
-
-
-def _rounded(numbers: numpy.ndarray, *, cut: bool) -> tuple[numpy.ndarray, bool]:
-    if cut:
-        numbers = numbers.clip(-_LARGEST, _LARGEST)
-    with numpy.errstate(over="ignore"):
-        half = numbers.astype("<f2")
-    return half, bool((numpy.isinf(half) & numpy.isfinite(numbers)).any())
