@@ -108,7 +108,7 @@ class _Demotion:
                 self._inputs(node)
         for node in graph.nodes:
             if node.index in self.found.nodes:
-                self.counts["operators demoted"] += 1
+                self.counts["operators demoted"] += any(value in self.found.values for value in node.outputs)
                 if node.op == "Convert":
                     self.rewriter.node(node).attrs["to"] = element_code("f16")
         for value in self.found.values - self._bypassed:
@@ -123,6 +123,9 @@ class _Demotion:
 
     def _cast(self, value: Value, wanted: str) -> Handle:
         """Return ``value`` in another type; one cast serves all users."""
+        maker = self.rewriter.graph.producer(value)
+        if maker.op == "Convert" and self._type(maker.source()) == wanted:
+            return self.rewriter.handle(maker.source())
         if (value, wanted) not in self._casts:
             self.counts["casts added"] += 1
             write = self.rewriter.under(value.name)

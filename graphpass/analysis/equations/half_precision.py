@@ -103,7 +103,7 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
         values.update(node.outputs[port] for port in rules.outputs(node) if _is_f32(node.outputs[port]))
 
     for node in graph.nodes:
-        if kinds[node.index] != "hidden" or node.op in {"Parameter", "Result"} | SHAPE_READERS | _WIDE:
+        if kinds[node.index] != "hidden" or node.op in {"Parameter", "Result"} | SHAPE_READERS or _is_wide(node):
             continue
         states = [value for value in _floats(node) if kinds[value.node] == "hidden"]
         wide = [value for value in states if value not in values]
@@ -132,6 +132,11 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
         and any(_is_f32(value) for value in node.outputs)
     )
     return HalfPrecision(frozenset(half), frozenset(values), frozenset(wide_nodes), _beyond(graph, kinds))
+
+
+def _is_wide(node: Node) -> bool:
+    """Return whether results of ``node`` leave the range of f16, squares among them."""
+    return node.op in _WIDE or (node.op == "Multiply" and node.inputs[0] == node.inputs[1])
 
 
 def _kinds(graph: Graph) -> list[Kind]:
