@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy
 
-#: Bytes that are rounded at once.
+#: Bytes that are read at once.
 _PIECE = 2**24
 
 _LARGEST = numpy.finfo(numpy.float16).max
 
 
-def pieces_of(file: Path, offset: int, length: int) -> Iterator[numpy.ndarray]:
-    """Yield numbers of f32 from a part of a file."""
+def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
+    """Yield a part of a file."""
     with file.open("rb") as stream:
         stream.seek(offset)
         for start in range(0, length, _PIECE):
-            yield numpy.frombuffer(stream.read(min(_PIECE, length - start)), "<f4")
+            yield stream.read(min(_PIECE, length - start))
 
 
 def rounded(numbers: numpy.ndarray, *, cut: bool = False) -> tuple[numpy.ndarray, bool]:

@@ -111,9 +111,9 @@ def digests_in_f16(weights: Iterable[Weight]) -> dict[Weight, str]:
             check_unchanged([content.file])
             pieces = pieces_of(content.file.path, content.offset, content.length)
         else:
-            pieces = iter([numpy.frombuffer(content, "<f4")])
+            pieces = iter([content.tobytes()])
         for piece in pieces:
-            digest.update(rounded(piece)[0].data)
+            digest.update(rounded(numpy.frombuffer(piece, "<f4"))[0].tobytes())
         found[weight] = digest.hexdigest()
     return found
 

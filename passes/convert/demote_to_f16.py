@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+import onnx
+
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.half_precision import LARGEST_HALF, HalfPrecision, HalfRules, find_half_precision
 from graphpass.dialects.onnx.graphsurgeon import Weights
@@ -13,7 +15,7 @@ from graphpass.dialects.onnx.half_ports import half_ports
 from graphpass.dialects.onnx.half_weights import HalfWeights
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
-from graphpass.dialects.onnx.tensors import element_code
+from graphpass.dialects.onnx.tensors import element_code, is_external, nbytes
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
@@ -92,6 +94,7 @@ class _Demotion:
     _casts: dict[tuple[Value, str], Handle] = field(default_factory=dict)
     _rounded: dict[Hashable, Handle] = field(default_factory=dict)
     _bypassed: set[Value] = field(default_factory=set)
+    _kept: list[Node] = field(default_factory=list)
 
     def run(self, presents: frozenset[str]) -> None:
         """Edit the graph; outputs named in ``presents`` become f16."""
@@ -106,6 +109,7 @@ class _Demotion:
                 self._bypassed.add(node.outputs[0])
             elif node.op not in SHAPE_READERS | {"Convert"}:
                 self._inputs(node)
+        self._move_rest()
         for node in graph.nodes:
             if node.index in self.found.nodes:
                 self.counts["operators demoted"] += any(value in self.found.values for value in node.outputs)
@@ -154,10 +158,10 @@ class _Demotion:
     def _constant(self, node: Node) -> None:
         """Round a constant for the operators that read it in f16; others read it as it was."""
         value = node.outputs[0]
-        if value.element_type != "f32":
-            return
-        uses = self.rewriter.graph.uses(value)
+        uses = self.rewriter.graph.uses(value) if value.element_type == "f32" else ()
         halved = [use for use in uses if use.node.index in self.found.nodes and use.port in self.rules.inputs(use.node)]
+        if len(halved) < len(uses) or value.element_type != "f32":
+            self._kept.append(node)
         if not halved:
             return
         self.counts["weights rounded"] += 1
@@ -168,6 +172,21 @@ class _Demotion:
         for use in halved:
             self.rewriter.redirect(use.node, use.port, made)
 
+    def _move_rest(self) -> None:
+        """Move weights that stay to the new data file if they are few: data files are copied whole."""
+        rest = [node for node in self._kept if is_external(node.native)]
+        if self.weights.file is None or sum(nbytes(node.native) for node in rest) > self.weights.file.size:
+            return
+        for node in rest:
+            self.rewriter.replace(node.outputs[0], self._declared(self.weights.moved(node.native), node.outputs[0]))
+
+    def _declared(self, tensor: onnx.TensorProto, value: Value) -> Handle:
+        made = self.rewriter.declared(Weights(tensor, None), list(tensor.dims), f"{value.name}/f16")
+        weights = self.rewriter.weights(made)
+        assert weights is not None
+        self.weights.place(weights.tensor)
+        return made
+
     def _round(self, node: Node, uses: list[Use]) -> Handle:
         value = node.outputs[0]
         cut = is_scalar(value) and all(use.node.op in _BOUNDING for use in uses)
@@ -175,13 +194,11 @@ class _Demotion:
         if overflows:
             raise UnsupportedError(
                 "GP398",
-                f"weight {value.name} of {uses[0].node.called} has numbers beyond {LARGEST_HALF:.0f}, the largest of f16",
+                f"weight {value.name} of {uses[0].node.called} has numbers beyond f16's largest, {LARGEST_HALF:.0f}",
                 "leave the model in f32",
             )
         places = tuple(entry.value for entry in tensor.external_data)
         key = tuple(tensor.dims), hashlib.sha256(tensor.raw_data).digest(), places
         if key not in self._rounded:
-            weights = Weights(tensor, None)
-            self._rounded[key] = self.rewriter.declared(weights, list(tensor.dims), f"{value.name}/f16")
-            self.weights.place(self.rewriter.weights(self._rounded[key]).tensor)
+            self._rounded[key] = self._declared(tensor, value)
         return self._rounded[key]

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import (
-    COPIES,
-    ELEMENTWISE,
-    GATHERS,
-    MOVES,
-    NORMS,
-    REDUCTIONS,
-    SHAPE_READERS,
-    SLICES,
-    SPLITS,
-)
+from graphpass.ir.operators import COPIES, ELEMENTWISE, GATHERS, MOVES, NORMS, REDUCTIONS, SHAPE_READERS, SLICES, SPLITS
 from graphpass.ir.values import REALS
 
 #: The largest number of f16.

@@ -11,14 +11,14 @@ from graphpass.ir.graph import Node
 
 _HALF, _FLOAT = "tensor(float16)", "tensor(float)"
 
+_ALL: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+
 #: Operators of ONNX Runtime 1.32 with f16, and ports that are no f16 in them (``bert_defs.cc``, ``contrib_defs.cc``).
 #: States of LinearAttention may be, but add up over all tokens.
 _RUNTIME: dict[str, tuple[frozenset[int], frozenset[int]]] = {
-    **dict.fromkeys(
-        ("BiasGelu", "CausalConvWithState", "FastGelu", "FusedMatMul", "GatherBlockQuantized", "Gelu", "MatMulNBits")
-        + ("MoE", "MultiHeadAttention", "QuickGelu", "RotaryEmbedding"),
-        (frozenset(), frozenset()),
-    ),
+    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"), _ALL),
+    **dict.fromkeys(("FusedMatMul", "GatherBlockQuantized", "MatMulNBits", "MoE"), _ALL),
+    **dict.fromkeys(("CausalConvWithState", "MultiHeadAttention"), _ALL),
     "GroupQueryAttention": (frozenset({12, 13}), frozenset()),
     "LinearAttention": (frozenset({3}), frozenset({1})),
     "QMoE": (frozenset({15, 16, 17, 18}), frozenset()),

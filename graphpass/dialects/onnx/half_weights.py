@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import onnx
 from onnx import numpy_helper
 
@@ -38,27 +41,28 @@ class HalfWeights:
             ReadError: GP105, external data is missing.
         """
         made = onnx.TensorProto(data_type=_F16, dims=tensor.dims)
-        overflows = False
         if not is_external(tensor):
             half, overflows = rounded(numpy_helper.to_array(tensor), cut=cut)
             made.raw_data = half.tobytes()
             return made, overflows
-        if self.file is None:
-            self.file = ScratchFile("f16")
-        start = self.file.begin()
-        data = external_data(tensor, self._model_file)
-        for piece in pieces_of(data.file, data.offset, data.length):
-            half, beyond = rounded(piece, cut=cut)
-            overflows |= beyond
-            self.file.write(half.tobytes())
-        length = self.file.size - start
-        made.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", ""), ("offset", str(self.file.end(start))), ("length", str(length))):
-            made.external_data.add(key=key, value=value)
+        overflows = False
+        with self._stored(made) as file:
+            for piece in self._pieces(tensor):
+                half, beyond = rounded(numpy.frombuffer(piece, "<f4"), cut=cut)
+                overflows |= beyond
+                file.write(half.tobytes())
         return made, overflows
 
+    def moved(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        """Return ``tensor``, of a data file, as a tensor of the new one."""
+        made = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+        with self._stored(made) as file:
+            for piece in self._pieces(tensor):
+                file.write(piece)
+        return made
+
     def place(self, tensor: onnx.TensorProto) -> None:
-        """Let ``tensor``, a copy of one from `rounded`, refer to the data file once it has its name."""
+        """Let ``tensor``, a copy of one from `rounded` or `moved`, refer to the data file once it has its name."""
         if is_external(tensor):
             self._placed.append(tensor)
 
@@ -69,3 +73,18 @@ class HalfWeights:
         self.file.finish()
         for tensor in self._placed:
             tensor.external_data[0].value = self.file.name
+
+    @contextlib.contextmanager
+    def _stored(self, tensor: onnx.TensorProto) -> Iterator[ScratchFile]:
+        """Let ``tensor`` have the bytes that the ``with`` block writes into the data file."""
+        file = self.file = self.file or ScratchFile("f16")
+        start = file.begin()
+        yield file
+        length = file.size - start
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", ""), ("offset", str(file.end(start))), ("length", str(length))):
+            tensor.external_data.add(key=key, value=value)
+
+    def _pieces(self, tensor: onnx.TensorProto) -> Iterator[bytes]:
+        data = external_data(tensor, self._model_file)
+        return pieces_of(data.file, data.offset, data.length)
