@@ -22,7 +22,7 @@ def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
 
 
 def rounded(numbers: numpy.ndarray, *, cut: bool = False) -> tuple[numpy.ndarray, bool]:
-    """Return numbers in f16, and whether finite ones became infinite; with ``cut`` they become f16's largest."""
+    """Return numbers in f16, cut to its range or not, and whether any became infinite."""
     if cut:
         numbers = numbers.clip(-_LARGEST, _LARGEST)
     with numpy.errstate(over="ignore"):

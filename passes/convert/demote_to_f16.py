@@ -27,6 +27,8 @@ from graphpass.ir.values import is_scalar
 #: Bound or mask numbers, so that a bound beyond f16's largest number can be that number.
 _BOUNDING = EXTREMA | {"Clamp", "Clip", "Select"}
 
+_FLOATS = frozenset({"f16", "f32"})
+
 
 @dataclass(frozen=True)
 class DemoteToF16(Pass[OnnxModel]):
@@ -53,6 +55,7 @@ class DemoteToF16(Pass[OnnxModel]):
     Raises:
         ReadError: GP105, a weight's data is missing.
         UnsupportedError: GP340, the model is of an opset before 13; GP398, a number of a weight is beyond f16.
+        WriteError: GP501, the folder of temporary files has no room for the weights.
     """
 
     name = "demote-to-f16"
@@ -104,7 +107,7 @@ class _Demotion:
                 self._output(node, demoted=node.name in presents)
             elif node.op == "Constant":
                 self._constant(node)
-            elif node.op == "Convert" and self._type(node.source()) == self._type(node.outputs[0]) != "dynamic":
+            elif node.op == "Convert" and self._type(node.source()) == self._type(node.outputs[0]) in _FLOATS:
                 self.rewriter.replace(node.outputs[0], self.rewriter.handle(node.source()))
                 self._bypassed.add(node.outputs[0])
             elif node.op not in SHAPE_READERS | {"Convert"}:
@@ -156,7 +159,7 @@ class _Demotion:
                 self.rewriter.redirect(node, port, self._cast(value, wanted))
 
     def _constant(self, node: Node) -> None:
-        """Round a constant for the operators that read it in f16; others read it as it was."""
+        """Round a constant for operators in f16; others read it as it was."""
         value = node.outputs[0]
         uses = self.rewriter.graph.uses(value) if value.element_type == "f32" else ()
         halved = [use for use in uses if use.node.index in self.found.nodes and use.port in self.rules.inputs(use.node)]
@@ -173,7 +176,7 @@ class _Demotion:
             self.rewriter.redirect(use.node, use.port, made)
 
     def _move_rest(self) -> None:
-        """Move weights that stay to the new data file if they are few: data files are copied whole."""
+        """Move weights that stay to the new data file if few: files are copied whole."""
         rest = [node for node in self._kept if is_external(node.native)]
         if self.weights.file is None or sum(nbytes(node.native) for node in rest) > self.weights.file.size:
             return

@@ -79,7 +79,7 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
 
     Args:
         graph: The model.
-        rules: What its dialect and caches allow.
+        rules: Limits of its dialect and caches.
     """
     kinds = _kinds(graph)
     exact = _read_exactly(graph, kinds, rules.kept)
@@ -152,7 +152,7 @@ def _reads_table(node: Node, kinds: list[Kind]) -> bool:
 
 
 def _read_exactly(graph: Graph, kinds: list[Kind], kept: frozenset[str]) -> set[int]:
-    """Return the nodes upstream of softmax, exponentials and states that have to be f32 for these to be exact."""
+    """Return nodes that must be f32 for softmax, exponentials and states downstream."""
     found: set[int] = set()
     for node in reversed(graph.nodes):
         if node.op in _EXACT or node.index in found or (node.op == "Result" and node.name in kept):

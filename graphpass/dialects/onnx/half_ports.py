@@ -1,4 +1,4 @@
-"""Tell which tensors of an ONNX operator may be f16, by the schemas of onnx and of ONNX Runtime."""
+"""Find the tensors of ONNX operators that may be f16, by schemas."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HalfPorts:
 
 
 def half_ports(node: Node, opset: int) -> HalfPorts:
-    """Return the ports of ``node`` that are f16 if it computes in f16; none if it cannot.
+    """Return the ports that are f16 if ``node`` computes in f16; none if it cannot.
 
     Args:
         node: A node of an ONNX graph.

@@ -18,7 +18,7 @@ _F16 = onnx.TensorProto.FLOAT16
 
 
 class HalfWeights:
-    """Rounds weights to f16; those of data files go to a new one, equal ones once.
+    """Rounds weights to f16; those of data files go to a new one.
 
     Attributes:
         file: The new data file; ``None`` if no weight lies in one.
@@ -62,7 +62,7 @@ class HalfWeights:
         return made
 
     def place(self, tensor: onnx.TensorProto) -> None:
-        """Let ``tensor``, a copy of one from `rounded` or `moved`, refer to the data file once it has its name."""
+        """Note a copy of a tensor from `rounded` or `moved`, for `finish`."""
         if is_external(tensor):
             self._placed.append(tensor)
 

@@ -109,7 +109,7 @@ class OnnxRewriter(Rewriter):
         return gs.Constant(claim_name(self._names, name), Weights(tensor, self._path))
 
     def declare_type(self, place: Value | Node, element_type: str) -> None:
-        """Declare the element type of a value, a Parameter or a Result; what makes it must give that."""
+        """Declare the element type of a value, a Parameter or a Result."""
         tensor = self.native(place) if isinstance(place, Value) else self._port(place)
         tensor.dtype = element_code(element_type)
 
