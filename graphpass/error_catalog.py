@@ -249,6 +249,8 @@ GP396 genai_config.json holds the number of positions and of token ids, and neit
   it tells them. Copy config.json beside the model, or name the positions with ort-genai{context=N}.
 GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and caches of keys and values that grow,
   under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
+GP398 f16 holds numbers up to 65504, and a weight of the model holds a larger one. Leave the model in f32, without the
+  pass demote-to-f16 and without precision=f16.
 GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
   traceback, and report it to the pass's author.
 GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.

@@ -31,7 +31,7 @@ _ROOMS = {
         "unpack",
         "widen-conv-window",
     ),
-    "convert": ("promote-to-f32", "select-branch", "to-openvino"),
+    "convert": ("demote-to-f16", "promote-to-f32", "select-branch", "to-openvino"),
     "devices": (
         "fuse-gelu",
         "fuse-norms",

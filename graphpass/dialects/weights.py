@@ -12,11 +12,12 @@ import onnx
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import SMALL, all_external_data, element_type, is_external, nbytes, tensors
+from graphpass.dialects.rounding import pieces_of, rounded
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.storage.digests import digests_of
-from graphpass.storage.weight_file import MappedWeights, Place, WeightFile
+from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +96,26 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
         else hashlib.sha256(weight.content).hexdigest()
         for weight in weights
     }
+
+
+def digests_in_f16(weights: Iterable[Weight]) -> dict[Weight, str]:
+    """Return the SHA-256 of each weight, of f32, rounded to f16.
+
+    Raises:
+        ReadError: GP110, a file is not as it was when the model was read.
+    """
+    found = {}
+    for weight in weights:
+        digest, content = hashlib.sha256(), weight.content
+        if isinstance(content, Place):
+            check_unchanged([content.file])
+            pieces = pieces_of(content.file.path, content.offset, content.length)
+        else:
+            pieces = iter([content.tobytes()])
+        for piece in pieces:
+            digest.update(rounded(numpy.frombuffer(piece, "<f4"))[0].tobytes())
+        found[weight] = digest.hexdigest()
+    return found
 
 
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:

@@ -75,6 +75,7 @@ class PartProof:
         weights: Number of the candidate's weights in it.
         like: The part that ran in its place: of equal structure in both models, with other weights in the same places;
             ``None`` if it ran itself.
+        difference: Largest difference between finite values at its end; ``None`` if it did not run.
     """
 
     name: str
@@ -82,6 +83,7 @@ class PartProof:
     candidate_end: str
     weights: int
     like: str | None = None
+    difference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,8 @@ def _in_words(parts: tuple[PartProof, ...]) -> list[str]:
         return []
     ran = [part.name for part in parts if part.like is None]
     lines = [f"part by part: ran {', '.join(ran)}, each with its own weights and caches, on random vectors"]
+    found = [f"{part.name} {part.difference:.2g}" for part in parts if part.difference is not None]
+    lines.append(f"largest differences: {', '.join(found)}")
     for like in ran:
         alike = [part.name for part in parts if part.like == like]
         if alike:

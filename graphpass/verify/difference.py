@@ -16,6 +16,10 @@ from graphpass.verify.comparison import Divergence
 _ROUNDING = {"bf16": 0.2, "f16": 0.05}
 _F32 = 1e-3
 
+#: Distance between logits of a model in f32 and the same with weights rounded to f16. The largest measured on the
+#: fixtures is 0.15, of 12 layers; of the same model with weights alone rounded 0.12.
+_ROUNDED_WEIGHTS = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -30,15 +34,16 @@ class Tolerance:
 
         NPUW keeps caches in f16, and GPUs have coarser functions than CPUs, so devices other than CPUs count as f16.
 
-        Constants do not count: weights that are stored in f16 and converted are the same numbers in every model.
+        Constants do not count: weights that are stored in f16 and converted are the same numbers in every model. But
+        if one model computes in f16 with weights that are f32 in another, those are rounded, too.
         """
-        types = {
-            value.element_type
-            for model in models
-            for node in model.graph.nodes
-            if node.op != "Constant"
-            for value in node.outputs
-        }
+        types, stored = set(), []
+        for model in models:
+            nodes = model.graph.nodes
+            types |= {value.element_type for node in nodes if node.op != "Constant" for value in node.outputs}
+            stored.append(any(node.outputs[0].element_type == "f16" for node in model.graph.of_op("Constant")))
+        if "f16" in types and len(set(stored)) > 1:
+            return cls(_ROUNDED_WEIGHTS, _ROUNDED_WEIGHTS)
         types |= set() if device == "CPU" else {"f16"}
         rounding = next((rounding for element_type, rounding in _ROUNDING.items() if element_type in types), _F32)
         return cls(rounding, rounding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.loaded import converted, exported
 
 from graphpass.verify.difference import Tolerance, difference
 
@@ -45,3 +46,10 @@ def test_only_what_counts_is_compared() -> None:
     assert difference(reference, candidate, np.ones((2, 2), np.bool_), EXACT).index == (1, 0, 0)
     candidate[1, 1, 2] = 1
     assert difference(reference, candidate, padded, EXACT).index == (1, 1, 2)
+
+
+def test_rounded_weights_count_beside_the_type() -> None:
+    wide, half = exported("llama/onnx"), exported("llama/onnx-fp16")
+    demoted = converted(wide, "ort{precision=f16}").model
+    models = ((wide, wide), (half, half), (half, converted(half).model), (wide, demoted), (demoted, demoted))
+    assert [Tolerance.for_models(*pair).absolute for pair in models] == [1e-3, 0.05, 0.05, 0.2, 0.05]

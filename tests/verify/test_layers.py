@@ -12,6 +12,7 @@ from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UsageError
 from graphpass.passes.caches.slots import beam_gather
 from graphpass.verify import compare_within
@@ -152,6 +153,30 @@ def test_all_layers_run_if_asked_for() -> None:
     assert found.passed
     assert len(found.parts) == 14
     assert {part.like for part in found.parts} == {None}
+
+
+@pytest.mark.slow
+def test_layers_with_rounded_weights_are_paired_and_measured() -> None:
+    model = exported("llama_12l/onnx")
+    half = graphpass.PassManager(graphpass.parse("demote-to-f16")).run(model).model
+    found = compare_within(model, half, TINY, steps=1)
+    assert found.passed, found.summary()
+    assert [part.name for part in found.parts if part.like is None] == ["embedding", "layer 0", "layer 1", "head"]
+    assert all(0 < (part.difference or 0) < 0.05 for part in found.parts if part.like is None)
+    assert {part.difference for part in found.parts if part.like is not None} == {None}
+    assert f"largest differences: embedding {found.parts[0].difference:.2g}, layer 0 " in found.summary()
+    swapped = half.clone()
+    assert isinstance(swapped, OnnxModel)
+    names = {
+        layer: next(node.source(1).name for node in layer_of(half, "MatMul", layer) if "o_proj" in node.name)
+        for layer in (5, 6)
+    }
+    one, other = (tensor for tensor in swapped.proto.graph.initializer if tensor.name in names.values())
+    one.raw_data, other.raw_data = other.raw_data, one.raw_data
+    swapped.mark_edited()
+    wrong = compare_within(model, swapped, TINY, steps=0)
+    assert wrong.divergence is not None
+    assert "layer 5" in wrong.divergence.reason
 
 
 @pytest.mark.slow

@@ -14,12 +14,10 @@ import onnx
 from graphpass.dialects.onnx.tensors import SMALL, external_files, is_external, rebuilt
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import copy_file
+from graphpass.storage.scratch_file import ALIGNMENT
 
 #: Protobuf's own limit on one message, in bytes.
 PROTO_LIMIT = 2**31 - 1
-
-#: Tensors start at multiples of this, so that a memory-mapped file can be used in place.
-_ALIGNMENT = 4096
 
 
 def stage_onnx(
@@ -70,7 +68,7 @@ def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.Te
     raw = tensor.raw_data
     if len(raw) <= SMALL:
         return None
-    stream.write(bytes(-stream.tell() % _ALIGNMENT))
+    stream.write(bytes(-stream.tell() % ALIGNMENT))
     moved = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,

@@ -30,6 +30,7 @@ from graphpass.dialects.onnx.walk import ONNX_DOMAINS, opset_of
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
+from graphpass.storage.scratch_file import ScratchFile
 from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class OnnxModel(Model):
 
     Attributes:
         proto: The model; edit it, then call `mark_edited` (the pass manager does that).
+        scratch: Files of weights that passes made, held as long as this model refers to them.
     """
 
     dialect = "onnx"
@@ -57,6 +59,7 @@ class OnnxModel(Model):
     def __init__(self, proto: onnx.ModelProto, path: Path | None = None) -> None:
         super().__init__(path)
         self.proto = proto
+        self.scratch: tuple[ScratchFile, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> OnnxModel:
@@ -95,6 +98,7 @@ class OnnxModel(Model):
         copy = OnnxModel(proto, self.path)
         copy.edits = self.edits
         copy.weight_files = self.weight_files
+        copy.scratch = self.scratch
         return copy
 
     def digest(self) -> str:

@@ -108,6 +108,11 @@ class OnnxRewriter(Rewriter):
             tensor.data_type = element_code(element_type)
         return gs.Constant(claim_name(self._names, name), Weights(tensor, self._path))
 
+    def declare_type(self, place: Value | Node, element_type: str) -> None:
+        """Declare the element type of a value, a Parameter or a Result."""
+        tensor = self.native(place) if isinstance(place, Value) else self._port(place)
+        tensor.dtype = element_code(element_type)
+
     @contextlib.contextmanager
     def body(self, name: str, inputs: Iterable[str], element_type: str) -> Iterator[gs.Graph]:
         """Make the body of a loop from the nodes made in the ``with`` block.

@@ -14,6 +14,7 @@ import onnx
 
 from graphpass.errors import ReadError
 from graphpass.ir.types import Dimension
+from graphpass.storage.scratch_file import ScratchFile
 from graphpass.storage.weight_file import LET_READ, lies_with
 
 Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
@@ -219,6 +220,8 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
 
 def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None) -> tuple[Path, int]:
     """Return the file at ``location``, links resolved, and its size."""
+    if (made := ScratchFile.find(location)) is not None:
+        return made, made.stat().st_size
     if model_file is None:
         raise _no_data(tensor, f"data in {location!r}, but the model was read from no folder")
     # Backslashes part folders on Windows; a model must not mean another file there.

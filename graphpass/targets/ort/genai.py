@@ -28,6 +28,7 @@ class ORTGenAI(ORT):
         context: Most positions; by default what ``config.json`` says.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
+        precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; logits stay f32.
     """
 
     name = "ort-genai"

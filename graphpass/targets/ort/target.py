@@ -32,6 +32,8 @@ class ORT(Target):
             either, rotary embeddings stay as they are.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
+        precision: With ``f16`` hidden states, weights and caches are f16, which GPUs want, see `demote-to-f16`; the CPU
+            casts at each operator that it has in f32 alone.
     """
 
     name = "ort"
@@ -47,6 +49,7 @@ class ORT(Target):
     context: int | None = None
     logits: Literal["all", "last"] = "all"
     activations: Literal["f32", "int8"] = "f32"
+    precision: Literal["f32", "f16"] = "f32"
 
     @property
     def pads_values(self) -> bool:
@@ -80,4 +83,6 @@ class ORT(Target):
         steps += ["reshape-by-constants", "join-projections"]
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
+        # Fusions match constants, and compute tables, as they were exported.
+        steps += ["demote-to-f16"] if self.precision == "f16" else []
         return parse(",".join(steps))

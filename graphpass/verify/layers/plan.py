@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from graphpass.dialects.weights import digests_of_weights, holder_of, weights_of
+from graphpass.dialects.weights import digests_in_f16, digests_of_weights, holder_of, weights_of
 from graphpass.ir.values import fixed_size
 from graphpass.verify.layers.chain import Chain, find_chain
 
@@ -101,7 +101,8 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
 def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
     """Identify all weights by bytes.
 
-    Weights in the same place of a file for both models are the same unread; others are digested.
+    Weights in the same place of a file for both models are the same unread; others are digested. Weights of the
+    reference in f32 are the same as those of the candidate in f16 that they are rounded to.
 
     Raises:
         ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.
@@ -111,7 +112,15 @@ def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
     shared = (places[0] & places[1]) - {None}
     asked = [[weight for weight in weights.values() if weight.bytes_of not in shared] for weights in found]
     sizes = {weight.size for weight in asked[0]} & {weight.size for weight in asked[1]}
-    digests = digests_of_weights(weight for weights in asked for weight in weights if weight.size in sizes)
+    halved = {weight.size for weight in asked[1] if weight.element_type == "f16"} - {
+        weight.size for weight in asked[0] if weight.element_type == "f16"
+    }
+    digests = digests_of_weights(weight for weights in asked for weight in weights if weight.size in sizes | halved)
+    rounded = digests_in_f16(
+        weight for weight in asked[0] if weight.element_type == "f32" and weight.size // 2 in halved
+    )
+    made = {digests[weight] for weight in asked[1] if weight in digests}
+    digests |= {weight: digest for weight, digest in rounded.items() if digest in made}
 
     def identity(weight: Weight) -> Hashable:
         if weight.bytes_of in shared:

@@ -77,12 +77,16 @@ class _Proof:
             pattern, known = weights_alike(structures, self.plan.contents)
             alike = structures[0].digest, structures[1].digest, pattern
             like = done.get(alike) if known and not all_layers else None
-            held = len(structures[1].weights)
-            found.append(PartProof(name, _end(pair[0]), _end(pair[1]), held, like))
-            if like is None:
-                done.setdefault(alike, name)
-                if not self._compare(name, pair):
-                    break
+            proof = PartProof(name, _end(pair[0]), _end(pair[1]), len(structures[1].weights), like)
+            if like is not None:
+                found.append(proof)
+                continue
+            done.setdefault(alike, name)
+            ran = len(self.runs)
+            agrees = self._compare(name, pair)
+            found.append(replace(proof, difference=max(run.max_abs_difference for run in self.runs[ran:])))
+            if not agrees:
+                break
         return self._summed(tuple(found))
 
     def _name(self, number: int) -> str:

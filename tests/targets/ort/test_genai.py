@@ -106,7 +106,7 @@ def test_prompts_in_batches_of_a_hybrid_are_of_one_length():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["padding=any", "logits=last"])
+@pytest.mark.parametrize("option", ["padding=any", "logits=last", "precision=f16"])
 def test_options_generate_the_same(option, tmp_path, capfd):
     folder = folder_of("llama", f"ort-genai{{{option}}}", tmp_path, capfd)
     wanted = reference("llama")

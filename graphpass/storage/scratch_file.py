@@ -1,0 +1,92 @@
+"""Hold weights that a pass made, as long as models refer to them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphpass.errors import WriteError
+
+#: Weights start at multiples of this, so that a memory-mapped file can be used in place.
+ALIGNMENT = 4096
+
+_finished: weakref.WeakValueDictionary[str, ScratchFile] = weakref.WeakValueDictionary()
+
+
+class ScratchFile:
+    """Collects new weights, each after the other; it goes with the last reference to it.
+
+    Attributes:
+        name: Name by which models refer to it, from its content; empty before `finish`.
+        size: Bytes so far.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Open a file in the system's folder for temporary ones.
+
+        Args:
+            prefix: First letters of its name.
+
+        Raises:
+            WriteError: GP501, the file system's words; also of `write`.
+        """
+        with _explained():
+            folder = tempfile.mkdtemp(prefix=".graphpass_weights-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._path = Path(folder) / "weights"
+            self._stream = self._path.open("w+b")
+        self.name, self.size = "", 0
+        self._prefix = prefix
+        self._starts: dict[bytes, int] = {}
+
+    def begin(self) -> int:
+        """Begin a new weight; return its offset."""
+        self._append(bytes(-self.size % ALIGNMENT))
+        self._digest = hashlib.sha256()
+        return self.size
+
+    def write(self, content: bytes) -> None:
+        """Append bytes to the weight."""
+        self._digest.update(content)
+        self._append(content)
+
+    def end(self, offset: int) -> int:
+        """End the weight that begins at ``offset``; return the offset of the first equal one."""
+        start = self._starts.setdefault(self._digest.digest(), offset)
+        if start != offset:
+            self._stream.truncate(offset)
+            self._stream.seek(offset)
+            self.size = offset
+        return start
+
+    def _append(self, content: bytes) -> None:
+        with _explained():
+            self.size += self._stream.write(content)
+
+    def finish(self) -> None:
+        """Close the file, and name it by its weights."""
+        with _explained():
+            self._stream.close()
+        content = hashlib.sha256(repr(sorted(self._starts.items())).encode())
+        self.name = f"{self._prefix}-{content.hexdigest()[:12]}.data"
+        _finished[self.name] = self
+
+    @classmethod
+    def find(cls, name: str) -> Path | None:
+        """Return the path of a finished file by its name; ``None`` if there is none."""
+        found = _finished.get(name)
+        return None if found is None else found._path
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = f"cannot write weights to {tempfile.gettempdir()}: {error.strerror or error}"
+        raise WriteError("GP501", reason, "make room there, or name another folder in TMPDIR") from error
