@@ -36,6 +36,7 @@ _ROOMS = {
         "fuse-gelu",
         "fuse-norms",
         "fuse-quantized-weights",
+        "fuse-skip-norms",
         "lower-boolean-gathers",
         "lower-boolean-masks",
         "lower-variadic-split",

@@ -13,7 +13,7 @@ from graphpass.engine.registry import get_pass
 from graphpass.passes.catalogue import PASSES
 
 ROOT = Path(__file__).resolve().parents[1]
-LOOSE = {"__init__.py", "error_catalog.py", "errors.py", "io.py", "progress.py", "py.typed"}
+LOOSE = {"__init__.py", "error_catalog.py", "errors.py", "io.py", "machine.py", "progress.py", "py.typed"}
 
 
 def defined_passes():

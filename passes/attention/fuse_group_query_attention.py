@@ -52,6 +52,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             positions and windows count tokens alone, and input ``position_ids`` goes. Padding in front is misread then.
             A prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it 1.01 times.
         context: Number of positions in tables. Without it rotary embeddings stay as they are.
+        bias: Add a mask that no attribute says as a bias. CUDA's kernel takes none; without, such attention stays.
         pad_values: Pad values with zeros to the size of keys, where they are smaller, as in multi-head latent attention
             (DeepSeek): the cache of values holds the zeros, too.
 
@@ -77,6 +78,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
     padding: Padding = "any"
     context: int | None = None
+    bias: bool = True
     pad_values: bool = False
 
     def run(self, model: OnnxModel) -> Done | Skipped:
@@ -105,7 +107,11 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         return Done({"attention fused": len(fused), "attention left": len(found) - len(fused)}, tuple(notes))
 
     def _allowed(self, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
-        return one if isinstance(one, Miss) or self.pad_values else one.wants_padding or one
+        if isinstance(one, Miss):
+            return one
+        if not self.bias and (reason := one.wants_bias(any_padding=self.padding == "any")) is not None:
+            return reason
+        return one if self.pad_values else one.wants_padding or one
 
 
 class _Fusion:

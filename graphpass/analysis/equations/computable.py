@@ -1,4 +1,4 @@
-"""Find what of a graph can be computed from chosen values."""
+"""Find nodes of a graph that can be computed from chosen values."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class Computable:
 
 
 def find_computable(model: Model) -> Computable:
-    """Return what can be computed of a model, for `Model.analysis`."""
+    """Return the computable nodes of a model, for `Model.analysis`."""
     return Computable(model.graph)

@@ -39,7 +39,7 @@ class Evaluation:
         """Choose the inputs.
 
         Args:
-            computable: What can be computed of the graph.
+            computable: The graph, with nodes that can be computed.
             sizes: Its sizes.
             lengths: Returns the number of a dimension that is not fixed, as ``sizes`` calls it.
             given: Tensors that stand for values; nothing upstream of them is computed.

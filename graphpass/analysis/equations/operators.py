@@ -22,7 +22,11 @@ LARGEST = 1 << 24
 
 
 def computed(node: Node, port: int, inputs: list[Array]) -> Array | None:
-    """Compute an output of ``node``; ``None`` if it is too large, or not known for these attributes."""
+    """Compute an output of ``node``.
+
+    Returns:
+        The tensor; ``None`` if it is too large, or not known for these attributes.
+    """
     if node.op == "Range" and range_size(*inputs) > LARGEST:
         return None
     if node.op in FUNCTIONS and numpy.prod(numpy.broadcast_shapes(*(one.shape for one in inputs))) > LARGEST:

@@ -38,6 +38,9 @@ _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()} |
 #: Operators that read their axes from an input, since opset 13, and from which version on.
 _AXES_INPUTS = {"CumSum": 11, "ReduceMax": 18, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 
+#: Outputs that are left out: kernels for inference do not compute mean and deviation.
+LEFT_OUT = {"SkipLayerNormalization": (1, 2), "SkipSimplifiedLayerNormalization": (1, 2)}
+
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 _FIRST_OPSET = 13
 

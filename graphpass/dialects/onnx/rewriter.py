@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights, inner_graphs
-from graphpass.dialects.onnx.operators import check_opset, translated
+from graphpass.dialects.onnx.operators import LEFT_OUT, check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
 from graphpass.ir.graph import Graph, Node, Use, Value
@@ -344,7 +344,8 @@ class OnnxRewriter(Rewriter):
     ) -> list[Handle]:
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
-        outputs = [gs.Variable(one) for one in names]
+        left_out = LEFT_OUT.get(op, ())
+        outputs = [gs.Variable("" if place in left_out else one) for place, one in enumerate(names)]
         node = gs.Node(op, name, attributes, inputs, outputs, domain)
         self._home.nodes.append(node)
         self._made |= {id(output): node for output in outputs}

@@ -10,7 +10,6 @@ from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
-from graphpass.targets.ort import rules
 from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
 from graphpass.targets.ort.target import ORT
 
@@ -23,6 +22,7 @@ class ORTGenAI(ORT):
     one buffer if attention allows that, except in hybrids. Their prompts in a batch have to be of one length.
 
     Options:
+        device: The provider that runs it, see `ort`; ``genai_config.json`` asks for it.
         cache: Always ``past``.
         padding: onnxruntime-genai pads batches on the right.
         context: Most positions; by default what ``config.json`` says.
@@ -35,7 +35,7 @@ class ORTGenAI(ORT):
     description = "onnxruntime-genai: a folder with genai_config.json, caches in one buffer where attention allows it"
 
     cache: Literal["past"] = "past"
-    padding: Literal["any", "right"] = "right"
+    padding: Literal["any", "right"] | None = "right"
 
     @property
     def pads_values(self) -> bool:
@@ -61,14 +61,16 @@ class ORTGenAI(ORT):
         hybrid = inventory.kind == "hybrid" and not refused
         limit = "prompts of a batch have to be of one length: padding enters recurrent states and windows"
         limited = (Finding.of_model(model, "taken", limit),) if hybrid else ()
-        return (*refused, *limited, *rules.predict(model, inventory))
+        return (*refused, *limited, *super().predict(model, inventory))
 
     def observe(self, model: Model) -> Observation | str:
         """See `Target.observe`."""
         from graphpass.targets.ort.genai_trial import observe
 
+        if self.device != "cpu":
+            return super().observe(model)
         return observe(model, self.context)
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:
         """See `Target.files`; raises as `graphpass.targets.ort.genai_config.genai_config`."""
-        return {"genai_config.json": genai_config(model, source, self.context)}
+        return {"genai_config.json": genai_config(model, source, self.context, self.device)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
@@ -16,6 +17,7 @@ from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
+from graphpass.targets.ort.providers import Device
 
 #: The inputs that it feeds to a decoder, besides caches.
 _FED = (TOKEN_INPUTS[0], "attention_mask", "position_ids")
@@ -26,13 +28,14 @@ CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 
-def genai_config(model: Model, source: Path | None, context: int | None) -> str:
+def genai_config(model: Model, source: Path | None, context: int | None, device: Device = "cpu") -> str:
     """Return the text of the configuration.
 
     Args:
         model: The result.
         source: A file of the input, beside which its configurations lie.
         context: Number of positions; by default what config.json says.
+        device: The provider to ask for; the CPU's runs whatever no other one takes.
 
     Raises:
         PreconditionError: GP396, the number of positions or of token ids is not known.
@@ -54,8 +57,9 @@ def genai_config(model: Model, source: Path | None, context: int | None) -> str:
         pad = last
     shape = keys[0].shape or ()
     states = {role: held[0] for role, held in _states(model).items() if held}
-    decoder = {
+    decoder: dict[str, Any] = {
         "filename": "model.onnx",
+        **({} if device == "cpu" else {"session_options": {"provider_options": [{device: {}}]}}),
         "head_size": shape[3],
         "num_key_value_heads": shape[1],
         "num_hidden_layers": len(keys),

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
+from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
+from graphpass.ir.pattern import Miss
 from graphpass.ir.phase import Phase
+from graphpass.targets.ort.providers import Provider
 from graphpass.targets.rules import static_findings
 
 _MODEL = "onnxruntime/core/graph/model.cc"
@@ -21,12 +25,12 @@ _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 _NEWEST_OPSET = 26
 
 
-def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime."""
+def predict(model: Model, inventory: Inventory, provider: Provider) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime on ``provider``."""
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
-    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory))
+    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory, provider))
 
 
 def _opsets(model: Model) -> Iterator[Finding]:
@@ -50,20 +54,38 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
         yield Finding("cache", name, "not fused", node=name, reason="no output of the model is its present")
 
 
-def _attention(model: Model, inventory: Inventory) -> Iterator[Finding]:
-    grouped = model.graph.of_op("GroupQueryAttention")
-    from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
-
+def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterator[Finding]:
+    grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
     read = model.analysis(find_grouped_queries)
-    rotated = {node.name for node in grouped if len(node.inputs) > 7 and node.inputs[7]}
+    rotated = {name for name, node in grouped.items() if node.input(7) is not None}
+    unsuited = {name: reason for name, node in grouped.items() if (reason := _unsuited(node, provider)) is not None}
     for block in inventory.attention:
         if block.form == "decomposed":
             miss = read.get(block.node, "it is in the body of a loop or branch")
-            cure = miss.wants_padding or "run fuse-group-query-attention" if isinstance(miss, GroupedQuery) else miss
+            cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
             reason = f"computed by MatMul and Softmax as written: {cure}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in rotated and (block.head_dim or 0) % 16:
             reason = f"it rotates heads of {block.head_dim}, and its kernels want a multiple of 16"
             yield Finding("attention", block.node, "refused", block.layer, block.node, reason, _GROUPED)
+        elif block.node in unsuited:
+            reason = unsuited[block.node]
+            yield Finding("attention", block.node, "refused", block.layer, block.node, reason, provider.source)
         else:
             yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}")
+
+
+def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
+    if provider.adds_bias:
+        return attention.wants_padding or "run fuse-group-query-attention"
+    return attention.wants_bias(any_padding=False) or "run fuse-group-query-attention{padding=right,bias=false}"
+
+
+def _unsuited(node: Node, provider: Provider) -> str | None:
+    """Return why ``provider`` does not run an attention; ``None`` if it does."""
+    if not provider.adds_bias and node.input(10) is not None:
+        return f"it adds a bias, and the kernel of {provider.name} takes none"
+    kind = node.source().element_type
+    if kind not in provider.attention_types:
+        return f"{provider.name} has a kernel for {' and '.join(sorted(provider.attention_types))}, not for {kind}"
+    return None

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphpass.engine.conditions import ONNX
+from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.target import Padding, Target
 from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 from graphpass.targets.ort.context import context_length
+from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,19 @@ class ORT(Target):
     come out as present; both may be one buffer of more room.
 
     Options:
+        device: The provider that runs it. The kernel of ``cuda`` for attention takes f16 alone, and no bias: without
+            other options padding is read on the right there, all is f16, and sums are joined with norms. That was not
+            run.
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
             length that the mask leaves for them.
         padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left
-            is misread.
+            is misread. By default ``any``, on ``cuda`` ``right``.
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
             either, rotary embeddings stay as they are.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
-        precision: With ``f16`` hidden states, weights and caches are f16, which GPUs want, see `demote-to-f16`; the CPU
-            casts at each operator that it has in f32 alone.
+        precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; the CPU casts at each
+            operator that it has in f32 alone. By default ``f32``, on ``cuda`` ``f16``.
     """
 
     name = "ort"
@@ -41,15 +47,24 @@ class ORT(Target):
     dialect = "onnx"
     output_file = "model.onnx"
     contract = (ONNX,)
-    predict = staticmethod(rules.predict)
-    observe = staticmethod(trial.observe)
 
+    device: Device = "cpu"
     cache: Literal["past", "reorder"] = "past"
-    padding: Literal["any", "right"] = "any"
+    padding: Literal["any", "right"] | None = None
     context: int | None = None
     logits: Literal["all", "last"] = "all"
     activations: Literal["f32", "int8"] = "f32"
-    precision: Literal["f32", "f16"] = "f32"
+    precision: Literal["f32", "f16"] | None = None
+
+    @property
+    def provider(self) -> Provider:
+        """Return what the device has kernels for."""
+        return PROVIDERS[self.device]
+
+    @property
+    def reads_any_padding(self) -> bool:
+        """Return whether padding may stand on either side."""
+        return self.provider.adds_bias if self.padding is None else self.padding == "any"
 
     @property
     def pads_values(self) -> bool:
@@ -59,7 +74,17 @@ class ORT(Target):
     @property
     def reads_padding(self) -> Padding:
         """See `Target.reads_padding`."""
-        return "left" if self.padding == "any" else "right"
+        return "left" if self.reads_any_padding else "right"
+
+    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+        """See `Target.predict`."""
+        return rules.predict(model, inventory, self.provider)
+
+    def observe(self, model: Model) -> Observation | str:
+        """See `Target.observe`."""
+        if self.device != "cpu":
+            return f"models are tried on the CPU provider alone, and not on {self.provider.name}"
+        return trial.observe(model)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
@@ -70,7 +95,8 @@ class ORT(Target):
         """
         if missing := ONNX.missing(model):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
-        options = [] if self.padding == "any" else [f"padding={self.padding}"]
+        options = [] if self.reads_any_padding else ["padding=right"]
+        options += [] if self.provider.adds_bias else ["bias=false"]
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
@@ -81,8 +107,9 @@ class ORT(Target):
         # Norms go first: heads that are normed change places once.
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants", "join-projections"]
+        steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         # Fusions match constants, and compute tables, as they were exported.
-        steps += ["demote-to-f16"] if self.precision == "f16" else []
+        steps += ["demote-to-f16"] if (self.precision or self.provider.precision) == "f16" else []
         return parse(",".join(steps))

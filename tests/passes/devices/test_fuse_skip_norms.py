@@ -1,0 +1,56 @@
+"""The pass `fuse-skip-norms`: which sums it joins with norms, and the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from onnx import helper
+from support.loaded import exported, onnx_model, ran
+
+from graphpass.verify import compare
+
+SKIP, SKIP_LAYER = "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"
+
+
+def operators(model):
+    return Counter(node.op_type for node in model.proto.graph.node)
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "sums"),
+    [
+        ("llama/onnx", SKIP, 4),
+        pytest.param("gpt2/onnx", SKIP_LAYER, 5, marks=pytest.mark.slow),
+        pytest.param("gemma3_text/onnx", SKIP, 8, marks=pytest.mark.slow),
+        pytest.param("falcon/onnx", SKIP_LAYER, 2, marks=pytest.mark.slow),
+        pytest.param("opt/onnx", SKIP_LAYER, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_they_compute_the_same(place, kind, sums):
+    result = ran(exported(place), "fuse-norms,fuse-skip-norms")
+    assert result.records[-1].result.statistics == ({"sums joined": sums} if sums else {})
+    found = operators(result.model)
+    assert found[kind] == sums
+    assert compare(exported(place), result.model, steps=3).passed
+    assert not ran(result.model, "fuse-skip-norms").records[-1].result.changed
+
+
+def test_outputs_for_training_are_left_out():
+    result = ran(exported("llama/onnx"), "fuse-norms,fuse-skip-norms").model
+    joined = [node for node in result.proto.graph.node if node.op_type == SKIP]
+    assert all(list(map(bool, node.output)) == [True, False, False, True] for node in joined[:-1])
+
+
+def test_a_broadcast_sum_is_left():
+    model = onnx_model("llama")
+    graph = model.proto.graph
+    added = next(
+        node for node in graph.node if node.op_type == "Add" and node.output[0].endswith("layers.0/Add_output_0")
+    )
+    graph.node.insert(
+        list(graph.node).index(added), helper.make_node("ReduceMax", [added.input[1]], ["row"], axes=[1], keepdims=1)
+    )
+    added.input[1] = "row"
+    model.mark_edited()
+    assert ran(model, "fuse-norms,fuse-skip-norms").records[-1].result.statistics == {"sums joined": 3}

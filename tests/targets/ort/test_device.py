@@ -1,0 +1,67 @@
+"""`ort{device=cuda}`: what CUDA's kernels take is written, and what they do not take is refused in advance."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from support.loaded import converted, exported, ran
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.pipeline import parse_target
+from graphpass.verify import compare
+
+CUDA = parse_target("ort{device=cuda}")
+
+
+def findings(model):
+    found = CUDA.predict(model, analyze_caches(model))
+    return [(one.verdict, one.reason) for one in found if one.subject == "attention"]
+
+
+def operators(model):
+    return Counter(node.op_type for node in model.proto.graph.node)
+
+
+def test_attention_takes_no_bias_and_computes_in_f16():
+    result = converted(exported("llama/onnx"), "ort{device=cuda}").model
+    attention = [node for node in result.proto.graph.node if node.op_type == "GroupQueryAttention"]
+    assert [len(node.input) for node in attention] == [9, 9]  # tables last
+    assert operators(result)["SkipSimplifiedLayerNormalization"] == 4
+    assert {verdict for verdict, _ in findings(result)} == {"fused"}
+    assert compare(exported("llama/onnx"), result, steps=4, padding="right").passed
+
+
+def test_a_mask_that_is_no_attribute_stays_in_the_graph():
+    records = converted(exported("bloom/onnx"), "ort{device=cuda}").records
+    record = next(one for one in records if one.step.name == "fuse-group-query-attention")
+    assert not record.result.changed
+    assert "its mask would be a bias: its mask holds more than positions to hide: alibi" in record.result.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("ort", "it adds a bias, and the kernel of CUDAExecutionProvider takes none"),
+        ("ort{padding=right}", "CUDAExecutionProvider has a kernel for bf16 and f16, not for f32"),
+        ("ort{device=cuda,padding=any}", "run fuse-group-query-attention{padding=right,bias=false}"),
+    ],
+)
+def test_what_cuda_does_not_take_is_told(target, reason):
+    found = findings(converted(exported("llama/onnx"), target).model)
+    assert len(found) == 2
+    assert all(reason in str(told) for _, told in found)
+
+
+def test_models_are_not_tried_on_another_device():
+    told = CUDA.observe(exported("llama/onnx"))
+    assert told == "models are tried on the CPU provider alone, and not on CUDAExecutionProvider"
+
+
+def test_the_folder_asks_for_the_device():
+    target = parse_target("ort-genai{device=cuda}")
+    model = exported("llama/onnx")
+    result = ran(model, *target.pipeline(model)).model
+    config = json.loads(target.files(result, model.path)["genai_config.json"])
+    assert config["model"]["decoder"]["session_options"] == {"provider_options": [{"cuda": {}}]}
