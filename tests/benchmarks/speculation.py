@@ -200,7 +200,7 @@ class Replaying:
     logits_output = "logits"
 
     def __init__(self, session: DecodeSession) -> None:
-        self.session = Kept(session)
+        self.session = session
         self.tokens: list[int] = []
 
     @property
@@ -218,8 +218,7 @@ class Replaying:
 
     def rewind(self, length: int) -> None:
         if length < self.length:
-            del self.tokens[length:]
-            self.session.session.prefill(self.tokens)
+            self.prefill(self.tokens[:length])
 
 
 #: Tokens, seconds of all but the first of them, tokens drafted and accepted.

@@ -63,7 +63,10 @@ class HiddenStateDraft:
         """Take states of accepted tokens; see `StateDrafter`."""
         joined = np.concatenate([states[layer] for layer in sorted(states)], axis=-1)[-self._context :]
         features = joined if self._fuse is None else self._fuse(joined)
-        self._states = self._last(features if not first else self._after(features))
+        if first:
+            assert self._states is not None
+            features = np.concatenate([self._states, features])
+        self._states = self._last(features)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the likeliest continuation, and those that part from it in their last token."""
@@ -80,10 +83,6 @@ class HiddenStateDraft:
             return after[-1]
 
         return continuations(logits[-1], feed, self._length, self._width)
-
-    def _after(self, features: Array) -> Array:
-        assert self._states is not None
-        return np.concatenate([self._states, features])
 
     def _last(self, rows: Array) -> Array:
         return rows[-self._context :].copy()
