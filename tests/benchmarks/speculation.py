@@ -1,9 +1,9 @@
 """Speculative decoding against plain steps: `python tests/benchmarks/speculation.py FOLDER [PART]`.
 
 A llama of real shapes (hidden 896, 14 heads over 2 of 64, MLP 4864, vocabulary 8192; 8 layers, 134 million parameters)
-and a hybrid of its width (lfm2, 8 layers) in f32 are made below FOLDER, with random weights. Layers from the second on
-are damped, so that the first alone, which is the draft model, often chooses the same token. All generate the same
-greedy tokens after a prompt of 1024 (the hybrid: 256); checked each time.
+and a hybrid of its width (lfm2, 8 layers, 141 million) in f32 are made below FOLDER, with random weights. Layers from
+the second on are damped, so that the first alone, which is the draft model, often chooses the same token. All generate
+the same greedy tokens after a prompt of 1024 (the hybrid: 256); checked each time.
 
 openvino, onnxruntime, hybrid: tokens a second after the prompt, as multiples of plain greedy steps of a session. Goal:
 1.3 at 70 % acceptance. Drafts are chains of 4, or trees of 8 in 4 levels:
