@@ -104,7 +104,7 @@ GP241 An array given to a decode session has the wrong shape: token ids are [bat
   so far.
 GP242 A step was given another batch than the one before, but the caches hold that batch: reset the session first. Or
   the model fixes its batch, and was given another.
-GP243 Logits, a snapshot or a saved state were asked for before the first forward pass.
+GP243 Logits, hidden states, a snapshot or a saved state were asked for before the first forward pass.
 GP244 A session was told to reorder slots that it does not have, from and to lists of unequal length, or two slots
   into one. Slots count from 0 to the session's length, less 1.
 GP245 A session was told to drop more positions than it holds, or to rewind to a length that it does not have.
@@ -122,6 +122,8 @@ GP251 A session was given adapter weights (LoRA) for a variable that holds none,
   the variables as adapters.
 GP252 A saved state holds the caches of one model, computed in one precision, so a session of another model or with
   other settings does not go on from it. Open the model that it is of, with the same settings.
+GP253 A layer was named that the model does not have. Layers are those with caches, counted from 0 in the order in
+  which tokens pass them; -1 is the last one.
 GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
 GP262 What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and
   target need the same tokens.
@@ -219,6 +221,10 @@ GP375 The model gives logits of the last position only, and checking guessed tok
   Export it with the logits of all positions.
 GP376 NPUW keeps position i in entry i of its caches, so it takes one sequence at a time, without padding and with
   positions counted from 0. Feed the tokens alone; rewind to go back.
+GP377 A draft reads the target's hidden states, and the model gives none. The pass expose-hidden-states adds them as
+  outputs.
+GP378 A head that drafts tokens is a model with the inputs input_ids and states, and the outputs logits and states. This
+  one has others.
 GP381 The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, sequence,
   head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, heads, or key and
   value. Say what is missing, for example with --cache, or run unpack first.

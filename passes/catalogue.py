@@ -47,7 +47,7 @@ _ROOMS = {
     "experts": ("batch-experts", "densify-experts"),
     "lower": ("lower-operators",),
     "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
-    "shapes": ("last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
+    "shapes": ("expose-hidden-states", "last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
 }
 
 #: The module of each pass, by the pass's name.

@@ -1,4 +1,4 @@
-"""Name the inputs of language models by convention; bound the positions in them."""
+"""Name inputs and outputs of language models by convention; bound the positions in them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ TOKEN_INPUTS = ("input_ids", "inputs_embeds")
 
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"
+
+#: Begins the name of an output that gives the residual stream after a layer, whose number ends it.
+HIDDEN_STATES = "hidden_states."
 
 #: Lengths are i32 in some operators of runtimes (GroupQueryAttention's total_sequence_length).
 _MOST_POSITIONS = 2**31 - 1

@@ -52,6 +52,11 @@ class OpenVINONpuwSession(DecodeSession):
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
         """Compile the model; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
+        others = [name for name in self.outputs if name != self.logits_output]
+        if others:
+            # NPUW 2026.4.1 compiles no product that ends in another output, or returns it empty.
+            message = f"NPUW hands out logits alone, and not output {others[0]}"
+            raise UnsupportedError("GP321", message, "remove the output")
         self._compaction = CompactionPolicy(lambda: "index", self._steps_per_copy)
         devices = device.properties.get("NPUW_DEVICES")
         if devices is None and not is_there(device.name):

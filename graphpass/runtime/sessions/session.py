@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from graphpass.analysis.caches.stepping import find_stepping
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Inventory
+from graphpass.ir.inputs import HIDDEN_STATES
 from graphpass.ir.model import Model
 from graphpass.runtime.sessions.checkpoints import Checkpoint
 from graphpass.runtime.sessions.editing import EditableCaches
@@ -86,6 +87,22 @@ class DecodeSession(EditableCaches):
         if logits.ndim != 3:
             raise UnsupportedError("GP324", f"output {name} is {list(logits.shape)}, not [batch, length, vocabulary]")
         return logits
+
+    @property
+    def hidden_states(self) -> dict[int, Array]:
+        """Return the residual stream of the last forward pass by layer, f32 [batch, length, hidden].
+
+        Raises:
+            UsageError: GP243, there was no forward pass yet.
+            UnsupportedError: GP377, the model gives none.
+        """
+        names = [name for name in self.outputs if name.startswith(HIDDEN_STATES)]
+        if not names:
+            hint = "run the pass expose-hidden-states on it"
+            raise UnsupportedError("GP377", "the model gives no hidden states", hint)
+        if not self._last:
+            raise UsageError("GP243", "there are no hidden states before the first forward pass")
+        return {int(name.removeprefix(HIDDEN_STATES)): self._last[name] for name in names}
 
     def prefill(self, ids: ArrayLike, attention_mask: ArrayLike | None = None) -> Array:
         """Forget everything, then feed a prompt.

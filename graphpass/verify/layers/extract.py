@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from graphpass.analysis.caches.chain import is_after_sum, is_sum
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.values import fixed_size
-from graphpass.verify.layers.chain import is_after_sum, is_sum
 from graphpass.verify.layers.head import LOGITS
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.caches.chain import Chain, find_chain
 from graphpass.dialects.weights import digests_in_f16, digests_of_weights, holder_of, weights_of
 from graphpass.ir.values import fixed_size
-from graphpass.verify.layers.chain import Chain, find_chain
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -84,7 +84,7 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
     """Pair the parts of two models, or return the reason if that is impossible."""
     chains = []
     for name, model in (("reference", reference), ("candidate", candidate)):
-        chain = find_chain(model)
+        chain = _chain(model)
         if isinstance(chain, str):
             return f"the {name} cannot be cut: {chain}"
         chains.append(chain)
@@ -96,6 +96,13 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
     if len(sides[0]) < 2:
         return "all caches lie in one part"
     return Plan(tuple(zip(*sides, strict=True)), contents)
+
+
+def _chain(model: Model) -> Chain | str:
+    chain = find_chain(model)
+    if not isinstance(chain, str) and fixed_size(chain.tokens, 1) is not None:
+        return "it takes a fixed number of tokens, so that parts without caches cannot run"
+    return chain
 
 
 def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:

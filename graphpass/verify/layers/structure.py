@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.caches.chain import LARGEST_PARAMETER, is_weight
 from graphpass.dialects.signature import signature
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.verify.layers.chain import LARGEST_PARAMETER, is_weight
 from graphpass.verify.layers.extract import sources_in
 
 if TYPE_CHECKING:

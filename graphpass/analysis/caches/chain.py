@@ -1,4 +1,4 @@
-"""Cut a model where all that later layers need of earlier ones is one value."""
+"""Find the values through which all computation from tokens to logits passes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,18 @@ class Chain:
         tokens: The input of token ids.
         logits: The Result of the logits.
         caches: The caches.
-        cuts: The values, in order, without those inside of layers that share a cache.
-        pieces: The pieces between them.
+        deep: Nodes on paths of elements from tokens to logits.
+        values: All such values, in order.
+        cuts: Those that are not inside of layers that share a cache.
+        pieces: The pieces between the cuts.
     """
 
     model: Model
     tokens: Value
     logits: Node
     caches: tuple[Cache, ...]
+    deep: set[int]
+    values: tuple[Value, ...]
     cuts: tuple[Value, ...]
     pieces: Pieces
 
@@ -105,14 +109,12 @@ class Pieces:
 
 
 def find_chain(model: Model) -> Chain | str:
-    """Return the places to cut ``model``, or the reason if there are none."""
+    """Return the values that all computation passes, or the reason if there are none."""
     graph = model.graph
     inventory = model.analysis(analyze_caches)
     tokens = graph.parameters.get("input_ids")
     if tokens is None:
         return "it has no input called input_ids"
-    if fixed_size(tokens, 1) is not None:
-        return "it takes a fixed number of tokens, so that parts without caches cannot run"
     presents = {cache.write for cache in inventory.caches}
     results = [node for node in graph.of_op("Result") if node.name not in presents]
     logits = results[0] if len(results) == 1 else next((node for node in results if node.name == "logits"), None)
@@ -126,7 +128,7 @@ def find_chain(model: Model) -> Chain | str:
     touched = (between.touched(cache) for cache in inventory.caches)
     inside = {place for pieces in touched if pieces for place in range(min(pieces), max(pieces))}
     cuts = tuple(value for place, value in enumerate(values) if place not in inside)
-    return Chain(model, tokens, logits, inventory.caches, cuts, Pieces(graph, deep, cuts))
+    return Chain(model, tokens, logits, inventory.caches, deep, tuple(values), cuts, Pieces(graph, deep, cuts))
 
 
 def is_weight(node: Node) -> bool:

@@ -1,0 +1,130 @@
+"""Draft by a head on hidden states of the target, as EAGLE-3 and MTP do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphpass.errors import UnsupportedError
+from graphpass.ir.model import Model
+from graphpass.ir.types import shape_text
+from graphpass.runtime.backends.device import Device
+from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.sessions.inputs import Array
+from graphpass.runtime.speculative.drafts import check_positive, continuations
+
+Head: TypeAlias = Callable[[NDArray[np.int64], Array], tuple[Array, Array]]
+"""Guesses from pairs of a state and the token that follows it.
+
+Takes tokens int64 [n] and states f32 [n, features]; returns logits [n, vocabulary] of the tokens after those, and
+states [n, features] to go on with. Row i may depend on rows 0 to i; the last one counts.
+"""
+
+
+class HiddenStateDraft:
+    """Guesses by a head on the hidden states of accepted tokens.
+
+    For the first guess, the head reads the target's states and the tokens that follow them. For later ones it reads
+    its own states and guesses after those.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        *,
+        length: int = 4,
+        width: int = 1,
+        context: int = 1,
+        fuse: Callable[[Array], Array] | None = None,
+    ) -> None:
+        """Begin without text.
+
+        Args:
+            head: A function, or a `ModelHead`.
+            length: Number of tokens to guess, each one from the one before.
+            width: Number of likeliest tokens to guess at each place; only the first one is followed. With more than
+                one, the draft is a tree.
+            context: Number of last positions that the head sees at once; a head with attention attends to those.
+            fuse: Makes features [n, features] of the states of all exposed layers, f32 [n, layers * hidden], in order
+                of the layers, as the first product of EAGLE-3 does. By default these are the features.
+
+        Raises:
+            UsageError: GP263, a number is not positive.
+        """
+        check_positive(length=length, width=width, context=context)
+        self._head, self._fuse = head, fuse
+        self._length, self._width, self._context = length, width, context
+        self._states: Array | None = None
+
+    def observe(self, first: int, states: Mapping[int, Array]) -> None:
+        """Take states of accepted tokens; see `StateDrafter`."""
+        joined = np.concatenate([states[layer] for layer in sorted(states)], axis=-1)[-self._context :]
+        features = joined if self._fuse is None else self._fuse(joined)
+        if first:
+            assert self._states is not None
+            features = np.concatenate([self._states, features])
+        self._states = self._last(features)
+
+    def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return the likeliest continuation, and those that part from it in their last token."""
+        assert self._states is not None
+        states = self._states
+        tokens = np.asarray(history[-len(states) :], np.int64)
+        logits, made = self._head(tokens, states)
+
+        def feed(token: int) -> Array:
+            nonlocal tokens, states, made
+            tokens = self._last(np.append(tokens, token))
+            states = self._last(np.concatenate([states, made[-1:]]))
+            after, made = self._head(tokens, states)
+            return after[-1]
+
+        return continuations(logits[-1], feed, self._length, self._width)
+
+    def _last(self, rows: Array) -> Array:
+        return rows[-self._context :].copy()
+
+
+class ModelHead:
+    """Runs a head that is a small model of either dialect.
+
+    Its inputs are ``input_ids`` [batch, n] and states [batch, n, features]; its outputs ``logits``
+    [batch, n, vocabulary], over the ids of the target, and states [batch, n, features]. Names of states are free.
+    """
+
+    def __init__(self, model: Model, *, device: str = "CPU", exact: bool = True) -> None:
+        """Open the head in the runtime of its dialect.
+
+        Args:
+            model: The head, from `graphpass.load`.
+            device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
+            exact: Compute in f32, as `graphpass.runtime.open_session`.
+
+        Raises:
+            UnsupportedError: GP321, the runtime refuses the model; GP378, it has other inputs or outputs.
+            UsageError: GP240, ONNX Runtime has no such device.
+        """
+        inputs = {port.name: port for port in model.inputs}
+        outputs = {port.name: port for port in model.outputs}
+        tokens, logits = inputs.pop("input_ids", None), outputs.pop("logits", None)
+        if tokens is None or logits is None or len(inputs) != 1 or len(outputs) != 1:
+            taken, given = (
+                ", ".join(f"{port.name} {shape_text(port.shape)}" for port in ports)
+                for ports in (model.inputs, model.outputs)
+            )
+            message = f"a head takes input_ids and states, and gives logits and states, not {taken}, and {given}"
+            raise UnsupportedError("GP378", message, "export it so, or wrap it in a function")
+        (self._states,), (self._made,) = inputs, outputs
+        self._request = open_request(model, Device(device, exact, {}))
+
+    def __call__(self, tokens: NDArray[np.int64], states: Array) -> tuple[Array, Array]:
+        """See `Head`.
+
+        Raises:
+            UnsupportedError: GP322, the runtime failed.
+        """
+        results = self._request.infer({"input_ids": tokens[None], self._states: states[None]})
+        return results["logits"][0], results[self._made][0]

@@ -1,0 +1,52 @@
+"""Join guessed continuations to one tree of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """Holds guessed continuations as one tree of tokens, to feed in one step.
+
+    Attributes:
+        tokens: The ids; the first one is the last token of the history.
+        parents: Index of the token before each; -1 for the first one.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    @classmethod
+    def of(cls, last: int, continuations: Sequence[Sequence[int]], depth: int) -> DraftTree:
+        """Join continuations, each cut to ``depth`` tokens; common beginnings stand once."""
+        tokens, parents = [last], [-1]
+        nodes: dict[tuple[int, int], int] = {}
+        for continuation in continuations:
+            parent = 0
+            for token in continuation[:depth]:
+                if (parent, token) not in nodes:
+                    nodes[parent, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(parent)
+                parent = nodes[parent, token]
+        return cls(tuple(tokens), tuple(parents))
+
+    @property
+    def is_chain(self) -> bool:
+        """Return whether each token follows the one before it."""
+        return self.parents == tuple(range(-1, len(self.parents) - 1))
+
+    def path(self, choices: Sequence[int], stop: Collection[int] = ()) -> list[int]:
+        """Follow the model's choices from the first node, and return the path.
+
+        Args:
+            choices: The model's choice after each token.
+            stop: Choices that end the path.
+        """
+        children = {pair: node for node, pair in enumerate(zip(self.parents, self.tokens, strict=True))}
+        path = [0]
+        while choices[path[-1]] not in stop and (path[-1], choices[path[-1]]) in children:
+            path.append(children[path[-1], choices[path[-1]]])
+        return path
