@@ -163,6 +163,8 @@ GP322 The runtime compiled the model but failed to run it; the message has its w
 GP323 The model takes a fixed number of tokens at a time, and was given another.
 GP324 It is not clear which output holds the logits: none is called logits, or what is called so is not [batch,
   length, vocabulary].
+GP325 A model takes embeddings, and nothing makes them of token ids: no one model in its folder takes ids alone and
+  gives rows of the size that it takes. Feed the session embeddings, or give it a function with embed_with.
 GP326 A cache always holds the same number of positions, because new ones are written in place or push old ones out.
   Variables start without positions and grow, so make-stateful does not take it.
 GP327 An operator gives f16 or bf16 whatever its inputs are, so promote-to-f32 cannot make the rest of the model f32.

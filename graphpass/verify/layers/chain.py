@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.ir.values import REALS, fixed_size, known_elements
 
@@ -31,7 +32,7 @@ class Chain:
 
     Attributes:
         model: The model.
-        tokens: The input of token ids.
+        tokens: The input of token ids, or of their embeddings.
         logits: The Result of the logits.
         caches: The caches.
         cuts: The values, in order, without those inside of layers that share a cache.
@@ -108,9 +109,9 @@ def find_chain(model: Model) -> Chain | str:
     """Return the places to cut ``model``, or the reason if there are none."""
     graph = model.graph
     inventory = model.analysis(analyze_caches)
-    tokens = graph.parameters.get("input_ids")
+    tokens = token_input(graph)
     if tokens is None:
-        return "it has no input called input_ids"
+        return f"it has no input called {' or '.join(TOKEN_INPUTS)}"
     if fixed_size(tokens, 1) is not None:
         return "it takes a fixed number of tokens, so that parts without caches cannot run"
     presents = {cache.write for cache in inventory.caches}
