@@ -83,6 +83,8 @@ GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder f
   OpenVINO's runtimes want a decoder that does so. Export the model with optimum.
 GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is
   venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
+GP229 The folder holds a language model and others that make its embeddings, in a format that the target does not take,
+  and only the language model is converted. Name its file to convert it alone.
 GP230 --weights share makes the result's weights a second name (a hard link) of the input's. That needs weights that
   lie in one file, and a result on the same file system. Write with --weights copy.
 GP231 The configuration of a matrix is not well formed; the message has its file and line. The JSON Schema
