@@ -68,6 +68,7 @@ def test_openvino_genai_generates_the_same(capfd: Any, tmp_path: Path, name: str
         assert generated(out, backend) == expected
 
 
+@pytest.mark.slow
 def test_the_folder_means_its_language_model(capfd: Any, source: Path) -> None:
     assert find_model(source) == source / f"{LANGUAGE_MODEL}.xml"
     assert in_process(capfd, "check", source, "--target", "npu").code == 0
@@ -135,6 +136,7 @@ class TestOnnx:
         onnx.save(model, folder / "embed_tokens.onnx")
         return folder
 
+    @pytest.mark.slow
     def test_stays_onnx(self, capfd: Any, tmp_path: Path, folder: Path) -> None:
         done = in_process(capfd, "convert", folder, "-o", tmp_path / "out", "--target", "ort")
         assert done.code == 0, done.err
@@ -145,4 +147,4 @@ class TestOnnx:
         assert "GP229" in done.err
         file = folder / "decoder_model_merged.onnx"
         assert f"name {file} to convert it alone" in done.err
-        assert convert(capfd, file, tmp_path / "out").code == 0
+        assert convert(capfd, file, tmp_path / "out", "--no-verify").code == 0

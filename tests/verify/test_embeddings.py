@@ -40,7 +40,8 @@ def test_positions_along_the_wrong_axis_are_found(layers: bool) -> None:
     assert "of an image" in failed.description
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", pytest.param("llava", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen2_vl", "llava"])
 def test_layer_by_layer(name: str) -> None:
     model = graphpass.load(vision(name))
     found = compare_within(model, model.clone(), all_layers=True, steps=2)
@@ -56,6 +57,7 @@ def test_embeddings_are_the_folders_own_if_it_has_them() -> None:
     assert beside.path == vision("llava") / "openvino_text_embeddings_model.xml"
 
 
+@pytest.mark.slow
 def test_embeddings_come_from_a_seed_otherwise() -> None:
     model, _ = cut_off(exported("llama/onnx"))
     assert find_text_embeddings(model) is None
