@@ -48,10 +48,10 @@ def command(
     """Make a model fit for a target, and prove that it computes the same.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them, or an encoder and its decoders as optimum
-    exports them. The result, and the configuration and tokenizer files beside the input, go into the output folder: all
-    of them or, if anything fails, none. The file graphpass.json records input, options and passes. A result that the
-    target's runtime would not fuse is not written; `graphpass check` prints the reasons. `graphpass targets` lists
-    targets and their options.
+    exports them, or a language model and others that embed text and images for it. The result, and the configuration
+    and tokenizer files beside the input, go into the output folder: all of them or, if anything fails, none. The file
+    graphpass.json records input, options and passes. A result that the target's runtime would not fuse is not written;
+    `graphpass check` prints the reasons. `graphpass targets` lists targets and their options.
     """
     from graphpass.engine.pipeline import parse_target
     from graphpass.jobs.convert import convert

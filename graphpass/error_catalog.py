@@ -83,6 +83,8 @@ GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder f
   OpenVINO's runtimes want a decoder that does so. Export the model with optimum.
 GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is
   venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
+GP229 The folder holds a language model and others that make its embeddings, in a format that the target does not take,
+  and only the language model is converted. Name its file to convert it alone.
 GP230 --weights share makes the result's weights a second name (a hard link) of the input's. That needs weights that
   lie in one file, and a result on the same file system. Write with --weights copy.
 GP231 The configuration of a matrix is not well formed; the message has its file and line. The JSON Schema
@@ -165,6 +167,8 @@ GP322 The runtime compiled the model but failed to run it; the message has its w
 GP323 The model takes a fixed number of tokens at a time, and was given another.
 GP324 It is not clear which output holds the logits: none is called logits, or what is called so is not [batch,
   length, vocabulary].
+GP325 A model takes embeddings, and nothing makes them of token ids: no one model in its folder takes ids alone and
+  gives rows of the size that it takes. Feed the session embeddings, or give it a function with embed_with.
 GP326 A cache always holds the same number of positions, because new ones are written in place or push old ones out.
   Variables start without positions and grow, so make-stateful does not take it.
 GP327 An operator gives f16 or bf16 whatever its inputs are, so promote-to-f32 cannot make the rest of the model f32.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from graphpass.dialects.openvino.frontend import LOWERED, lowering_hint
 from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
+from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect, Dimension, Port
 from graphpass.progress import stage
@@ -33,7 +35,8 @@ def find_model(path: str | Path) -> Path:
     """Return the model file that ``path`` means.
 
     Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them, or several with one language model
+            that is fed embeddings; see `find_language_model`.
 
     Raises:
         ReadError: GP101 nothing there; GP102 neither ``.onnx`` nor ``.xml``; GP103 a folder without a model.
@@ -60,11 +63,37 @@ def _found(path: Path) -> Path:
     found = models_in(path)
     if not found:
         raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
+    if len(found) > 1 and (main := find_language_model(found)) is not None:
+        return main
     if len(found) > 1:
         names = ", ".join(file.name for file in found)
         hint = f"name one of them, for example {found[0]}"
         raise UsageError("GP201", f"{path} holds several models: {names}", hint)
     return found[0]
+
+
+def find_language_model(files: Iterable[Path]) -> Path | None:
+    """Return the one of several models that the others make embeddings for.
+
+    It is the only one that takes embeddings, and the only one with caches that takes tokens in any form. Another would
+    be a model of its own, such as the same one in another precision.
+
+    Args:
+        files: Models of one folder.
+
+    Returns:
+        Its file; ``None`` if there is none, or several, or if a model cannot be read.
+    """
+    from graphpass.analysis.caches.inventory import analyze_caches
+
+    try:
+        takers = [model for model in map(load, files) if token_input(model.graph) is not None]
+    except ReadError:  # said once the file is named
+        return None
+    embedded = [model for model in takers if EMBEDDINGS in model.graph.parameters]
+    if len(embedded) != 1 or [model for model in takers if model.analysis(analyze_caches).caches] != embedded:
+        return None
+    return embedded[0].path
 
 
 def models_in(folder: Path) -> list[Path]:

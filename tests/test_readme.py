@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.models import export, fixtures
+from support.models import export, fixtures, vision
 
 import graphpass
 
@@ -27,6 +27,7 @@ def checkout(tmp_path):
     """A folder in which the pages' relative paths lead to the fixtures."""
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "fixtures").symlink_to(fixtures())
+    (tmp_path / "build" / "vision").symlink_to(vision("qwen2_vl").parents[1])
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     return tmp_path
 

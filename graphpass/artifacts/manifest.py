@@ -36,7 +36,12 @@ def manifest_of(result: Path, *, is_file: bool) -> Path:
 
 
 def describe(
-    models: Mapping[str, Model], passes: Mapping[str, Sequence[Pass[Any]]], options: Mapping[str, Any], *, weights: bool
+    models: Mapping[str, Model],
+    passes: Mapping[str, Sequence[Pass[Any]]],
+    options: Mapping[str, Any],
+    *,
+    weights: bool,
+    copied: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Describe the inputs and settings of a result. The same description gives the same result.
 
@@ -45,6 +50,7 @@ def describe(
         passes: The pipeline of each part.
         options: Everything else that the result depends on.
         weights: Whether to digest the weights, which reads them once; see `digests_of`.
+        copied: Names of further files in the folder that the result gets as they are.
 
     Raises:
         ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
@@ -53,6 +59,7 @@ def describe(
     source = next(iter(models.values())).path
     assert source is not None
     beside = {file.name: _digest(file) for file in companions(source, "onnx")}
+    beside |= digests_of_files(source.parent, {name: (source.parent / name).stat().st_size for name in copied})
     return {
         "manifest": _FORM,
         "input": _parts({name: _source(model, weights=weights) for name, model in models.items()}) | {"beside": beside},

@@ -140,10 +140,12 @@ def verify_split(reference: Model, models: dict[str, Model], split: Split) -> in
     import numpy as np
 
     from graphpass.runtime import open_pair, open_session
+    from graphpass.runtime.embedding_model import let_take_ids
     from graphpass.verify.difference import Tolerance
 
     tolerance = Tolerance.for_models(reference, *models.values())
     dynamic, pair = open_session(reference), open_pair(models["prefill"], models["decode"])
+    let_take_ids(reference, dynamic, pair)
     vocabulary = dynamic.prefill([0]).shape[-1]
     ids = np.random.default_rng(0).integers(0, vocabulary, split.prompt)
     compared = 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 from graphpass.errors import UsageError
 from graphpass.ir.graph import Graph, Value
 
+#: The embeddings of the new tokens, in models that another one embeds them for.
+EMBEDDINGS = "inputs_embeds"
+
 #: The new tokens, or their embeddings.
-TOKEN_INPUTS = ("input_ids", "inputs_embeds")
+TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from .watch import Watch
 
 if TYPE_CHECKING:
     from graphpass.artifacts.encoder_decoder import EncoderDecoder
+    from graphpass.artifacts.parts import Parts
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
     from graphpass.ir.model import Model
@@ -49,7 +50,8 @@ class _Plan:
     Attributes:
         input: The model's file, or the folder of both.
         source: A file of the input, beside which configurations and tokenizers lie.
-        inputs: All models of the input, by part.
+        inputs: All models of the input that are converted, by part.
+        beside: Files of the input that the result gets as they are.
     """
 
     input: Path
@@ -57,6 +59,12 @@ class _Plan:
     reference: Model | EncoderDecoderModels
     inputs: dict[str, Model]
     parts: tuple[_Part, ...]
+    beside: Parts | None = None
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Return all models of the input."""
+        return (*self.inputs.values(), *(self.beside.models if self.beside is not None else ()))
 
 
 def convert(
@@ -99,19 +107,34 @@ def convert(
         if (folder := folder_of_part(job.model)) is not None:
             watch.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
         plan = _plan_model(watch, job, target)
-    made = Result(watch, job, plan.inputs, {part.name: part.passes for part in plan.parts}, options)
+    passes = {part.name: part.passes for part in plan.parts}
+    made = Result(watch, job, plan.inputs, passes, options, parts=plan.beside)
     if graphs := made.earlier():
-        sources = sources_of(plan.inputs.values())
-        return Outcome(plan.input, job.output, graphs, sources, format_target(target), up_to_date=True)
+        return Outcome(plan.input, job.output, graphs, sources_of(plan.models), format_target(target), up_to_date=True)
     return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
 
 
+def _left_behind(plan: _Plan) -> Iterator[str]:
+    for folder in plan.beside.folders if plan.beside is not None else ():
+        yield f"{folder} is a folder, and is not copied"
+
+
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
+    from graphpass.artifacts.parts import find_parts
+
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
-    refuse_input(loaded, job.output / target.output_file)
-    part = _Part("", loaded, target.pipeline(loaded), target.output_file)
-    return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,))
+    beside = find_parts(loaded)
+    if beside is not None and job.model.is_file():
+        watch.note(f"{job.model} is one part of the model in {job.model.parent}; name the folder to convert all of it")
+        beside = None
+    if beside is not None and target.dialect != loaded.dialect:
+        message = f"target {target.name} takes no models in {loaded.dialect}, such as those beside {loaded.path.name}"
+        raise UsageError("GP229", message, f"name {loaded.path} to convert it alone")
+    file = target.output_file if beside is None else loaded.path.name
+    refuse_input(loaded, job.output / file)
+    part = _Part("", loaded, target.pipeline(loaded), file)
+    return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,), beside)
 
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
@@ -179,6 +202,7 @@ def _convert(
             hint = "" if others else "--verify-each names the pass, "
             comparison = prove(lambda: _compare(target, plan.reference, tuple(models.values()), job.proof), hint)
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
+        notes = (*notes, *_left_behind(plan))
         if look is not None:
             look(reports)
         records = {report.name: report.records for report in reports}
@@ -187,7 +211,7 @@ def _convert(
             plan.input,
             job.output,
             tuple(job.output / name for name in models),
-            sources_of(plan.inputs.values()),
+            sources_of(plan.models),
             format_target(target),
             models=tuple(reports),
             contract=contract,

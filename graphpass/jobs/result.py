@@ -19,6 +19,7 @@ from .job import Job
 from .watch import Watch
 
 if TYPE_CHECKING:
+    from graphpass.artifacts.parts import Parts
     from graphpass.verify import Comparison
 
 
@@ -39,6 +40,7 @@ class Result:
         options: Mapping[str, Any] | None = None,
         *,
         is_file: bool = False,
+        parts: Parts | None = None,
     ) -> None:
         """Describe the inputs of the result.
 
@@ -49,6 +51,7 @@ class Result:
             passes: See there.
             options: Further options that the result depends on.
             is_file: Whether the output is a model file, written without companions of the input.
+            parts: Files beside the model that the result gets as they are.
 
         Raises:
             ReadError: As `graphpass.artifacts.manifest.describe`.
@@ -59,9 +62,12 @@ class Result:
         self.folder = job.output.parent if is_file else job.output
         _refuse_dumps(job.dump_dir, self.folder)
         self.written: tuple[Written, ...] = ()
-        self._watch, self._job, self._is_file = watch, job, is_file
+        self._watch, self._job, self._is_file, self._parts = watch, job, is_file, parts
+        copied = () if parts is None else (*parts.weights, *(path.name for path in parts.others))
         with stage("reading what the input holds"):
-            self._described = describe(inputs, passes, job.noted | dict(options or {}), weights=job.if_changed)
+            self._described = describe(
+                inputs, passes, job.noted | dict(options or {}), weights=job.if_changed, copied=copied
+            )
 
     def earlier(self) -> tuple[Path, ...]:
         """Return the model files of the same result of an earlier job, if any."""
@@ -103,11 +109,16 @@ class Result:
         from graphpass.artifacts.certificate import certify
         from graphpass.artifacts.companions import copy_companions
         from graphpass.artifacts.manifest import manifest_of, write_manifest
+        from graphpass.artifacts.parts import stage_parts
         from graphpass.io import stage_model
 
         self.written = tuple(
             stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()
         )
+        if self._parts is not None:
+            with stage("copying the other models"):
+                shared = stage_parts(self._parts, staged, share=self._job.weights == "share")
+            self.written = (*self.written, Written(shared))
         if source is not None and not self._is_file:
             copy_companions(source, staged, next(iter(models.values())).dialect)
         for name, text in (texts or {}).items():

@@ -10,12 +10,22 @@ from graphpass.runtime.opening import open_session
 from graphpass.runtime.sessions.reorder_text import parse_reorder
 
 if TYPE_CHECKING:
+    from graphpass.runtime.embedding_model import text_embeddings
     from graphpass.runtime.pair.phases import open_pair
     from graphpass.runtime.sessions.checkpoints import Snapshot
     from graphpass.runtime.sessions.editing import SessionStats
     from graphpass.runtime.sessions.session import DecodeSession
 
-__all__ = ["Backend", "DecodeSession", "SessionStats", "Snapshot", "open_pair", "open_session", "parse_reorder"]
+__all__ = [
+    "Backend",
+    "DecodeSession",
+    "SessionStats",
+    "Snapshot",
+    "open_pair",
+    "open_session",
+    "parse_reorder",
+    "text_embeddings",
+]
 
 #: Modules of the names that need numpy, which `import graphpass.runtime` should not pay for.
 _LAZY = {
@@ -23,6 +33,7 @@ _LAZY = {
     "SessionStats": "sessions.editing",
     "Snapshot": "sessions.checkpoints",
     "open_pair": "pair.phases",
+    "text_embeddings": "embedding_model",
 }
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from graphpass.errors import UsageError
 from graphpass.progress import expect
 from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
 from graphpass.storage.locking import lock
-from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
+from graphpass.storage.weight_file import Place, WeightFile, link_weights
 
 #: New constants start at multiples of this, so that they can be used where they are mapped.
 _ALIGNMENT = 64
@@ -145,7 +143,7 @@ class BinFile:
             with contextlib.ExitStack() as stack:
                 if self._chunks:  # of two that append to one file, the second finds it changed
                     lock(self._extents[0].file.path, stack, wait=True)
-                self._link(path)
+                link_weights(self._extents[0].file, path)
                 self._append_chunks(path)
             return
         if len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start:
@@ -171,18 +169,6 @@ class BinFile:
             except BaseException:
                 stream.truncate(self._start)
                 raise
-
-    def _link(self, path: Path) -> None:
-        file = self._extents[0].file
-        try:
-            os.link(file.path, path)
-        except OSError as error:
-            if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS}:
-                raise
-            reason = f"{file.path} cannot be shared: {error.strerror}"
-            raise UsageError("GP230", reason, "write on the same file system, or with --weights copy") from error
-        if not file.is_same(path):  # replaced just before; nothing may be appended to that one
-            check_unchanged([file])
 
 
 def _write_all(stream: Any, data: NDArray[numpy.uint8]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphpass.errors import ReadError
+from graphpass.errors import ReadError, UsageError
 
 #: Cure for a file that may not be read.
 LET_READ = "let this user read it"
@@ -83,6 +84,25 @@ def check_unchanged(files: Iterable[WeightFile]) -> None:
         if not file.unchanged:
             reason = f"{file.path} was replaced, edited or removed after the model was read from it"
             raise ReadError("GP110", reason, "run it again when nothing else writes to the model")
+
+
+def link_weights(file: WeightFile, path: Path) -> None:
+    """Make ``path`` a second name of a weight file.
+
+    Raises:
+        OSError: The file system's words, if it lacks room.
+        ReadError: GP110, the file was replaced.
+        UsageError: GP230, the file system makes no such link.
+    """
+    try:
+        os.link(file.path, path)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS}:
+            raise
+        reason = f"{file.path} cannot be shared: {error.strerror}"
+        raise UsageError("GP230", reason, "write on the same file system, or with --weights copy") from error
+    if not file.is_same(path):  # replaced just before; nothing may be appended to that one
+        check_unchanged([file])
 
 
 @dataclass(frozen=True, slots=True)

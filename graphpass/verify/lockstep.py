@@ -13,12 +13,13 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
+from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.consistency import contradictions
 from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, row_rounds, tree_rounds
-from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right, rectangular
+from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right, pictured, rectangular
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ def compare(
         opened: Opens a model, as `open_session`.
 
     Raises:
-        UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP330 the
-            models have no output in common; GP331 they fix unlike batches; GP370 the reference has caches that cannot
-            be edited.
+        UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325 the size
+            of its embeddings is not known; GP330 the models have no output in common; GP331 they fix unlike batches;
+            GP370 the reference has caches that cannot be edited.
         UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
             no room for them.
     """
@@ -108,6 +109,7 @@ def compare(
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
     sessions = opened(reference), opened(candidate, device=device, properties=properties)
+    let_take_ids(reference, *sessions)
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
     counting = takes_positions(candidate) and not takes_positions(reference)
@@ -235,6 +237,14 @@ class _Lockstep:
                 self._skipped["left padding: the reference gives NaN behind it"] = None
                 unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
             prompts.append(unlike)
+        axes = {session.axes for _, session in self._named_sessions()} - {()}
+        counting = [name for name, session in self._named_sessions() if not session.takes_any_positions]
+        if axes and counting:
+            words = f"the runtime of the {' and the '.join(counting)} takes positions in order"
+            self._skipped[f"positions of an image: {words}"] = None
+        elif axes:
+            fed = [vocabulary.prompt(length + 6) for _ in range(rows)]
+            prompts.append(pictured("prompt", fed, max(axes)[0]))
         return prompts
 
     def _rows(self, length: int) -> list[tuple[Prompt, tuple[Round, ...]]]:
@@ -315,7 +325,7 @@ class _Lockstep:
                 edited = any(done.words for done in rounds[:step])
                 past = np.ones((len(ids), self._reference.length), np.int64) if edited else mask
                 mask = np.concatenate([past, np.ones_like(ids)], axis=1)
-            positions = _slots(ids, mask) if prompt.counts_padding else None
+            positions = _slots(ids, mask) if prompt.counts_padding else None if step else prompt.positions
             if now.tree is not None:
                 expected = editors[0].feed_tree(ids, now.tree)
             elif positions is not None:

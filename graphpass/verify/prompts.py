@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from graphpass.errors import UsageError
 
+#: Tokens of text before an image.
+_PICTURED = 2
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
@@ -19,12 +22,14 @@ class Prompt:
         ids: int64 [batch, length].
         mask: int64 [batch, length], 0 at the padding of shorter rows.
         counts_padding: Whether padding takes positions as tokens do.
+        positions: int64 [axes, batch, length]; ``None`` if the session counts them.
     """
 
     description: str
     ids: NDArray[np.int64]
     mask: NDArray[np.int64]
     counts_padding: bool = False
+    positions: NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
@@ -66,6 +71,21 @@ def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     mask = np.pad(left.mask, [(0, 0), (1, 0)], constant_values=1)
     lengths = " and ".join(str(len(row)) for row in rows)
     return Prompt(f"{description} of {lengths} tokens, padded after the first", ids, mask, counts_padding=True)
+
+
+def pictured(description: str, rows: list[tuple[int, ...]], axes: int) -> Prompt:
+    """Return prompts with an image of 2 x 2 patches after two tokens.
+
+    Its positions are those of Qwen2-VL: time stays, height and width count patches, and text goes on after the largest.
+    """
+    ids = np.array(rows, np.int64)
+    text = np.arange(ids.shape[1] - 4)
+    before, after = text[:_PICTURED], text[_PICTURED:] + 2
+    patches = (np.zeros(4, np.int64), np.array([0, 0, 1, 1]), *[np.array([0, 1, 0, 1])] * (axes - 2))[:axes]
+    positions = np.stack([np.concatenate([before, _PICTURED + patch, after]) for patch in patches])
+    repeated = np.repeat(positions[:, None], len(rows), axis=1)
+    words = f"{description} of {ids.shape[1]} tokens, 4 of an image"
+    return Prompt(words, ids, np.ones_like(ids), positions=repeated)
 
 
 class Vocabulary:

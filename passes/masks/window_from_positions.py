@@ -116,6 +116,9 @@ def _check_inputs(graph: Graph) -> None:
         raise PreconditionError(
             "GP361", "the model has no input position_ids that tells positions", "run expose-position-ids before it"
         )
+    if graph.parameters["position_ids"].rank != 2:
+        # Tokens of an image share positions, and windows count tokens.
+        raise PreconditionError("GP361", "input position_ids is not [batch, length]: a token has several positions")
     mask = graph.parameters.get("attention_mask")
     if mask is None or mask.rank != 2:
         raise PreconditionError(

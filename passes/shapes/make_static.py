@@ -123,12 +123,15 @@ class MakeStatic(Pass[Model]):
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
         """Return sizes, ``None`` for those that stay; the mask covers ``masked`` of the past."""
         columns = masked + self.length if read.name == "attention_mask" else self.length
+        shape = read.outputs[0].shape or ()
+        # Some models take several positions of a token: [axes, batch, length].
+        batch = len(shape) - 2 if read.name == "position_ids" else 0
         sizes: list[int | None] = []
-        for axis, size in enumerate(read.outputs[0].shape or ()):
+        for axis, size in enumerate(shape):
             if isinstance(size, int):
                 sizes.append(None)
             elif cache is None:
-                sizes.append(columns if axis else 1)
+                sizes.append(1 if axis == batch else columns)
             elif axis in {cache.axes.batch, cache.axes.sequence}:
                 sizes.append(1 if axis == cache.axes.batch else self.past)
             else:

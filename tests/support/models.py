@@ -26,6 +26,13 @@ def hybrids() -> Path:
     return unpacked
 
 
+@functools.cache
+def vision(name: str) -> Path:
+    """The folder of a model of ``vision.tar.xz``: a language model, and those that embed text and images for it."""
+    unpacked: Path = _archive().unpack(_ROOT / "build" / "vision", _ROOT / "fixtures" / "vision.tar.xz")
+    return unpacked / name / "ov-stateful"
+
+
 def _archive() -> Any:
     spec = importlib.util.spec_from_file_location("fixture_archive", _ROOT / "fixtures" / "archive.py")
     assert spec is not None

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.ir.values import REALS, fixed_size, known_elements
 
@@ -31,7 +32,7 @@ class Chain:
 
     Attributes:
         model: The model.
-        tokens: The input of token ids.
+        tokens: The input of token ids, or of their embeddings.
         logits: The Result of the logits.
         caches: The caches.
         deep: Nodes on paths of elements from tokens to logits.
@@ -112,9 +113,9 @@ def find_chain(model: Model) -> Chain | str:
     """Return the values that all computation passes, or the reason if there are none."""
     graph = model.graph
     inventory = model.analysis(analyze_caches)
-    tokens = graph.parameters.get("input_ids")
+    tokens = token_input(graph)
     if tokens is None:
-        return "it has no input called input_ids"
+        return f"it has no input called {' or '.join(TOKEN_INPUTS)}"
     presents = {cache.write for cache in inventory.caches}
     results = [node for node in graph.of_op("Result") if node.name not in presents]
     logits = results[0] if len(results) == 1 else next((node for node in results if node.name == "logits"), None)

@@ -11,6 +11,7 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import OPERATORS
 from graphpass.analysis.caches.growth import growth_of
 from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import (
     CASTS,
@@ -87,7 +88,9 @@ def history_of(graph: Graph, pair: Pair) -> Node | None:
 
 def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[Pair, ...]:
     graph = model.graph
-    pasts = [node for node in graph.of_op("Parameter") if may_be_past(node.outputs[0])]
+    # Part of a model may give embeddings back before weights multiply them.
+    inputs = (node for node in graph.of_op("Parameter") if node.name != EMBEDDINGS)
+    pasts = [node for node in inputs if may_be_past(node.outputs[0])]
     parameters = [node for node in pasts if not _is_hidden_state(graph, node.outputs[0])]
     named = {parameter.index: parameter for parameter in parameters}
     candidates = sorted(

@@ -263,6 +263,9 @@ def _run_heads(model: Model, rotation: Rotation, held: Array, places: Array) -> 
     positions = model.graph.parameters.get(POSITIONS)
     step = Step(len(held), int(places[0]), len(places))
     given = {rotation.source: held}
+    if positions is not None and positions.rank != 2:
+        # Text alone has one position along all axes, so that it looks like any other rotation.
+        raise MissError(model.graph.producer(positions), "a token has several positions")
     if positions is not None:
         given[positions] = numpy.broadcast_to(places[None], (step.batch, step.length))
     return evaluation_at(model, step, given).of(rotation.result)

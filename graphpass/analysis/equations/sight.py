@@ -106,13 +106,16 @@ def find_learned_positions(model: Model) -> tuple[Sight, ...]:
 
 def step_at(model: Model, step: Step) -> Evaluation:
     """Return the tensors of one step without padding."""
+    inputs = model.graph.parameters
+    # Text has the same position along each axis, if tokens have several.
+    shape = inputs[POSITIONS].shape or () if POSITIONS in inputs else ()
+    axes = tuple(size for size in shape[:-2] if isinstance(size, int))
     made = {
         MASK: numpy.ones((step.batch, step.total)),
-        POSITIONS: numpy.broadcast_to(numpy.arange(step.past, step.total), (step.batch, step.length)),
+        POSITIONS: numpy.broadcast_to(numpy.arange(step.past, step.total), (*axes, step.batch, step.length)),
         "cache_position": numpy.arange(step.past, step.total),
         PAST_LENGTH: numpy.array([step.past]),
     }
-    inputs = model.graph.parameters
     given = {
         inputs[name]: array.astype(DTYPES[inputs[name].element_type])
         for name, array in made.items()

@@ -46,6 +46,7 @@ class OpenVINONpuwSession(DecodeSession):
 
     last_only = True
     moves_slots = False
+    takes_any_positions = False
     #: Dropped entries are overwritten.
     _steps_per_copy = 0.0
 
@@ -95,7 +96,7 @@ class OpenVINONpuwSession(DecodeSession):
         tokens = super()._new_tokens(ids, attention_mask, position_ids, tree)
         first = self.length
         if (tokens.positions != np.arange(first, first + tokens.length)).any():
-            message = f"NPUW takes positions in order, from {first} on, and not {tokens.positions[0].tolist()}"
+            message = f"NPUW takes positions in order, from {first} on, and not {tokens.positions[..., 0, :].tolist()}"
             raise UnsupportedError("GP376", message, "rewind to the position to go on from")
         return tokens
 

@@ -85,8 +85,10 @@ class StatelessSession(DecodeSession):
     def _replay(self, step: Step) -> dict[str, Array]:
         assert self._slots is not None
         whole = self._slots.tokens()
-        feeds = self._inputs.feeds(Step(whole.ids, whole.mask, whole.positions, 0, None, step.tree_mask))
-        results = self._request.infer(feeds)
+        again = Step(
+            whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=self._embedded(whole.ids)
+        )
+        results = self._request.infer(self._inputs.feeds(again))
         return newest([{name: results[name] for name in self.outputs}], [whole.length], step.length)
 
     def _settings(self) -> Mapping[str, str]:

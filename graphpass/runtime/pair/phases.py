@@ -145,10 +145,10 @@ class PhasePairSession(FixedCapacitySession):
         mask[:, :past] = step.attention_mask[:, :past]
         mask[:, phase.past + padding :] = step.attention_mask[:, past : past + count]
         ids, positions = (
-            np.pad(values[:, start : start + count], ((0, 0), (padding, 0)))
-            for values in (step.input_ids, step.position_ids)
+            _padded(values, start, count, padding, axis=-1) for values in (step.input_ids, step.position_ids)
         )
-        feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past))
+        embedded = None if step.embeddings is None else _padded(step.embeddings, start, count, padding, axis=1)
+        feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past, embeddings=embedded))
         outputs = bound.request.infer(feeds | bound.pasts, bound.new)
         for cache in phase.caches:
             held, new = bound.pasts[cache.read], bound.new[str(cache.write)]
@@ -170,6 +170,14 @@ class PhasePairSession(FixedCapacitySession):
                 self._bytes_copied += hand_over(
                     self.buffers[after.read], Placement(source), Placement(target), extent, after.element_type
                 )
+
+
+def _padded(values: Array, start: int, count: int, padding: int, *, axis: int) -> Array:
+    """Return ``count`` entries along ``axis``, after ``padding`` of zeros."""
+    taken = values.take(range(start, start + count), axis=axis)
+    widths = [(0, 0)] * taken.ndim
+    widths[axis] = (padding, 0)
+    return np.pad(taken, widths)
 
 
 def _shape(cache: Cache) -> tuple[int, ...]:

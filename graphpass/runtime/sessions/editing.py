@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.sessions.adapters import adapter_values
 from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
 from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
+from graphpass.runtime.sessions.embeddings import Embeddings, is_ids
 from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens, indices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -62,6 +63,7 @@ class EditableCaches(CacheStore):
     def __init__(self, model: Model, inventory: Inventory, inputs: InputPlan) -> None:
         super().__init__(inventory)
         self._inputs = inputs
+        self._embeddings = Embeddings(inputs.hidden) if inputs.takes_embeddings else None
         may_hide = bool(self._growing) and inputs.takes_mask
         self._past_order = lambda: model.analysis(past_order) if may_hide else "index"
         self._compaction = CompactionPolicy(self._past_order, self._steps_per_copy)
@@ -72,6 +74,8 @@ class EditableCaches(CacheStore):
         self._begin()
 
     def _begin(self) -> None:
+        if self._embeddings is not None:
+            self._embeddings.forget()
         self._slots: Slots | None = None
         self._owed: Tokens | None = None
         self._rows: NDArray[np.int64] | None = None
@@ -300,38 +304,85 @@ class EditableCaches(CacheStore):
         self._checkpoints.kept = snapshot.checkpoints
         self._last = snapshot.outputs
 
-    def align(self, history: ArrayLike) -> NDArray[np.int64]:
+    def align(self, history: ArrayLike, position_ids: ArrayLike | None = None) -> NDArray[Any]:
         """Keep the tokens in common with a new history, and drop the rest.
 
+        Embeddings are the same if their digests are.
+
         Args:
-            history: Token ids [batch, length], or [length] for one sequence; without padding.
+            history: Token ids [batch, length], or [length] for one sequence; without padding. If the model takes
+                embeddings, [batch, length, hidden], or [length, hidden].
+            position_ids: Their positions, as `DecodeSession.forward` takes them; by default from 0 on.
 
         Returns:
-            int64 [batch, n]: the tokens to feed now, at least the last one of each row.
+            The tokens to feed now, at least the last one of each row: int64 [batch, n], or embeddings
+            [batch, n, hidden].
 
         Raises:
-            UsageError: GP241, the history is empty.
+            UsageError: GP241, the history is empty, or the positions are not of its shape.
             UnsupportedError: As `rewind`.
         """
-        tokens = np.atleast_2d(np.asarray(history, np.int64))
-        if tokens.ndim != 2 or not tokens.size:
-            raise UsageError("GP241", f"a history must be [batch, length] and not empty, but is {list(tokens.shape)}")
-        if self._slots is None or len(tokens) != self.batch:
+        tokens = self._in_rows(history)
+        ids = self._numbered(tokens, "a history")
+        expected = np.arange(ids.shape[1]) if position_ids is None else self._positions(position_ids, ids.shape)
+        if self._slots is None or len(ids) != self.batch:
             self.reset()
             return tokens
-        held = self._slots.tokens()
-        held = held if self._owed is None else held.then(self._owed)
-        shorter = min(held.length, tokens.shape[1] - 1)
+        held = self._held_tokens()
+        shorter = min(held.length, ids.shape[1] - 1)
         held = held.part(0, shorter)
         # The token in a slot of another position saw other tokens before it.
-        usual = (held.positions == np.arange(shorter)) & (held.mask == 1) & (held.ids == tokens[:, :shorter])
-        same = usual.all(axis=0)
+        in_place = held.positions == expected[..., :shorter]
+        in_place = in_place.all(axis=tuple(range(in_place.ndim - 2)))
+        same = (in_place & (held.mask == 1) & (held.ids == ids[:, :shorter])).all(axis=0)
         common = shorter if same.all() else int(same.argmin())
         if common:
             self.rewind(common)
         else:
             self.reset()
         return tokens[:, common:]
+
+    def _in_rows(self, tokens: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
+        """Give ids and embeddings their batch, or length if there is ``one_each``."""
+        given = np.asarray(tokens)
+        is_embedded = self._embeddings is not None and not is_ids(given)
+        if not is_embedded:
+            given = np.asarray(given, np.int64)
+        if given.ndim == (2 if is_embedded else 1):
+            return given[:, None] if one_each else given[None]
+        return given
+
+    def _numbered(self, tokens: ArrayLike, name: str) -> NDArray[np.int64]:
+        """Return ids, or numbers of embeddings, [batch, length]; messages name ``name``."""
+        if self._embeddings is not None:
+            self._embeddings.keep(self._numbers_in_use)
+            return self._embeddings.number(tokens)
+        ids = np.asarray(tokens, np.int64)
+        if ids.ndim != 2 or not ids.size:
+            raise UsageError("GP241", f"{name} must be [batch, length] and not empty, but is {list(ids.shape)}")
+        return ids
+
+    def _numbers_in_use(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the tokens that may be fed again."""
+        if self._slots is not None:
+            yield self._held_tokens().ids
+        for snapshot in self._snapshots:
+            if snapshot.life is self._life:
+                yield snapshot.tokens.ids
+
+    def _held_tokens(self) -> Tokens:
+        assert self._slots is not None
+        held = self._slots.tokens()
+        return held if self._owed is None else held.then(self._owed)
+
+    def _positions(self, position_ids: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Return positions of tokens ``shape``, in as many axes as the model takes."""
+        array = np.asarray(position_ids, np.int64)
+        wanted = (*self._inputs.axes, *shape)
+        if array.shape not in (shape, wanted):
+            raise UsageError("GP241", f"position_ids must be {list(wanted)}, but is {list(array.shape)}")
+        # Runtimes take no array that cannot be written to.
+        return array if array.shape == wanted else np.broadcast_to(array, wanted).copy()
 
     @abstractmethod
     def _sort(self, slots: Slots) -> None:
@@ -365,8 +416,7 @@ class EditableCaches(CacheStore):
         slots = self._slots
         if slots is not None:
             self._check_history(slots)
-            held = slots.tokens()
-            self._owed = held if self._owed is None else held.then(self._owed)
+            self._owed = self._held_tokens()
             self._start_over(slots.batch)
 
     def _start_over(self, batch: int) -> None:
@@ -375,7 +425,7 @@ class EditableCaches(CacheStore):
         self._rows = None
         self._checkpoints.kept = ()
         self._steps.clear()
-        self._slots = Slots(batch)
+        self._slots = Slots(batch, self._inputs.axes)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Move entries for the next step; return sources and destinations left to the model."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from graphpass.analysis.caches.stepping import Stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.types import Port, shape_text
 
 Array: TypeAlias = NDArray[Any]
@@ -21,8 +22,12 @@ TOKENS = ("input_ids", "decoder_input_ids")
 
 _NONE = np.zeros(0, np.int64)
 
-#: Rank of inputs that are not [batch, length]; a model that declares another rank means something else by the name.
-_RANKS = {"cache_position": 1, "beam_idx": 1, "src_idx": 1, "past_len": 1, "steps_back": 1, "tree_mask": 3}
+#: Ranks of inputs that are not [batch, length]; a model that declares another rank means something else by the name.
+_RANKS = {
+    **dict.fromkeys(("cache_position", "beam_idx", "src_idx", "past_len", "steps_back"), (1,)),
+    **dict.fromkeys(("tree_mask", EMBEDDINGS), (3,)),
+    "position_ids": (2, 3),
+}
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {
     "boolean": np.bool_,
@@ -42,14 +47,15 @@ class Step:
     """Describes one forward pass in terms that no model names differently.
 
     Attributes:
-        input_ids: int64 [batch, length], the new tokens.
+        input_ids: int64 [batch, length], the new tokens, or numbers of their embeddings.
         attention_mask: int64 [batch, past + length], 1 for positions that count.
-        position_ids: int64 [batch, length].
+        position_ids: int64 [batch, length], or [axes, batch, length].
         past: Number of positions that the caches already hold.
         rows: int64 [batch], the row of the caches that each row continues; ``None``: its own.
         tree_mask: f32 [1, length, length], added to the scores of the new tokens among each other; ``None``: nothing.
         moves: Slots of the caches and the slots that their entries move to before the step, int64 [n] each.
         steps_back: Number of steps that the model takes back in its linear caches before this one.
+        embeddings: f32 [batch, length, hidden], the new tokens of a model that takes no ids.
     """
 
     input_ids: NDArray[np.int64]
@@ -60,6 +66,7 @@ class Step:
     tree_mask: NDArray[np.float32] | None = None
     moves: tuple[NDArray[np.int64], NDArray[np.int64]] = field(default_factory=lambda: (_NONE, _NONE))
     steps_back: int = 0
+    embeddings: NDArray[np.float32] | None = None
 
     @property
     def batch(self) -> int:
@@ -81,6 +88,9 @@ class InputPlan:
         takes_rows: Whether the model can reorder the rows of its caches.
         takes_tree: Whether new tokens can be hidden from each other.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
+        takes_embeddings: Whether tokens are fed as embeddings, not as ids.
+        hidden: Size of an embedding that the model fixes; ``None`` if any will do.
+        axes: Number of positions of each token, ``(3,)`` for time, height and width; ``()`` for one without an axis.
     """
 
     def __init__(self, ports: Iterable[Port], inventory: Inventory, stepping: Stepping | None = None) -> None:
@@ -92,21 +102,27 @@ class InputPlan:
             stepping: The graph's ways of stepping; nothing out of the ordinary by default.
 
         Raises:
-            UnsupportedError: GP320, an input that cannot be fed, or none that takes token ids.
+            UnsupportedError: GP320, an input that cannot be fed, or none that takes tokens.
         """
         reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
         fed = {port.name: port for port in ports if port.name not in reads}
         stepping = stepping or Stepping()
         linear = inventory.kind == "linear"
-        makers = _makers(inventory, stepping)
+        tokens = next((fed[name] for name in (*TOKENS, EMBEDDINGS) if name in fed), None)
+        self.takes_embeddings = tokens is not None and tokens.name == EMBEDDINGS
+        makers = _makers(inventory, stepping, embeddings=self.takes_embeddings)
         self._feeds = [
             (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
             for port in fed.values()
         ]
-        tokens = next((fed[name] for name in TOKENS if name in fed), None)
         if tokens is None:
-            raise UnsupportedError("GP320", "no input takes token ids: none is called input_ids")
-        self.batch, self._length = (size if isinstance(size, int) else None for size in tokens.shape or (None, None))
+            names = f"{TOKENS[0]} or {EMBEDDINGS}"
+            raise UnsupportedError("GP320", f"no input takes token ids or embeddings: none is called {names}")
+        sizes = [size if isinstance(size, int) else None for size in tokens.shape or (None, None, None)]
+        self.batch, self._length = sizes[:2]
+        self.hidden = sizes[2] if self.takes_embeddings else None
+        positions = fed["position_ids"].shape or () if "position_ids" in fed else ()
+        self.axes = tuple(size for size in positions[:-2] if isinstance(size, int))
         self.takes_mask = "attention_mask" in fed and (linear or not stepping.masks_new_tokens)
         destinations = [port for name, port in fed.items() if name.startswith("dst_idx")]
         self.takes_moves = "src_idx" in fed and bool(destinations)
@@ -148,7 +164,7 @@ def require_written(cache: Cache) -> None:
         raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
 
 
-def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Step], Array]]:
+def _makers(inventory: Inventory, stepping: Stepping, *, embeddings: bool) -> dict[str, Callable[[Step], Array]]:
     linear = inventory.kind == "linear"
     masks_new = linear or stepping.masks_new_tokens
     makers: dict[str, Callable[[Step], Array]] = {
@@ -163,6 +179,8 @@ def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Ste
         "steps_back": lambda step: np.array([step.steps_back]),
         "past_len": lambda step: np.array([step.past]),
     }
+    if embeddings:
+        makers[EMBEDDINGS] = _embeddings_of
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
     elif (window := _convolution_window(inventory, stepping.packed_windows)) is not None:
@@ -171,6 +189,11 @@ def _makers(inventory: Inventory, stepping: Stepping) -> dict[str, Callable[[Ste
         slots = np.arange(window)
         makers["cache_position"] = lambda step: slots[-1:] if step.past else slots
     return makers
+
+
+def _embeddings_of(step: Step) -> Array:
+    assert step.embeddings is not None
+    return step.embeddings
 
 
 def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | None:
@@ -182,14 +205,22 @@ def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | No
 def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory) -> Callable[[Step], Array]:
     if port.name.startswith("dst_idx") and port.shape is not None:
         return _destinations(port, port.shape, inventory)
-    expected = _RANKS.get(port.name, 2)
-    if port.name not in makers or (port.shape is not None and len(port.shape) != expected):
+    expected = _RANKS.get(port.name, (2,))
+    is_fed = port.shape is None or (
+        len(port.shape) in expected and not (port.name == "position_ids" and _has_open_axes(port.shape))
+    )
+    if port.name not in makers or not is_fed:
         raise UnsupportedError(
             "GP320",
             f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
-            "sessions feed token ids, masks, positions, beam and reorder indices, and the caches found in the model",
+            "sessions feed tokens, embeddings, masks, positions, beam and reorder indices, and the caches in the model",
         )
     return makers[port.name]
+
+
+def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:
+    """Return whether the number of positions of a token is not known."""
+    return any(not isinstance(size, int) for size in positions[:-2])
 
 
 def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: Inventory) -> Callable[[Step], Array]:

@@ -6,6 +6,7 @@ settings that decide what caches hold.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import numpy as np
 
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.types import shape_text
+from graphpass.runtime.sessions.embeddings import numbers
 from graphpass.runtime.sessions.slots import Tokens
 from graphpass.storage.staging import staging
 
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache
     from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.inputs import Array, InputPlan
 
 #: Keys of the metadata, and the version of this form.
 _FORMAT, _MODEL, _SETTING = "format", "model", "setting/"
 _VERSION = "graphpass state 1"
 
-_TOKENS, _ORIGINS, _CACHES = "tokens", "origins", "caches/"
+_TOKENS, _ORIGINS, _CACHES, _EMBEDDINGS = "tokens", "origins", "caches/", "embeddings"
 
 _AGAIN = "prefill again, and save anew"
 
@@ -56,11 +58,13 @@ class SavedState:
         tokens: Contents of the slots.
         origins: Number of each slot's token and of the one that it was computed after, int64 [2, length].
         caches: Caches and adapter weights by name; of growing ones entry i is that of slot i.
+        embeddings: f32 [batch, length, hidden] of a model that takes no ids; their numbers are the tokens' ids.
     """
 
     tokens: Tokens
     origins: NDArray[np.int64]
     caches: Mapping[str, Array] = field(repr=False)
+    embeddings: NDArray[np.float32] | None = None
 
 
 def model_digest(model: Model) -> str:
@@ -85,8 +89,9 @@ def write_state(path: Path, state: SavedState, origin: Origin) -> None:
     from safetensors.numpy import save_file
 
     tensors = {
-        _TOKENS: np.stack([state.tokens.ids, state.tokens.mask, state.tokens.positions]),
+        _TOKENS: _table(state.tokens),
         _ORIGINS: state.origins,
+        **({} if state.embeddings is None else {_EMBEDDINGS: state.embeddings}),
         **{_CACHES + name: value for name, value in state.caches.items()},
     }
     settings = {_SETTING + name: value for name, value in origin.settings.items()}
@@ -100,7 +105,14 @@ def write_state(path: Path, state: SavedState, origin: Origin) -> None:
             raise OSError(str(error)) from error
 
 
-def read_state(path: Path, growing: Sequence[Cache], others: Sequence[Cache], origin: Origin) -> SavedState:
+def _table(tokens: Tokens) -> NDArray[np.int64]:
+    positions = tokens.positions.reshape(-1, *tokens.ids.shape)
+    return np.concatenate([tokens.ids[None], tokens.mask[None], positions])
+
+
+def read_state(
+    path: Path, growing: Sequence[Cache], others: Sequence[Cache], origin: Origin, inputs: InputPlan
+) -> SavedState:
     """Read a state that fits a session.
 
     Args:
@@ -108,6 +120,7 @@ def read_state(path: Path, growing: Sequence[Cache], others: Sequence[Cache], or
         growing: The session's caches with an entry a slot.
         others: Those of fixed size, and adapter weights.
         origin: The session's model and settings.
+        inputs: The tokens and positions that the model takes.
 
     Raises:
         ReadError: GP117, the file is missing, damaged or no saved state.
@@ -125,7 +138,7 @@ def read_state(path: Path, growing: Sequence[Cache], others: Sequence[Cache], or
         raise ReadError("GP117", f"cannot read {path}: {error}", "check the path") from error
     except (SafetensorError, TypeError) as error:
         raise ReadError("GP117", f"{path} is damaged, or no saved state: {error}", _AGAIN) from error
-    return _checked(path, tensors, growing, others)
+    return _checked(path, tensors, growing, others, inputs)
 
 
 def _check_origin(path: Path, metadata: Mapping[str, str], origin: Origin) -> None:
@@ -141,15 +154,18 @@ def _check_origin(path: Path, metadata: Mapping[str, str], origin: Origin) -> No
             raise UsageError("GP252", message, "open the session with the same settings")
 
 
-def _checked(path: Path, tensors: Mapping[str, Array], growing: Sequence[Cache], others: Sequence[Cache]) -> SavedState:
+def _checked(
+    path: Path, tensors: Mapping[str, Array], growing: Sequence[Cache], others: Sequence[Cache], inputs: InputPlan
+) -> SavedState:
     caches = (*growing, *others)
     wanted = {_TOKENS, _ORIGINS, *(_CACHES + cache.name for cache in caches)}
+    wanted |= {_EMBEDDINGS} if inputs.takes_embeddings else set()
     if set(tensors) != wanted:
         name = min(set(tensors) ^ wanted)
         raise ReadError("GP117", f"{path} is damaged: {name} is {'missing' if name in wanted else 'unknown'}", _AGAIN)
     tokens, origins = tensors[_TOKENS], tensors[_ORIGINS]
     batch, length = tokens.shape[1:] if tokens.ndim == 3 else (0, 0)
-    _check_shape(path, _TOKENS, tokens, (3, batch, length))
+    _check_shape(path, _TOKENS, tokens, (2 + math.prod(inputs.axes), batch, length))
     _check_shape(path, _ORIGINS, origins, (2, length))
     for cache in caches:
         value = tensors[_CACHES + cache.name]
@@ -157,7 +173,15 @@ def _checked(path: Path, tensors: Mapping[str, Array], growing: Sequence[Cache],
         sizes = cache.shape or (None,) * value.ndim
         _check_shape(path, cache.name, value, tuple(known.get(axis, size) for axis, size in enumerate(sizes)))
     kept = {cache.name: tensors[_CACHES + cache.name] for cache in caches}
-    return SavedState(Tokens(*tokens), origins, kept)
+    ids, mask, *positions = tokens
+    held = Tokens(ids, mask, np.reshape(positions, (*inputs.axes, batch, length)))
+    if not inputs.takes_embeddings:
+        return SavedState(held, origins, kept)
+    rows = tensors[_EMBEDDINGS]
+    _check_shape(path, _EMBEDDINGS, rows, (batch, length, inputs.hidden))
+    if (numbers(rows) != ids).any():
+        raise ReadError("GP117", f"{path} is damaged: {_EMBEDDINGS} are not those of its {_TOKENS}", _AGAIN)
+    return SavedState(held, origins, kept, rows)
 
 
 def _check_shape(path: Path, name: str, value: Array, shape: tuple[int | str | None, ...]) -> None:

@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from graphpass.analysis.caches.stepping import find_stepping
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Inventory
-from graphpass.ir.inputs import HIDDEN_STATES
+from graphpass.ir.inputs import EMBEDDINGS, HIDDEN_STATES
 from graphpass.ir.model import Model
 from graphpass.runtime.sessions.checkpoints import Checkpoint
 from graphpass.runtime.sessions.editing import EditableCaches
+from graphpass.runtime.sessions.embeddings import Embed
 from graphpass.runtime.sessions.inputs import TOKENS, Array, InputPlan, Step
 from graphpass.runtime.sessions.saved import Origin, SavedState, model_digest, read_state, write_state
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
@@ -41,11 +42,15 @@ class DecodeSession(EditableCaches):
         takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
         last_only: Whether it computes only the last token's logits of several, as a model of static shapes does.
         takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
+        takes_embeddings: Whether tokens are fed as embeddings; ids only after `embed_with`.
+        axes: Number of positions of each token, ``(3,)`` for time, height and width; ``()`` for one without an axis.
         moves_slots: Whether slots may be reordered to what no feeding of tokens gives.
+        takes_any_positions: Whether positions need not count slots.
     """
 
     last_only = False
     moves_slots = True
+    takes_any_positions = True
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
@@ -57,6 +62,8 @@ class DecodeSession(EditableCaches):
         self.fixed_batch = self._inputs.batch
         self.takes_mask = self._inputs.takes_mask
         self.takes_tree = self._inputs.takes_tree
+        self.takes_embeddings = self._inputs.takes_embeddings
+        self.axes = self._inputs.axes
 
     @property
     def logits_output(self) -> str:
@@ -104,12 +111,16 @@ class DecodeSession(EditableCaches):
             raise UsageError("GP243", "there are no hidden states before the first forward pass")
         return {int(name.removeprefix(HIDDEN_STATES)): self._last[name] for name in names}
 
-    def prefill(self, ids: ArrayLike, attention_mask: ArrayLike | None = None) -> Array:
+    def prefill(
+        self, ids: ArrayLike, attention_mask: ArrayLike | None = None, position_ids: ArrayLike | None = None
+    ) -> Array:
         """Forget everything, then feed a prompt.
 
         Args:
-            ids: Token ids [batch, length], or [length] for one sequence.
+            ids: Token ids [batch, length], or [length] for one sequence; embeddings [batch, length, hidden] or
+                [length, hidden] if the model takes those.
             attention_mask: [batch, length], 0 for padding; all ones by default.
+            position_ids: As `forward`.
 
         Returns:
             The prompt's logits, as `logits`.
@@ -118,17 +129,18 @@ class DecodeSession(EditableCaches):
             UsageError: As `forward`.
             UnsupportedError: As `forward`.
         """
-        tokens = np.atleast_2d(np.asarray(ids))
-        self._check_room(tokens.shape[-1], 0)
+        tokens = self._in_rows(ids)
+        self._check_room(tokens.shape[1] if tokens.ndim > 1 else 0, 0)
         self.reset()
-        self.forward(tokens, attention_mask)
+        self.forward(tokens, attention_mask, position_ids)
         return self.logits
 
     def step(self, ids: ArrayLike, *, parents: ArrayLike | None = None) -> Array:
         """Feed the next tokens.
 
         Args:
-            ids: Token ids [batch, length], or [batch] for one token each.
+            ids: Token ids [batch, length], or [batch] for one token each; embeddings [batch, length, hidden] or
+                [batch, hidden] if the model takes those.
             parents: As `forward`.
 
         Returns:
@@ -138,8 +150,7 @@ class DecodeSession(EditableCaches):
             UsageError: As `forward`.
             UnsupportedError: As `forward`.
         """
-        tokens = np.asarray(ids)
-        self.forward(tokens[:, None] if tokens.ndim == 1 else tokens, parents=parents)
+        self.forward(self._in_rows(ids, one_each=True), parents=parents)
         return self.logits
 
     def forward(
@@ -155,10 +166,11 @@ class DecodeSession(EditableCaches):
         Run a model that fixes its number of tokens several times, and join the outputs along axis 1.
 
         Args:
-            input_ids: int64 [batch, length], the new tokens.
+            input_ids: int64 [batch, length], the new tokens; f32 [batch, length, hidden] if the model takes embeddings.
             attention_mask: int64 [batch, past + length], 0 for ignored positions; by default as before, and ones for
                 the new tokens.
-            position_ids: int64 [batch, length]; by default the number of counted positions before each.
+            position_ids: int64 [batch, length]; by default the number of counted positions before each. If the model
+                takes several of each token, [axes, batch, length]; by default all go on from the largest one so far.
             parents: Index of each new token's parent among them, -1 for the history, if they are a tree; parents stand
                 before children. By default, each is the parent of the next.
 
@@ -171,12 +183,12 @@ class DecodeSession(EditableCaches):
             UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
                 hold a tree.
         """
-        ids = self._checked_ids(input_ids)
+        ids = self._checked(input_ids)
         self._check_room(ids.shape[1], self.length)
         tree = None if parents is None else self._tree(parents, ids.shape[1])
         new = self._new_tokens(ids, attention_mask, position_ids, tree)
         if self._slots is None:
-            self._slots = Slots(len(new.ids))
+            self._slots = Slots(len(new.ids), self._inputs.axes)
         elif self._must_replay(self._slots):
             self._owe_all()
         if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
@@ -189,6 +201,20 @@ class DecodeSession(EditableCaches):
         results = self._feed(fed, runs, tree)
         self._last = newest(results, runs, new.length)
         return self._last
+
+    def embed_with(self, embed: Embed) -> None:
+        """Take token ids, too, from now on.
+
+        Args:
+            embed: Maps ids int64 [batch, length] to embeddings f32 [batch, length, hidden]; see
+                `graphpass.runtime.text_embeddings`.
+
+        Raises:
+            UsageError: GP240, the model takes ids itself.
+        """
+        if self._embeddings is None:
+            raise UsageError("GP240", "the model takes token ids itself, and no embeddings", "feed it ids")
+        self._embeddings.embed = embed
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write tokens, caches and adapter weights to a safetensors file, whole or not at all.
@@ -217,7 +243,8 @@ class DecodeSession(EditableCaches):
             caches[cache.name] = self._read(cache).take(kept.held.entries, axis=cache.axes.sequence)
         caches |= {cache.name: self._read(cache) for cache in self._adapters}
         self._bytes_copied += sum(caches[cache.name].nbytes for cache in (*self._growing, *self._adapters))
-        write_state(Path(path), SavedState(kept.tokens, kept.origins, caches), self._origin())
+        embeddings = self._embedded(kept.tokens.ids)
+        write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin())
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Forget everything, and go on from a state that `save` wrote.
@@ -235,9 +262,11 @@ class DecodeSession(EditableCaches):
         """
         self._check_handed_out()
         others = (*self._fixed, *self._adapters)
-        state = read_state(Path(path), self._growing, others, self._origin())
+        state = read_state(Path(path), self._growing, others, self._origin(), self._inputs)
         self._check_room(state.tokens.length, 0)
         self.reset()
+        if self._embeddings is not None and state.embeddings is not None:
+            self._embeddings.number(state.embeddings)
         self._slots = Slots.holding(state.tokens, state.origins)
         for cache in (*self._growing, *others):
             self._put(cache, state.caches[cache.name])
@@ -263,10 +292,8 @@ class DecodeSession(EditableCaches):
             raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
         return [size] * (length // size)
 
-    def _checked_ids(self, input_ids: ArrayLike) -> NDArray[np.int64]:
-        ids = np.asarray(input_ids, np.int64)
-        if ids.ndim != 2 or not ids.size:
-            raise UsageError("GP241", f"input_ids must be [batch, length] and not empty, but is {list(ids.shape)}")
+    def _checked(self, tokens: ArrayLike) -> NDArray[np.int64]:
+        ids = self._numbered(tokens, "input_ids")
         if self._slots is not None and len(ids) != self.batch:
             raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(ids)}", "reset first")
         if self.fixed_batch not in (None, len(ids)):
@@ -286,16 +313,24 @@ class DecodeSession(EditableCaches):
             mask = whole[:, self.length :]
             self._mask_past(whole[:, : self.length])
         if position_ids is not None:
-            return Tokens(ids, mask, _shaped("position_ids", position_ids, ids.shape))
-        counted = np.zeros(len(ids), np.int64) if self._slots is None else self._slots.counted
-        if self._owed is not None:
-            counted = counted + self._owed.mask.sum(axis=1)
+            return Tokens(ids, mask, self._positions(position_ids, ids.shape))
+        first = self._next_positions(len(ids))[:, None]
         if tree is not None:
-            return Tokens(ids, mask, counted[:, None] + depths(tree))
-        if attention_mask is not None:
-            return Tokens(ids, mask, np.maximum(counted[:, None] + mask.cumsum(axis=1) - 1, 0))
-        first = counted[:, None]
-        return Tokens(ids, mask, first if ids.shape[1] == 1 else first + np.arange(ids.shape[1]))
+            positions = first + depths(tree)
+        elif attention_mask is not None:
+            positions = np.maximum(first + mask.cumsum(axis=1) - 1, 0)
+        else:
+            positions = first if ids.shape[1] == 1 else first + np.arange(ids.shape[1])
+        return Tokens(ids, mask, self._positions(positions, ids.shape))
+
+    def _next_positions(self, batch: int) -> NDArray[np.int64]:
+        """Return the position of the next token of each row, int64 [batch]."""
+        if self._slots is None:
+            return np.zeros(batch, np.int64)
+        if self._inputs.axes:
+            # An image of many tokens takes as many positions as its longer side has patches.
+            return self._held_tokens().end
+        return self._slots.counted if self._owed is None else self._slots.counted + self._owed.mask.sum(axis=1)
 
     def _mask_past(self, mask: NDArray[np.int64]) -> None:
         slots = self._slots
@@ -337,10 +372,15 @@ class DecodeSession(EditableCaches):
             past, length = slots.size, slots.length
             slots.append(part, tree)
             rows, self._rows = self._rows, None
-            results.append(self._run(Step(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back)))
+            embedded = self._embedded(part.ids)
+            step = Step(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back, embedded)
+            results.append(self._run(step))
             self._steps.step(length)
             start += size
         return results
+
+    def _embedded(self, ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        return None if self._embeddings is None else self._embeddings.of(ids)
 
     def _must_keep_state(self) -> bool:
         assert self._slots is not None
@@ -355,8 +395,9 @@ class DecodeSession(EditableCaches):
 def _gives_one(model: Model) -> bool:
     """Return whether ``model`` declares one token's logits, of any number of tokens."""
     shapes = {port.name: port.shape or () for port in (*model.inputs, *model.outputs)}
-    tokens, logits = (next((shapes[name] for name in names if name in shapes), ()) for names in (TOKENS, ("logits",)))
-    return len(tokens) == 2 and tokens[1] != 1 and len(logits) == 3 and logits[1] == 1
+    names = (*TOKENS, EMBEDDINGS), ("logits",)
+    tokens, logits = (next((shapes[name] for name in each if name in shapes), ()) for each in names)
+    return len(tokens) >= 2 and tokens[1] != 1 and len(logits) == 3 and logits[1] == 1
 
 
 @functools.lru_cache(maxsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,18 @@ if TYPE_CHECKING:
 #: Initial size of the tables, in entries; they double when full.
 _ROOM = 64
 
+#: Rows of the table of entries; positions fill the rest.
+_IDS, _VISIBLE, _MASK, _POSITIONS = range(4)
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """Holds tokens in logical order, as they were fed.
 
     Attributes:
-        ids: int64 [batch, length].
+        ids: int64 [batch, length]; numbers of embeddings if the model takes those.
         mask: int64 [batch, length], 0 for padding.
-        positions: int64 [batch, length].
+        positions: int64 [batch, length], or [axes, batch, length] if a token has several.
     """
 
     ids: NDArray[np.int64]
@@ -44,19 +48,26 @@ class Tokens:
     def part(self, start: int, stop: int) -> Tokens:
         """Return the tokens from ``start`` up to ``stop``."""
         new = slice(start, stop)
-        return Tokens(self.ids[:, new], self.mask[:, new], self.positions[:, new])
+        return Tokens(self.ids[:, new], self.mask[:, new], self.positions[..., new])
 
     def rows(self, rows: NDArray[np.int64]) -> Tokens:
         """Return the tokens of these rows."""
-        return Tokens(self.ids[rows], self.mask[rows], self.positions[rows])
+        return Tokens(self.ids[rows], self.mask[rows], self.positions[..., rows, :])
 
     def then(self, later: Tokens) -> Tokens:
         """Append ``later`` tokens."""
         return Tokens(
             np.concatenate([self.ids, later.ids], axis=1),
             np.concatenate([self.mask, later.mask], axis=1),
-            np.concatenate([self.positions, later.positions], axis=1),
+            np.concatenate([self.positions, later.positions], axis=-1),
         )
+
+    @property
+    def end(self) -> NDArray[np.int64]:
+        """Return int64 [batch]: one more than the largest position, padding aside."""
+        ends = np.where(self.mask == 1, self.positions, -1).max(axis=-1, initial=-1) + 1
+        largest: NDArray[np.int64] = ends.max(axis=tuple(range(ends.ndim - 1)))
+        return largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +91,22 @@ class Slots:
         in_order: Whether entries stand in the order of their slots.
     """
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, axes: tuple[int, ...] = ()) -> None:
+        """Hold nothing.
+
+        Args:
+            batch: Number of rows.
+            axes: Leading shape of positions: ``(3,)`` if each token has three.
+        """
         self.batch = batch
+        self._axes = axes
         self.size = 0
         self.length = 0
         # After the held ones stand the next entries as they are without edits: one a slot, in order.
         self._entries = np.arange(_ROOM)
         self._uses = np.ones(_ROOM, np.int64)
-        # Ids, positions, mask and visibility of each entry, [4, batch, room].
-        self._table = np.zeros((4, batch, _ROOM), np.int64)
+        # Ids, visibility, mask and positions of each entry, [4 or more, batch, room].
+        self._table = np.zeros((_POSITIONS + math.prod(axes), batch, _ROOM), np.int64)
         # Number of each entry, and of the one that it was computed after, [2, room].
         self._origins = np.zeros((2, _ROOM), np.int64)
         self._next = 1
@@ -130,7 +148,7 @@ class Slots:
     @property
     def visible(self) -> NDArray[np.int64]:
         """Return int64 [batch, size]: 1 for entries of slots that are no padding."""
-        return self._table[3, :, : self.size]
+        return self._table[_VISIBLE, :, : self.size]
 
     @property
     def counted(self) -> NDArray[np.int64]:
@@ -139,8 +157,8 @@ class Slots:
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
         """Return the contents of the slots from ``start`` up to ``stop``."""
-        ids, positions, mask = self._table[:3, :, self.entries[start:stop]]
-        return Tokens(ids, mask, positions)
+        held = self._table[:, :, self.entries[start:stop]]
+        return Tokens(held[_IDS], held[_MASK], held[_POSITIONS:].reshape(*self._axes, *held.shape[1:]))
 
     def append(self, tokens: Tokens, parents: NDArray[np.int64] | None = None) -> None:
         """Append slots, each with a new entry at the end.
@@ -157,9 +175,9 @@ class Slots:
         self._origins[0, new] = np.arange(self._next, self._next + count)
         self._origins[1, new] = np.where(before < 0, last, self._next + before)
         self._next += count
-        self._table[0, :, new] = tokens.ids
-        self._table[1, :, new] = tokens.positions
-        self._table[2:, :, new] = tokens.mask
+        self._table[_IDS, :, new] = tokens.ids
+        self._table[_VISIBLE:_POSITIONS, :, new] = tokens.mask
+        self._table[_POSITIONS:, :, new] = tokens.positions
         if not self.in_place:
             self._entries[self.length : self.length + count] = np.arange(new.start, new.stop)
         self._counted = self._counted + tokens.mask.sum(axis=1)
@@ -170,7 +188,7 @@ class Slots:
     @classmethod
     def holding(cls, tokens: Tokens, origins: NDArray[np.int64]) -> Slots:
         """Return slots of ``tokens`` with these `origins`; entry i is that of slot i."""
-        slots = cls(len(tokens.ids))
+        slots = cls(len(tokens.ids), tokens.positions.shape[:-2])
         slots.append(tokens)
         slots._origins[:, : tokens.length] = origins
         slots._next = int(origins.max(initial=0)) + 1
@@ -179,10 +197,10 @@ class Slots:
     def keep(self, length: int) -> None:
         """Drop the slots from ``length`` on."""
         dropped = self._entries[length : self.length]
-        self._counted = self._counted - self._table[2][:, dropped].sum(axis=1)
+        self._counted = self._counted - self._table[_MASK][:, dropped].sum(axis=1)
         np.subtract.at(self._uses, dropped, 1)
         unused = np.unique(dropped[self._uses[dropped] == 0])
-        self._table[3][:, unused] = 0
+        self._table[_VISIBLE][:, unused] = 0
         self._used -= len(unused)
         self.length = length
         self.in_order = self.in_order or self._is_in_order()
@@ -195,13 +213,13 @@ class Slots:
 
     def mask_as(self, mask: NDArray[np.int64]) -> None:
         """Replace the mask of all slots, int64 [batch, length]."""
-        self._table[2][:, self.entries] = mask
-        self._table[3][:, self.entries] = mask
+        self._table[_MASK][:, self.entries] = mask
+        self._table[_VISIBLE][:, self.entries] = mask
         self._counted = mask.sum(axis=1)
 
     def held(self) -> Held:
         """Return the map as it is now, for `back_to`."""
-        return Held(self.entries.copy(), self._table[2][:, self.entries])
+        return Held(self.entries.copy(), self._table[_MASK][:, self.entries])
 
     def back_to(self, held: Held) -> None:
         """Go back to ``held``, if nothing was compacted since and the rows are the same."""
@@ -217,8 +235,8 @@ class Slots:
         used = self._uses[: self.size] > 0
         self._used = int(used.sum())
         self.in_order = self._is_in_order()
-        self._table[3, :, : self.size] = np.where(used, self._table[2, :, : self.size], 0)
-        self._counted = self._table[2][:, entries].sum(axis=1)
+        self._table[_VISIBLE, :, : self.size] = np.where(used, self._table[_MASK, :, : self.size], 0)
+        self._counted = self._table[_MASK][:, entries].sum(axis=1)
 
     def select(self, rows: NDArray[np.int64]) -> None:
         """Continue row i from row ``rows[i]``."""
@@ -253,7 +271,7 @@ class Slots:
         entries = self.entries.copy()
         self._table[:, :, : self.length] = self._table[:, :, entries]
         self._origins[:, : self.length] = self._origins[:, entries]
-        self._table[3, :, : self.length] = self._table[2, :, : self.length]
+        self._table[_VISIBLE, :, : self.length] = self._table[_MASK, :, : self.length]
         self.size = self.length
         self._entries = np.arange(len(self._entries))
         self._uses[:] = 1

@@ -28,18 +28,22 @@ npuw |= {"NPUW_LLM": "YES", "NPUW_LLM_MAX_PROMPT_LEN": "64", "NPUW_LLM_MIN_RESPO
 
 def generate(compiled, forced):
     request = compiled.create_infer_request()
-    names = {name for port in compiled.inputs for name in port.get_names()}
+    ports = {name: port.partial_shape for port in compiled.inputs for name in port.get_names()}
+    axes = [size.get_length() for size in list(ports.get("position_ids", []))[:-2]]
+    hidden = ports["inputs_embeds"][2].get_length() if "inputs_embeds" in ports else 0
+    rows = numpy.random.default_rng(0).standard_normal((4096, hidden), numpy.float32)
     tokens, past, chosen, logits = [5, 9, 17, 33, 21], 0, [], []
     for step in range(8):
         length = len(tokens)
         feeds = {
             "input_ids": numpy.array([tokens]),
+            "inputs_embeds": rows[[token % len(rows) for token in tokens]][None],
             "attention_mask": numpy.ones((1, past + length), numpy.int64),
-            "position_ids": numpy.arange(past, past + length)[None],
+            "position_ids": numpy.broadcast_to(numpy.arange(past, past + length), (*axes, 1, length)).copy(),
             "token_type_ids": numpy.zeros((1, length), numpy.int64),
             "beam_idx": numpy.zeros(1, numpy.int32),
         }
-        request.infer({name: value for name, value in feeds.items() if name in names})
+        request.infer({name: value for name, value in feeds.items() if name in ports})
         logits.append(request.get_tensor("logits").data[0, -1].astype(numpy.float64))
         chosen.append(int(logits[-1].argmax()))
         past += length

@@ -18,6 +18,7 @@ def observe(model: Model) -> Observation | str:
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.errors import UnsupportedError
     from graphpass.runtime import open_session
+    from graphpass.runtime.embedding_model import let_take_ids
 
     assert isinstance(model, OnnxModel)
     tried = f"opened on ONNX Runtime {onnxruntime.__version__}"
@@ -27,6 +28,7 @@ def observe(model: Model) -> Observation | str:
         # Other errors mean that no session can feed the model: an encoder, or a decoder beside one.
         return Observation(tried, refused=error.message if error.id == "GP321" else _refusal(model))
     try:
+        let_take_ids(model, session)
         session.prefill([[5, 9, 17]])
         session.step([[5]])
     except UnsupportedError as error:

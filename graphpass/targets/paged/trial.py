@@ -19,18 +19,37 @@ def logits(model, feeds):
     request.infer({port: feeds(port) for port in request.model_inputs})
     return request.get_tensor("logits").data.astype(numpy.float64).reshape(len(tokens), -1)
 
+#: The transformation loses the size of embeddings.
+hidden = []
+
+def embeddings(port, leading):
+    rows = numpy.random.default_rng(0).standard_normal((64, *hidden), numpy.float32)
+    return rows[tokens].reshape(*leading, len(tokens), -1)
+
+def placed(port, leading):
+    rank = port.partial_shape.rank.get_length()
+    axes = [size.get_length() for size in list(port.partial_shape)[: rank - 1 - len(leading)]]
+    return numpy.broadcast_to(positions, (*axes, *leading, len(tokens))).copy()
+
+#: Inputs with shapes that differ from model to model.
+shaped = {"inputs_embeds": embeddings, "position_ids": placed}
+
+def made(port, known, leading=()):
+    name = next(name for name in port.get_names() if name in known or name in shaped)
+    return shaped[name](port, leading) if name in shaped else known[name]
+
 def whole(port):
     known = {
         "input_ids": tokens[None], "attention_mask": numpy.ones((1, len(tokens)), numpy.int64),
-        "position_ids": positions[None], "beam_idx": numpy.zeros(1, numpy.int32),
+        "beam_idx": numpy.zeros(1, numpy.int32),
         "token_type_ids": numpy.zeros((1, len(tokens)), numpy.int64),
     }
-    return next(known[name] for name in port.get_names() if name in known)
+    return made(port, known, leading=(1,))
 
 def paged(port):
     one = numpy.array([0], numpy.int32)
     known = {
-        "input_ids": tokens, "position_ids": positions, "max_context_len": numpy.array(len(tokens), numpy.int32),
+        "input_ids": tokens, "max_context_len": numpy.array(len(tokens), numpy.int32),
         "past_lens": one, "subsequence_begins": numpy.array([0, len(tokens)], numpy.int32), "block_indices": one,
         "block_indices_begins": numpy.array([0, 1], numpy.int32), "la.past_lens": one, "la.cache_interval": one,
         "la.block_indices": numpy.array([0, 1], numpy.int32),
@@ -41,10 +60,12 @@ def paged(port):
     if any("_cache." in name or "_table." in name for name in names):
         sizes = [2 if size.is_dynamic else size.get_length() for size in port.partial_shape]
         return openvino.Tensor(numpy.zeros(sizes, port.get_element_type().to_dtype()))
-    return next(known[name] for name in names if name in known)
+    return made(port, known)
 
 def run():
     model = core.read_model(path)
+    named = (port.partial_shape for port in model.inputs if "inputs_embeds" in port.get_names())
+    hidden.extend(shape[2].get_length() for shape in named)
     paged_attention_transformation(model)
     found["left"] = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() == "ReadValue"]
     try:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.analysis.caches.chain import is_after_sum, is_sum
+from graphpass.errors import UnsupportedError
 from graphpass.ir.inputs import PAST_LENGTH
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import REALS, fixed_size
 from graphpass.verify.layers.head import LOGITS
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
 def extract(part: Part) -> Model:
     """Return a model of ``part`` alone.
 
-    Token ids select rows of a table, the same for all models, in place of all that happens before the part. Of other
-    parts shapes alone matter: the values between them become that table's rows, and their caches zeros. The output
-    ``logits`` is the part's contribution to the stream, scaled to a mean square of 1 at each position; the logits
-    themselves if the part ends with them.
+    Token ids select rows of a table, the same for all models, in place of all that happens before the part; embeddings
+    are such rows themselves. Of other parts shapes alone matter: the values between them become those rows, and their
+    caches zeros. The output ``logits`` is the part's contribution to the stream, scaled to a mean square of 1 at each
+    position; the logits themselves if the part ends with them.
     """
     chain = part.chain
     model = chain.model.clone()
@@ -120,6 +121,12 @@ def _width(value: Value) -> int:
 def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
     """Make the vectors of tokens, of the type and width of ``like``."""
     width = _width(like)
+    if tokens.element_type in REALS:
+        if fixed_size(tokens, -1) != width:
+            size = f"{fixed_size(tokens, -1)} numbers, and the model goes on with {width}"
+            raise UnsupportedError("GP325", f"embeddings of {size} cannot stand for what happens before a part")
+        small = write.op("Multiply", tokens, write.number(_MOST, tokens.element_type))
+        return write.op("Convert", small, to=like.element_type)
     generator = numpy.random.default_rng(width)
     sizes = numpy.exp(numpy.linspace(numpy.log(_LEAST), numpy.log(_MOST), _ROWS))[:, None]
     table = (generator.standard_normal((_ROWS, width)) * sizes).astype(numpy.float32)

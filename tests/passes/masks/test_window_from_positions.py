@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import openvino.opset15 as ops
 import pytest
 from support.decode import Decoder, compiled, fused_attention, greedy
 from support.loaded import exported, made, openvino_model
@@ -101,3 +102,17 @@ class TestRefuses:
         model = made(exported("gpt_oss/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(PreconditionError, match="GP361"):
             PassManager([WindowFromPositions()]).run(model)
+
+    def test_several_positions_of_a_token(self):
+        model = exported("gemma3_text/ov-stateful").clone().ov_model
+        given = next(one for one in model.get_parameters() if one.friendly_name == "position_ids")
+        three = ops.parameter([3, -1, -1], numpy.int64, "position_ids")
+        three.output(0).set_names({"position_ids"})
+        users = given.output(0).get_target_inputs()
+        first = ops.gather(three, ops.constant(0), ops.constant(0))
+        for user in users:
+            user.replace_source_output(first.output(0))
+        model.remove_parameter(given)
+        model.add_parameters([three])
+        with pytest.raises(PreconditionError, match=r"GP361.*several positions"):
+            PassManager([WindowFromPositions()]).run(OpenVINOModel(model))

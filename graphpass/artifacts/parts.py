@@ -1,0 +1,92 @@
+"""Copy the models and files that a language model's folder holds besides it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphpass.artifacts.companions import companions
+from graphpass.artifacts.manifest import MANIFEST_FILE
+from graphpass.errors import ReadError
+from graphpass.io import find_language_model, load, models_in
+from graphpass.ir.inputs import EMBEDDINGS
+from graphpass.ir.model import Model
+from graphpass.storage.kernel_copy import copy_file
+from graphpass.storage.weight_file import WeightFile, check_unchanged, lies_with, link_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Names the files beside a language model that are not its companions.
+
+    Attributes:
+        models: The other models.
+        weights: Their weights, by the name in the folder.
+        others: Their graphs, and whatever else lies in the folder.
+        folders: Folders in it, which stay behind.
+    """
+
+    models: tuple[Model, ...]
+    weights: dict[str, WeightFile]
+    others: tuple[Path, ...]
+    folders: tuple[Path, ...]
+
+
+def find_parts(model: Model) -> Parts | None:
+    """Return the files beside a language model that other models make embeddings for.
+
+    Hidden files, such as those of downloads, stay behind.
+
+    Args:
+        model: The model, as read from a file.
+
+    Returns:
+        The files; ``None`` if the model stands alone, or is not the only such one in its folder.
+
+    Raises:
+        ReadError: As `graphpass.io.load`; GP113, a file is a link to one elsewhere.
+    """
+    if model.path is None or EMBEDDINGS not in model.graph.parameters:
+        return None
+    folder = model.path.parent
+    files = [file for file in models_in(folder) if file != model.path]
+    if not files or find_language_model([*files, model.path]) != model.path:
+        return None
+    models = tuple(map(load, files))
+    read = {file.path: file for other in models for file in other.weight_files}
+    own = {file.path for file in model.weight_files} - read.keys()
+    own |= {file.resolve() for file in (model.path, folder / MANIFEST_FILE, *companions(model.path, "onnx"))}
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    rest = [path for path in inside if path.is_file() and path.resolve() not in own]
+    for file in rest:
+        if not lies_with(file, model.path):
+            reason = f"{file} is a link that leads to {file.resolve()}, outside the folder of {model.path.name}"
+            raise ReadError("GP113", reason, "copy the file itself beside the model")
+    weights = {path.name: read[path.resolve()] for path in rest if path.resolve() in read}
+    others = tuple(path for path in rest if path.name not in weights)
+    return Parts(models, weights, others, tuple(path for path in inside if path.is_dir()))
+
+
+def stage_parts(parts: Parts, folder: Path, *, share: bool) -> tuple[Path, ...]:
+    """Put the parts into a staged folder, and return the files that the result shares.
+
+    Args:
+        parts: The files.
+        folder: A folder of `graphpass.storage.staging.staging`.
+        share: Whether weights are to be the input's files, under a second name.
+
+    Raises:
+        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
+        ReadError: GP110, weights changed since the models were read.
+        UsageError: GP230, weights cannot be shared.
+    """
+    for name, file in parts.weights.items():
+        if share:
+            link_weights(file, folder / name)
+        else:
+            copy_file(file.path, folder / name)
+    check_unchanged(parts.weights.values())
+    for path in parts.others:
+        shutil.copyfile(path, folder / path.name)
+    return tuple(file.path for file in parts.weights.values()) if share else ()

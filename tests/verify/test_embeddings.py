@@ -1,0 +1,67 @@
+"""Comparisons of models that take embeddings: how they are fed, and faults that only images show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from support.embedded import cut_off
+from support.loaded import exported
+from support.models import vision
+
+import graphpass
+from graphpass.runtime.embedding_model import find_text_embeddings, seeded_embeddings
+from graphpass.verify import compare, compare_within
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+
+def same_along_all_axes(model: Model) -> Model:
+    """Let each token have the position in time along all axes."""
+    model = model.clone()
+    graph, rewriter = model.graph, model.rewriter()
+    positions = graph.parameters["position_ids"]
+    uses = list(graph.uses(positions))
+    time = rewriter.under("fault").op("Gather", positions, [0, 0, 0], axis=0)
+    for use in uses:
+        rewriter.redirect(use.node, use.port, time)
+    rewriter.finish()
+    return model
+
+
+@pytest.mark.parametrize("layers", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_positions_along_the_wrong_axis_are_found(layers: bool) -> None:
+    model = graphpass.load(vision("qwen2_vl"))
+    found = compare_within(model, same_along_all_axes(model), all_layers=layers, steps=2)
+    assert found.divergence is not None
+    failed = found.sequences[found.divergence.sequence]
+    assert "of an image" in failed.description
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen2_vl", "llava"])
+def test_layer_by_layer(name: str) -> None:
+    model = graphpass.load(vision(name))
+    found = compare_within(model, model.clone(), all_layers=True, steps=2)
+    assert found.passed
+    assert [part.name for part in found.parts] == ["embedding", "layer 0", "layer 1", "head"]
+    assert not any("angles" in text or "masks" in text for text in found.skipped)
+
+
+def test_embeddings_are_the_folders_own_if_it_has_them() -> None:
+    model = graphpass.load(vision("llava"))
+    beside = find_text_embeddings(model)
+    assert beside is not None
+    assert beside.path == vision("llava") / "openvino_text_embeddings_model.xml"
+
+
+@pytest.mark.slow
+def test_embeddings_come_from_a_seed_otherwise() -> None:
+    model, _ = cut_off(exported("llama/onnx"))
+    assert find_text_embeddings(model) is None
+    assert compare(model, model.clone(), steps=2, edits=True).passed
+    embed = seeded_embeddings(8)
+    ids = np.array([[3, 1], [1, 3]])
+    np.testing.assert_array_equal(embed(ids)[0], seeded_embeddings(8)(ids)[1, ::-1])
