@@ -216,7 +216,7 @@ class _Lockstep:
     def _follow_other_side(
         self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
     ) -> tuple[SequenceRun | None, Divergence | None]:
-        """Hold the candidate against what the reference computes, or against rows alone if it misreads the side."""
+        """Hold the candidate against the reference, or its rows alone if it misreads padding."""
         largest = self._outputs.largest
         run, divergence = self._follow(sequence, prompt, rounds, self._reference)
         if divergence is None or self._reads(prompt, divergence.step):
@@ -230,7 +230,7 @@ class _Lockstep:
         return None, None
 
     def _reads(self, prompt: Prompt, steps: int) -> bool:
-        """Return whether the reference computes the same for a padded batch and for its rows alone."""
+        """Return whether the reference computes a padded batch as its rows alone."""
         fed = [(prompt.ids, prompt.mask)]
         for step in range(steps):
             # Any tokens will do; those that begin the prompts are no padding.
