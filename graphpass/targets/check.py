@@ -7,6 +7,8 @@ from graphpass.engine.findings import Confirmation, Finding, Report, compare
 from graphpass.engine.pipeline import format_target, parse_target
 from graphpass.engine.target import Target
 from graphpass.ir.model import Model
+from graphpass.ir.values import weight_bytes
+from graphpass.machine import available_memory
 
 #: By dialect of a target: its input, and a cure for models of another.
 _TAKES = {
@@ -15,13 +17,18 @@ _TAKES = {
 }
 
 
+#: Part of the available memory that weights may take in a trial: runtimes pack them anew, and others run beside it.
+_SHARE = 0.5
+
+
 def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> Report:
     """Predict the treatment of ``model`` by a target's runtime.
 
     Args:
         model: The model that is to run there.
         target: Any registered target, or its name with options, as ``--target`` takes it.
-        confirm: Whether to try the runtime, as far as that is possible on this machine.
+        confirm: Whether to try the runtime, as far as that is possible on this machine. Weights that take more than
+            half of the memory that is available are not tried.
 
     Raises:
         UsageError: GP223 the target has no rules; GP228 no environment stands in for a GPU; or as
@@ -36,6 +43,14 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> 
     findings = chosen.predict(model, analyze_caches(model))
     if not confirm:
         return Report(name, findings)
-    observed = chosen.observe(model)
+    observed = _too_large(model) or chosen.observe(model)
     confirmation = Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)
     return Report(name, findings, confirmation)
+
+
+def _too_large(model: Model) -> str:
+    """Return the reason that ``model`` cannot be opened here, if it is too large."""
+    size, free = weight_bytes(model.graph), available_memory()
+    if size <= _SHARE * free:
+        return ""
+    return f"weights of {size / 1e9:.1f} GB are more than half of the {free / 1e9:.1f} GB of memory that are free here"

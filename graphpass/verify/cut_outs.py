@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _PROMPTS = (24, 128, 512)
 _SMALL, _LONGEST_PROMPT = _PROMPTS[0], _PROMPTS[-1]
 
+#: Longest prompt around a number of the graphs: its masks take some 30 MB a tensor.
+_LONGEST_AROUND = 2048
+
 #: Pasts tried beside the numbers of the graphs, and the largest number's double if that is more.
 _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 
@@ -173,7 +176,7 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     splits = [*((0, length) for length in _PROMPTS), (_SMALL - 3, 1), (_SMALL - 5, 5)]
     for number in sorted({turn.length for turn in turns}):
         splits += [(number - 1, 1), (max(number - 2, 0), 4), (2 * number - 2, 4)]
-        splits += [(0, length) for length in (number + 1, 2 * number) if length <= _LONGEST_PROMPT]
+        splits += [(0, length) for length in (number + 1, 2 * number) if length <= _LONGEST_AROUND]
     largest = max((2 * turn.length for turn in turns if not turn.ends), default=0)
     splits += [(past, 5) for past in (*_SAMPLED, *((largest,) if largest > _SAMPLED[-1] else ()))]
     splits += [(end - 4, 4) for end in ends if end > 4]

@@ -17,10 +17,11 @@ from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.consistency import contradictions
 from graphpass.verify.cut_outs import compare_cut_outs
-from graphpass.verify.difference import OutputComparer, Tolerance
-from graphpass.verify.edits import Editor, Round, beam_rounds, edit_rounds, row_rounds, tree_rounds
-from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right, pictured, rectangular
+from graphpass.verify.difference import OutputComparer, Tolerance, difference
+from graphpass.verify.edits import Editor, Round
+from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
+from graphpass.verify.trajectories import Planner, Sides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
-
-_PROMPT_LENGTH = 5
 
 #: Errors of sequences that are longer than a model takes: capacities, and tables that end.
 _NO_ROOM = ("GP267", "GP322")
@@ -72,6 +71,12 @@ def compare(
     linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
     reference always runs each row alone, since padding takes places in the caches of some models, but not of others;
     models with linear caches, which padding enters, get rows of one length then.
+
+    The other side follows with few steps. Rows padded on the right have padding between prompt and steps. Not all
+    references take that (windows reach over it, states absorb it), so the candidate may compute what the reference
+    computes, or what it computes for each row alone. Only if it does neither and the reference computes the same for
+    the batch as for rows alone, they diverge; else the result reports that the side was not compared. A model that
+    is to take padding on the right need not take it on the left, which the result reports as well.
 
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
@@ -114,11 +119,11 @@ def compare(
     misreading = [misreads_left_padding(model) for model in both]
     counting = takes_positions(candidate) and not takes_positions(reference)
     kinds = [model.analysis(analyze_caches).kind for model in both]
-    enters = padding == "right" and not {"hybrid", "linear"}.isdisjoint(kinds)
+    enters = not {"hybrid", "linear"}.isdisjoint(kinds)
     alone = (padding == "right" and not enters) or ((misreading[0] or counting) and not misreading[1])
     inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
-    pad = padded_right if padding == "right" else padded_inside if inside else padded
-    lockstep = _Lockstep(*sessions, tolerance, alone=alone, pad=None if enters else pad)
+    pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": padded_right})
+    lockstep = _Lockstep(*sessions, tolerance, alone=alone, pads=pads, padding=padding)
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
@@ -150,20 +155,21 @@ class _Lockstep:
         tolerance: Tolerance,
         *,
         alone: bool,
-        pad: Callable[[str, list[tuple[int, ...]]], Prompt] | None,
+        pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]],
+        padding: str,
     ) -> None:
         self._reference = reference
-        self._alone = RowByRow(reference) if alone else None
-        self._padded = pad
+        self._row_by_row = RowByRow(reference)
+        self._alone = alone
         self._candidate = candidate
         self._outputs = OutputComparer(tolerance)
-        self._batch = _fixed_batch(reference, candidate)
+        batch = _fixed_batch(reference, candidate)
         common = set(reference.outputs) & set(candidate.outputs)
         if not common:
             names = f"{', '.join(reference.outputs)} against {', '.join(candidate.outputs)}"
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
         self._last_only = reference.last_only or candidate.last_only
-        self._vocabulary = Vocabulary(reference.prefill(np.zeros((self._batch or 1, 1), np.int64)).shape[-1])
+        self._vocabulary = Vocabulary(reference.prefill(np.zeros((batch or 1, 1), np.int64)).shape[-1])
         # A dict, because skipped parts are found anew at every step but reported once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
@@ -171,32 +177,27 @@ class _Lockstep:
         if self._last_only:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
+        sides = Sides(pads, padding, alone=alone)
+        self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped)
 
     def run(
         self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind], turns: Sequence[Turn], work: int
     ) -> Comparison:
         runs: list[SequenceRun] = []
         divergence = None
-        prompts = self._prompts(prompt_ids)
-        trajectories = [(prompt, (Round(),) * steps) for prompt in prompts]
-        if steps:
-            trajectories += self._rows(prompts[0].ids.shape[1])
-        if edited:
-            trajectories += self._edited(prompts[0].ids.shape[1], edited)
-        usual = len(trajectories)
-        if steps:
-            trajectories += self._lengths(turns, work)
-        expect(sum(1 + len(rounds) for _, rounds in trajectories), "steps")
-        for prompt, rounds in trajectories:
-            advance(0, prompt.description.removesuffix(", prompts"))
+        trajectories = self._planner.plan(steps, prompt_ids, edited, turns, work)
+        expect(sum(1 + len(one.rounds) for one in trajectories), "steps")
+        for one in trajectories:
+            advance(0, one.prompt.description.removesuffix(", prompts"))
+            follow = self._follow_other_side if one.is_other_side else self._follow
             try:
-                run, divergence = self._follow(len(runs), prompt, rounds)
+                run, divergence = follow(len(runs), one.prompt, one.rounds)
             except (UsageError, UnsupportedError) as error:
-                if len(runs) < usual or error.id not in _NO_ROOM:
+                if not one.is_long or error.id not in _NO_ROOM:
                     raise
-                self._skipped[f"{prompt.description}: the models have no room for it: {error.message}"] = None
+                self._skipped[f"{one.prompt.description}: the models have no room for it: {error.message}"] = None
                 break  # longer ones have none, either
-            runs.append(run)
+            runs += [] if run is None else [run]
             if divergence is not None:
                 break
         return Comparison(tuple(runs), self._reference.outputs, self._outputs.largest, divergence, tuple(self._skipped))
@@ -212,103 +213,49 @@ class _Lockstep:
             return replace(comparison, skipped=(*comparison.skipped, words))
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in found))
 
-    def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
-        batch = self._batch
-        rows = batch or 1
-        vocabulary = self._vocabulary
-        first = vocabulary.prompt(_PROMPT_LENGTH) if prompt_ids is None else vocabulary.check(prompt_ids)
-        length = len(first)
-        prompts = [
-            rectangular("prompt", [first] * rows),
-            rectangular("prompt", [vocabulary.prompt(length + 6) for _ in range(rows)]),
-        ]
-        maskless = [name for name, session in self._named_sessions() if not session.takes_mask]
-        if batch is not None:
-            self._skipped[f"left-padded batch: the batch is fixed at {batch}"] = None
-        elif maskless:
-            self._skipped[f"left padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
-            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
-        elif self._padded is None:
-            self._skipped["right padding: it enters linear caches"] = None
-            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
-        else:
-            unlike = self._padded("batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)])
-            if self._alone is None and self._reference_gives_nan(unlike):
-                self._skipped["left padding: the reference gives NaN behind it"] = None
-                unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
-            prompts.append(unlike)
-        axes = {session.axes for _, session in self._named_sessions()} - {()}
-        counting = [name for name, session in self._named_sessions() if not session.takes_any_positions]
-        if axes and counting:
-            words = f"the runtime of the {' and the '.join(counting)} takes positions in order"
-            self._skipped[f"positions of an image: {words}"] = None
-        elif axes:
-            fed = [vocabulary.prompt(length + 6) for _ in range(rows)]
-            prompts.append(pictured("prompt", fed, max(axes)[0]))
-        return prompts
+    def _follow_other_side(
+        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
+    ) -> tuple[SequenceRun | None, Divergence | None]:
+        """Hold the candidate against the reference, or its rows alone if it misreads padding."""
+        largest = self._outputs.largest
+        run, divergence = self._follow(sequence, prompt, rounds, self._reference)
+        if divergence is None or self._reads(prompt, divergence.step):
+            return run, divergence
+        self._outputs.largest = largest
+        run, divergence = self._follow(sequence, prompt, rounds, self._row_by_row)
+        if divergence is None:
+            return run, None
+        self._outputs.largest = largest
+        self._skipped["right padding: the reference computes something else for rows alone"] = None
+        return None, None
 
-    def _rows(self, length: int) -> list[tuple[Prompt, tuple[Round, ...]]]:
-        """Return sequences side by side whose rows a beam search selects, after a longer prompt."""
-        if self._batch == 1:
-            self._skipped["rows selected by a beam search: the batch is fixed at 1"] = None
-            return []
-        rows = [self._vocabulary.prompt(max(length - 1, 1)) for _ in range(self._batch or 2)]
-        return [
-            (rectangular(f"rows, batch of {len(rows)}, prompts", rows), row_rounds(len(rows), fixed=bool(self._batch)))
-        ]
-
-    def _lengths(self, turns: Sequence[Turn], work: int) -> list[tuple[Prompt, tuple[Round, ...]]]:
-        """Return sequences around the turns of either model, up to ``work`` tokens."""
-        end = min((turn.length for turn in turns if turn.ends), default=work + 1)
-        found = []
-        for length in sorted({turn.length for turn in turns if turn.length <= end}):
-            # From one less on, with a past, and at once: of twice the length, or up to the end.
-            tried = [(length - 1, min(2, end - length) + 1)]
-            tried += [(2 * length, 1)] if 2 * length < end else []
-            if sum(count + steps for count, steps in tried) * (self._batch or 1) > work:
-                self._skipped[f"lengths around {length}: too much work for whole models"] = None
-                continue
-            for count, steps in tried:
-                rows = [self._vocabulary.prompt(count) for _ in range(self._batch or 1)]
-                found.append((rectangular(f"around {length}, prompt", rows), (Round(),) * steps))
-        return found
-
-    def _edited(self, length: int, kinds: list[ModelKind]) -> list[tuple[Prompt, tuple[Round, ...]]]:
-        for (name, _), kind in zip(self._named_sessions(), kinds, strict=True):
-            if kind != "kv":
-                self._skipped[f"reorder: the {name} is of kind {kind}, and only kv caches have slots to move"] = None
-        fixed = [name for name, session in self._named_sessions() if not session.moves_slots]
-        if fixed:
-            self._skipped[f"reorder: the runtime of the {' and the '.join(fixed)} keeps slots in their places"] = None
-        one = [self._vocabulary.prompt(length) for _ in range(self._batch or 1)]
-        found = [(rectangular("edits, prompt", one), edit_rounds(length, moves=set(kinds) == {"kv"} and not fixed))]
-        if self._batch == 1:
-            self._skipped["select: the batch is fixed at 1"] = None
-        else:
-            some = [self._vocabulary.prompt(length) for _ in range(self._batch or 2)]
-            found.append((rectangular(f"edits, batch of {len(some)}, prompts", some), beam_rounds(len(some))))
-        if (
-            set(kinds) == {"kv"}
-            and not self._last_only
-            and any(session.takes_tree for _, session in self._named_sessions())
-        ):
-            found.append((rectangular("trees of drafts, prompt", one), tree_rounds()))
-        return found
-
-    def _reference_gives_nan(self, prompt: Prompt) -> bool:
-        """Return whether rows that are masked whole spoil the others, as in some exports."""
+    def _reads(self, prompt: Prompt, steps: int) -> bool:
+        """Return whether the reference computes a padded batch as its rows alone."""
+        fed = [(prompt.ids, prompt.mask)]
+        for step in range(steps):
+            # Any tokens will do; those that begin the prompts are no padding.
+            mask = np.pad(fed[-1][1], [(0, 0), (0, 1)], constant_values=1)
+            fed.append((prompt.ids[:, [step]], mask))
+        name = self._reference.logits_output
+        self._row_by_row.reset()
+        alone = [self._row_by_row.forward(ids, mask)[name].copy() for ids, mask in fed]
         self._reference.reset()
-        self._reference.forward(prompt.ids, prompt.mask)
-        logits = self._reference.logits
-        return bool(np.isnan(logits[prompt.mask[:, -logits.shape[1] :] != 0]).any())
-
-    def _named_sessions(self) -> tuple[tuple[str, DecodeSession], ...]:
-        return ("reference", self._reference), ("candidate", self._candidate)
+        for (ids, mask), expected in zip(fed, alone, strict=True):
+            logits = self._reference.forward(ids, mask)[name]
+            counts = mask[:, -logits.shape[1] :] != 0
+            if difference(expected, logits, counts, self._outputs.tolerance).index is not None:
+                return False
+        return True
 
     def _follow(
-        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
+        self,
+        sequence: int,
+        prompt: Prompt,
+        rounds: tuple[Round, ...],
+        reference: DecodeSession | RowByRow | None = None,
     ) -> tuple[SequenceRun, Divergence | None]:
-        reference = self._alone if self._alone is not None and not prompt.mask.all() else self._reference
+        if reference is None:
+            reference = self._row_by_row if self._alone and not prompt.mask.all() else self._reference
         reference.reset()
         self._candidate.reset()
         editors = Editor(self._reference), Editor(self._candidate)
@@ -333,7 +280,7 @@ class _Lockstep:
             else:
                 expected = reference.forward(ids, mask)
             expected = self._comparable(expected)
-            _greedy(expected[self._reference.logits_output], reference_ids)
+            _greedy(expected[self._reference.logits_output], mask, reference_ids)
             got = self._try_candidate(editors[1], now, ids, mask, positions)
             advance()
             if isinstance(got, str):
@@ -342,7 +289,7 @@ class _Lockstep:
             got = self._comparable(got)
             logits = got.get(self._reference.logits_output)
             if logits is not None and logits.shape == expected[self._reference.logits_output].shape:
-                _greedy(logits, candidate_ids)
+                _greedy(logits, mask, candidate_ids)
             divergence = self._first_divergence((sequence, step), expected, got, mask[:, -ids.shape[1] :] != 0)
             if divergence is not None:
                 break
@@ -390,7 +337,7 @@ class _Lockstep:
                 return Divergence(*place, name, (), None, None, "the candidate has no such output")
             per_token = _is_per_token(reference, counts)
             if not counts.all() and not per_token and reference.shape == got[name].shape:
-                self._skipped[f"output {name} under left padding: its axes are not [batch, length]"] = None
+                self._skipped[f"output {name} under padding: its axes are not [batch, length]"] = None
                 continue
             considered = counts[:, -reference.shape[1] :] if per_token and not counts.all() else None
             divergence = self._outputs.compare(place, name, reference, got[name], considered)
@@ -420,8 +367,11 @@ def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]
     return np.broadcast_to(np.arange(total - ids.shape[1], total), ids.shape)
 
 
-def _greedy(logits: Array, chosen: list[list[int]]) -> None:
-    for row, token in zip(chosen, logits[:, -1].argmax(axis=-1).tolist(), strict=True):
+def _greedy(logits: Array, mask: NDArray[np.int64], chosen: list[list[int]]) -> None:
+    """Append the choice at the last token of each row, behind which padding may stand."""
+    new = mask[:, -logits.shape[1] :]
+    last = new.shape[1] - 1 - new[:, ::-1].argmax(axis=1)
+    for row, token in zip(chosen, logits[np.arange(len(last)), last].argmax(axis=-1).tolist(), strict=True):
         row.append(token)
 
 

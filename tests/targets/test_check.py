@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -9,9 +10,11 @@ import numpy
 import pytest
 from openvino import opset13 as ops
 from support.loaded import onnx_model, openvino_model
+from support.scale import SIZES, scaled
 
 from graphpass.engine.findings import Finding, Observation, compare
 from graphpass.errors import UsageError
+from graphpass.io import load
 from graphpass.ir.values import MASKED
 from graphpass.targets import check_model
 
@@ -112,3 +115,11 @@ def test_what_does_not_come_true_contradicts(findings, observed):
 )
 def test_what_comes_true_is_confirmed(findings, observed):
     assert compare(findings, observed).outcome == "confirmed"
+
+
+def test_models_that_do_not_fit_the_memory_are_not_tried(tmp_path):
+    """Weights of some 230 GB, all of them holes."""
+    size = dataclasses.replace(SIZES["70B"], inner=20 * 28672)
+    report = check_model(load(scaled("llama", size, tmp_path, layers=4)), "ort")
+    assert report.confirmation.outcome == "impossible"
+    assert "GB are more than half of the" in report.confirmation.tried

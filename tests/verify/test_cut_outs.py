@@ -60,3 +60,29 @@ def test_what_logits_of_short_prompts_hardly_show(kind, words):
     assert found.divergence is not None
     assert words in str(found.divergence)
     assert str(found.divergence) in found.summary()
+
+
+def first_hidden_from_long_prompts(model, count):
+    """Hide the first position from prompts of more than ``count`` tokens at once."""
+    changed = model.clone()
+    rewriter = changed.rewriter()
+    write, inputs = rewriter.under("fault"), changed.graph.parameters
+    mask = inputs["attention_mask"]
+    shown = write.op("LessEqual", write.size(inputs["input_ids"], 1), count)
+    first = write.op("Multiply", write.op("Slice", mask, [0], [1], [1], axes=[1]), write.op("Convert", shown, to="i64"))
+    rest = write.op("Slice", mask, [1], [2**31 - 1], [1], axes=[1])
+    hidden = write.op("Concat", first, rest, axis=1)
+    rewriter.redirect_uses(mask, hidden, lambda use: use.node.op not in {"ShapeOf", "Slice"})
+    rewriter.finish()
+    changed.mark_edited()
+    return changed
+
+
+@pytest.mark.slow
+def test_prompts_beyond_the_lengths_of_whole_models(tmp_path):
+    """A past shows no difference: whole masks are computed around each number up to 2048."""
+    model = mistral(1024, tmp_path)
+    found = compare(model, first_hidden_from_long_prompts(model, 1600), steps=1)
+    assert found.divergence is not None
+    assert found.divergence.place is not None
+    assert found.divergence.place.startswith("2048 new positions after 0, attention ")

@@ -28,7 +28,7 @@ def test_a_narrower_window_is_found(tmp_path):
     model, result = converted(with_window(64, tmp_path))
     passed = compare(model, result, steps=2)
     assert passed.passed, passed.summary()
-    assert [run.description for run in passed.sequences[4:]] == [
+    assert [run.description for run in passed.sequences[5:]] == [
         "around 64, prompt of 63 tokens",
         "around 64, prompt of 128 tokens",
     ]
@@ -42,7 +42,7 @@ def test_tables_are_read_up_to_their_end():
     model, result = converted(export("gpt2", "onnx"))
     found = compare(model, result, steps=2)
     assert found.passed, found.summary()
-    assert [(run.description, run.steps) for run in found.sequences[4:]] == [("around 256, prompt of 255 tokens", 1)]
+    assert [(run.description, run.steps) for run in found.sequences[5:]] == [("around 256, prompt of 255 tokens", 1)]
 
 
 def test_lengths_that_take_too_long_are_reported(monkeypatch):

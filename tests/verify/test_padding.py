@@ -33,7 +33,7 @@ def test_a_reference_that_gives_nan_is_compared_without_padding(model: Model) ->
     found = compare(boolean_masks(model), model, steps=2)
     assert found.passed
     assert found.skipped == ("left padding: the reference gives NaN behind it",)
-    assert len(found.sequences) == 4
+    assert len(found.sequences) == 5
 
 
 def test_a_candidate_that_gives_nan_has_failed(model: Model) -> None:

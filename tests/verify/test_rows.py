@@ -92,7 +92,7 @@ def test_what_attention_gives_for_padding_alone_is_no_difference():
     other = rewired(absorbing, "ScaledDotProductAttention", 3, opened_where_nothing_is_seen)
     comparison = compare(absorbing, other, steps=3)
     assert comparison.passed, comparison.summary()
-    assert not comparison.skipped
+    assert comparison.skipped == ("right padding: it enters linear caches",)
     assert "padded after the first" in comparison.sequences[2].description
 
 
@@ -134,3 +134,43 @@ def test_a_bias_instead_of_counts_reads_padding_in_front():
         for padding in ("right", "any")
     )
     assert (misreads_left_padding(counting), misreads_left_padding(biased)) == (True, False)
+
+
+def hidden_in_front_only(model: Model) -> Model:
+    """The model with a mask that, once open, stays open: padding behind a prompt is let in."""
+    one, axis = ops.constant(numpy.int64(1)), ops.constant(numpy.int64(1))
+    return rewired(model, "attention_mask", None, lambda mask: ops.minimum(ops.cum_sum(mask, axis), one))
+
+
+def test_padding_behind_a_prompt_that_is_let_in_is_found():
+    model = load(export("llama", "ov-stateless"))
+    comparison = compare(model, hidden_in_front_only(model), steps=2)
+    assert comparison.divergence is not None
+    assert (comparison.divergence.sequence, comparison.divergence.step) == (4, 1)
+    assert comparison.sequences[4].description.endswith("of 7 and 5 tokens, padded on the right")
+
+
+def test_a_candidate_may_read_a_side_that_the_reference_misreads():
+    model = load(export("llama", "ov-stateless"))
+    comparison = compare(hidden_in_front_only(model), model, steps=2)
+    assert comparison.passed, comparison.summary()
+    assert (len(comparison.sequences), comparison.skipped) == (5, ())
+
+
+def test_a_side_that_both_misread_in_their_own_way_is_not_compared():
+    model = load(export("llama", "ov-stateless"))
+    zeros, end, one = (ops.constant(numpy.array([number])) for number in (0, -1, 1))
+
+    def first_let_in(mask: openvino.Output) -> openvino.Node:
+        before = ops.slice(ops.pad(mask, [0, 1], [0, 0], "constant"), zeros, end, one, one)
+        return ops.maximum(mask, before)
+
+    comparison = compare(hidden_in_front_only(model), rewired(model, "attention_mask", None, first_let_in), steps=2)
+    assert comparison.passed, comparison.summary()
+    assert comparison.skipped[0] == "right padding: the reference computes something else for rows alone"
+
+
+def test_a_side_is_compared_as_far_as_the_target_reads_it(builder_s):
+    """Padding on the right is that of `ort-genai`."""
+    comparison = compare(builder_s, builder_s, steps=2, padding="right")
+    assert comparison.skipped[:1] == ("left padding: the candidate is to take padding on the right",)

@@ -21,24 +21,30 @@ def same(first: tuple[str, str], second: tuple[str, str], **options: Any) -> Com
     return compare(load(export(*first)), load(export(*second)), **options)
 
 
+#: Windows of 8 reach over padding, which one of the two counts.
+MISREAD = "right padding: the reference computes something else for rows alone"
+ENTERS = "right padding: it enters linear caches"
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("first", "second", "skipped"),
     [
-        (("llama", "onnx"), ("llama", "ov-stateful")),
-        (("llama", "onnx-nocache"), ("llama", "ov-stateless")),
-        (("gpt2", "onnx"), ("gpt2", "ov-stateful")),
-        (("gemma3_text", "onnx"), ("gemma3_text", "ov-stateful")),
-        (("lfm2", "ov-stateless"), ("lfm2", "ov-stateful")),
-        (("mamba", "ov-stateless"), ("mamba", "ov-stateful")),
+        (("llama", "onnx"), ("llama", "ov-stateful"), ()),
+        (("llama", "onnx-nocache"), ("llama", "ov-stateless"), ()),
+        (("gpt2", "onnx"), ("gpt2", "ov-stateful"), ()),
+        (("gemma3_text", "onnx"), ("gemma3_text", "ov-stateful"), (MISREAD,)),
+        (("lfm2", "ov-stateless"), ("lfm2", "ov-stateful"), (ENTERS,)),
+        (("mamba", "ov-stateless"), ("mamba", "ov-stateful"), (ENTERS,)),
     ],
 )
-def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str]) -> None:
+def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str], skipped: tuple[str, ...]) -> None:
     found = same(first, second)
     assert found.passed, found.summary()
     assert found.divergence is None
     assert [run.steps for run in found.sequences[:4]] == [12, 12, 12, 4]
-    assert found.skipped == ()
+    assert [run.steps for run in found.sequences if run.description.endswith("on the right")] == [3] * (not skipped)
+    assert found.skipped == skipped
     assert found.outputs == ("logits",)
     assert found.max_abs_difference < 1e-4
     assert [len(run.prompt_ids) for run in found.sequences[:4]] == [1, 1, 2, 2]
@@ -51,7 +57,7 @@ def test_the_given_prompt_gives_the_tokens_of_pytorch() -> None:
     expected = tuple(wanted["greedy_ids"])
     assert found.greedy_ids == (expected, expected)
     assert found.sequences[0].prompt_ids == (tuple(wanted["prompt_ids"]),)
-    assert found.steps_run == 37
+    assert found.steps_run == 40
 
 
 def test_the_same_every_time() -> None:
@@ -70,7 +76,7 @@ def test_a_fixed_batch_is_compared_without_padding() -> None:
     model = reshaped(openvino_model("llama", "ov-stateless"), batch=2)
     found = compare(onnx_model("llama"), model, steps=2)
     assert found.passed
-    assert found.skipped == ("left-padded batch: the batch is fixed at 2",)
+    assert found.skipped == ("padded batch: the batch is fixed at 2",)
     assert [len(run.prompt_ids) for run in found.sequences] == [2, 2, 2]
     assert found.sequences[2].edits == ((), ("select 1,0",), ("select 0,0",))
 
@@ -87,7 +93,7 @@ def test_without_a_mask_input_the_batch_is_not_padded() -> None:
     maskless = mutants.drop_mask_input(model)
     found = compare(model, maskless, steps=2)
     assert found.passed, found.summary()
-    assert found.skipped == ("left padding: it cannot be hidden from the candidate",)
+    assert found.skipped == ("padding: it cannot be hidden from the candidate",)
     assert [len(prompt) for prompt in found.sequences[2].prompt_ids] == [5, 5]
 
 
@@ -104,7 +110,7 @@ def test_outputs_of_another_layout_are_not_compared_under_padding() -> None:
     found = compare(turned, turned, steps=1)
     assert found.passed
     assert found.outputs == ("logits", "turned")
-    assert found.skipped == ("output turned under left padding: its axes are not [batch, length]",)
+    assert found.skipped == ("output turned under padding: its axes are not [batch, length]",)
 
 
 def test_the_last_logits_alone_are_enough() -> None:
@@ -118,9 +124,9 @@ def test_results_travel() -> None:
     plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert plain["passed"] is True
     assert plain["divergence"] is None
-    assert plain["steps_run"] == 8
+    assert plain["steps_run"] == 9
     assert plain["sequences"][0]["steps"] == 1
-    assert found.summary().startswith("same: 5 sequences, 8 greedy steps, logits compared; largest difference 0\n")
+    assert found.summary().startswith("same: 6 sequences, 9 greedy steps, logits compared; largest difference 0\n")
 
 
 @pytest.mark.parametrize(

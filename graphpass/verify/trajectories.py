@@ -1,0 +1,217 @@
+"""Choose the sequences on which two models are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.verify.edits import Round, beam_rounds, edit_rounds, row_rounds, tree_rounds
+from graphpass.verify.prompts import pictured, rectangular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from graphpass.analysis.lengths.turns import Turn
+    from graphpass.ir.cache import ModelKind
+    from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.verify.prompts import Prompt, Vocabulary
+
+_PROMPT_LENGTH = 5
+
+#: Steps after a batch that is padded on the other side.
+_OTHER_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Holds one sequence: a prompt after a reset, and steps.
+
+    Attributes:
+        prompt: The prompt.
+        rounds: The steps.
+        is_other_side: Whether padding stands on a side that the reference need not take.
+        is_long: Whether models may have no room for it.
+    """
+
+    prompt: Prompt
+    rounds: tuple[Round, ...]
+    is_other_side: bool = False
+    is_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Describes where padding may stand.
+
+    Attributes:
+        pads: Ways to pad a batch, by the side on which padding stands.
+        taken: Side on which the candidate is to take padding.
+        alone: Whether the reference runs each row of a padded batch alone.
+    """
+
+    pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]]
+    taken: str
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Chooses prompts and edits that two sessions take, and notes what they do not take.
+
+    Attributes:
+        reference: The session that is right.
+        candidate: The session in question.
+        batch: Batch that one of them fixes.
+        vocabulary: Chooses tokens.
+        sides: Where padding may stand.
+        skipped: Gets what is not compared, with reasons.
+    """
+
+    reference: DecodeSession
+    candidate: DecodeSession
+    batch: int | None
+    vocabulary: Vocabulary
+    sides: Sides
+    skipped: dict[str, None]
+
+    def plan(
+        self,
+        steps: int,
+        prompt_ids: tuple[int, ...] | None,
+        edited: Sequence[ModelKind],
+        turns: Sequence[Turn],
+        work: int,
+    ) -> list[Trajectory]:
+        """Return the sequences, in order.
+
+        Args:
+            steps: Greedy steps after prompts.
+            prompt_ids: The first prompt; any by default.
+            edited: Kinds of both models if caches are edited as well.
+            turns: Lengths at which either model changes.
+            work: Number of tokens beyond which sequences take too long.
+
+        Raises:
+            UsageError: GP250, ``prompt_ids`` is no prompt.
+        """
+        prompts = self._prompts(prompt_ids)
+        length = prompts[0].ids.shape[1]
+        found = [Trajectory(prompt, (Round(),) * steps) for prompt in prompts]
+        if steps:
+            found += [*self._rows(length), *self._other_side(prompts, steps)]
+        if edited:
+            found += self._edited(length, edited)
+        if steps:
+            found += self._around(turns, work)
+        return found
+
+    def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
+        batch = self.batch
+        rows = batch or 1
+        vocabulary = self.vocabulary
+        first = vocabulary.prompt(_PROMPT_LENGTH) if prompt_ids is None else vocabulary.check(prompt_ids)
+        length = len(first)
+        prompts = [
+            rectangular("prompt", [first] * rows),
+            rectangular("prompt", [vocabulary.prompt(length + 6) for _ in range(rows)]),
+        ]
+        maskless = [name for name, session in self._named_sessions() if not session.takes_mask]
+        if batch is not None:
+            self.skipped[f"padded batch: the batch is fixed at {batch}"] = None
+        elif maskless:
+            self.skipped[f"padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
+            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
+        elif self.sides.taken not in self.sides.pads:
+            self.skipped["right padding: it enters linear caches"] = None
+            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
+        else:
+            unlike = self.sides.pads[self.sides.taken](
+                "batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)]
+            )
+            if not self.sides.alone and self._reference_gives_nan(unlike):
+                self.skipped["left padding: the reference gives NaN behind it"] = None
+                unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
+            prompts.append(unlike)
+        axes = {session.axes for _, session in self._named_sessions()} - {()}
+        counting = [name for name, session in self._named_sessions() if not session.takes_any_positions]
+        if axes and counting:
+            words = f"the runtime of the {' and the '.join(counting)} takes positions in order"
+            self.skipped[f"positions of an image: {words}"] = None
+        elif axes:
+            fed = [vocabulary.prompt(length + 6) for _ in range(rows)]
+            prompts.append(pictured("prompt", fed, max(axes)[0]))
+        return prompts
+
+    def _other_side(self, prompts: list[Prompt], steps: int) -> list[Trajectory]:
+        """Return the batch among ``prompts`` padded on the right, if it is not."""
+        if self.batch is not None or not all(session.takes_mask for _, session in self._named_sessions()):
+            return []
+        if self.sides.taken == "right":
+            self.skipped["left padding: the candidate is to take padding on the right"] = None
+            return []
+        if "right" not in self.sides.pads:
+            self.skipped["right padding: it enters linear caches"] = None
+            return []
+        longer, shorter = prompts[2].rows
+        behind = self.sides.pads["right"]("batch of 2, prompts", [longer, shorter[: max(len(longer) - 2, 1)]])
+        return [Trajectory(behind, (Round(),) * min(steps, _OTHER_STEPS), is_other_side=True)]
+
+    def _rows(self, length: int) -> list[Trajectory]:
+        """Return sequences side by side whose rows a beam search selects, after a longer prompt."""
+        if self.batch == 1:
+            self.skipped["rows selected by a beam search: the batch is fixed at 1"] = None
+            return []
+        rows = [self.vocabulary.prompt(max(length - 1, 1)) for _ in range(self.batch or 2)]
+        prompt = rectangular(f"rows, batch of {len(rows)}, prompts", rows)
+        return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch)))]
+
+    def _around(self, turns: Sequence[Turn], work: int) -> list[Trajectory]:
+        """Return sequences around the turns of either model, up to ``work`` tokens."""
+        end = min((turn.length for turn in turns if turn.ends), default=work + 1)
+        found = []
+        for length in sorted({turn.length for turn in turns if turn.length <= end}):
+            # From one less on, with a past, and at once: of twice the length, or up to the end.
+            tried = [(length - 1, min(2, end - length) + 1)]
+            tried += [(2 * length, 1)] if 2 * length < end else []
+            if sum(count + steps for count, steps in tried) * (self.batch or 1) > work:
+                self.skipped[f"lengths around {length}: too much work for whole models"] = None
+                continue
+            for count, steps in tried:
+                rows = [self.vocabulary.prompt(count) for _ in range(self.batch or 1)]
+                prompt = rectangular(f"around {length}, prompt", rows)
+                found.append(Trajectory(prompt, (Round(),) * steps, is_long=True))
+        return found
+
+    def _edited(self, length: int, kinds: Sequence[ModelKind]) -> list[Trajectory]:
+        for (name, _), kind in zip(self._named_sessions(), kinds, strict=True):
+            if kind != "kv":
+                self.skipped[f"reorder: the {name} is of kind {kind}, and only kv caches have slots to move"] = None
+        fixed = [name for name, session in self._named_sessions() if not session.moves_slots]
+        if fixed:
+            self.skipped[f"reorder: the runtime of the {' and the '.join(fixed)} keeps slots in their places"] = None
+        one = [self.vocabulary.prompt(length) for _ in range(self.batch or 1)]
+        rounds = edit_rounds(length, moves=set(kinds) == {"kv"} and not fixed)
+        found = [Trajectory(rectangular("edits, prompt", one), rounds)]
+        if self.batch == 1:
+            self.skipped["select: the batch is fixed at 1"] = None
+        else:
+            some = [self.vocabulary.prompt(length) for _ in range(self.batch or 2)]
+            prompt = rectangular(f"edits, batch of {len(some)}, prompts", some)
+            found.append(Trajectory(prompt, beam_rounds(len(some))))
+        sessions = self.reference, self.candidate
+        takes_tree = any(one.takes_tree for one in sessions) and not any(one.last_only for one in sessions)
+        if set(kinds) == {"kv"} and takes_tree:
+            found.append(Trajectory(rectangular("trees of drafts, prompt", one), tree_rounds()))
+        return found
+
+    def _reference_gives_nan(self, prompt: Prompt) -> bool:
+        """Return whether rows that are masked whole spoil the others, as in some exports."""
+        self.reference.reset()
+        self.reference.forward(prompt.ids, prompt.mask)
+        logits = self.reference.logits
+        return bool(np.isnan(logits[prompt.mask[:, -logits.shape[1] :] != 0]).any())
+
+    def _named_sessions(self) -> tuple[tuple[str, DecodeSession], ...]:
+        return ("reference", self.reference), ("candidate", self.candidate)
