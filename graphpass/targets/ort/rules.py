@@ -7,8 +7,8 @@ other attention runs as it is written.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Node
@@ -17,6 +17,9 @@ from graphpass.ir.pattern import Miss
 from graphpass.ir.phase import Phase
 from graphpass.targets.ort.providers import Provider
 from graphpass.targets.rules import static_findings
+
+if TYPE_CHECKING:
+    from graphpass.analysis.equations.grouped_query import GroupedQuery
 
 _MODEL = "onnxruntime/core/graph/model.cc"
 _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
@@ -55,6 +58,8 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
 
 
 def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterator[Finding]:
+    from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
+
     grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
     read = model.analysis(find_grouped_queries)
     rotated = {name for name, node in grouped.items() if node.input(7) is not None}
