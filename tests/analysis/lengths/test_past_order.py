@@ -45,7 +45,7 @@ CONVERTED: list[tuple[str, str, PastOrder]] = [
     ("falcon_alibi", "converted", "order"),
     ("phi3", "converted", "any"),
     ("qwen3", "converted", "any"),
-    ("gemma2", "converted", "index"),
+    ("gemma2", "converted", "order"),
 ]
 #: Hybrids that are told positions; one of them chooses experts.
 HYBRIDS = ["granitemoehybrid", "lfm2", "qwen3_next"]
