@@ -18,7 +18,7 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.operators import NORMS
 from graphpass.ir.pattern import Miss, MissError
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.step_lengths import StepLengths
@@ -275,27 +275,44 @@ class _Fusion:
         counts_slots = one.rotations[0].counts_slots
         if one.rotates_inside and (counts_tokens or counts_slots):
             return flat[0], flat[1], tables
+        positions = self._positions(counts_slots, counts_tokens)
         turned = [
-            self._turned(write, part, rotation, tables, f"rotated_{label}")
+            self._turned(write, part, rotation, tables, positions, f"rotated_{label}")
             for part, rotation, label in zip(flat, one.rotations, ("query", "key"), strict=True)
         ]
         return turned[0], turned[1], None
 
     def _turned(
-        self, write: Writer, value: Handle, rotation: Rotation, tables: tuple[Handle, Handle], label: str
+        self,
+        write: Writer,
+        value: Handle,
+        rotation: Rotation,
+        tables: tuple[Handle, Handle],
+        positions: Operand,
+        label: str,
     ) -> Handle:
         given = {"interleaved": int(rotation.interleaved), "num_heads": rotation.heads}
         if rotation.size < rotation.head_dim:
             given["rotary_embedding_dim"] = rotation.size
-        positions = self._positions(rotation.counts_slots)
         operands = [value, positions, *tables]
         return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **given)[0]
 
-    def _positions(self, counts_slots: bool) -> Handle:
-        """Return positions ``[batch, length]``, those of the input or places in the cache."""
+    def _positions(self, counts_slots: bool, counts_tokens: bool) -> Operand:
+        """Return positions ``[batch, length]``: the input's, places in the cache, or tokens counted there."""
         if not counts_slots:
             return self._rewriter.graph.parameters[POSITIONS]
         write, lengths = self._shared, self._lengths
+        mask = lengths.mask
+
+        def count() -> Handle:
+            assert mask is not None
+            past = write.slice(write.convert(mask, "i64"), 0, lengths.of("past"), axis=1, label="past_mask")
+            held = write.op("ReduceSum", past, axes=[1], keep=True, label="held")
+            steps = write.op("Range", write.number(0, "i64"), lengths.scalar("length"), write.number(1, "i64"))
+            return write.op("Add", held, steps, label="counted_positions")
+
+        if counts_tokens and mask is not None:
+            return self._once("counted positions", count)
 
         def make() -> Handle:
             bounds = [lengths.scalar(name) for name in ("past", "total")]

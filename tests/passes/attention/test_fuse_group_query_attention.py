@@ -207,6 +207,14 @@ def test_a_scale_may_be_computed_from_the_size_of_a_head():
     assert compare(exported("llama/onnx"), result.model, steps=3).passed
 
 
+def test_positions_outside_count_tokens_if_padding_follows_them(monkeypatch):
+    """Stand in for nemotron: no kernel takes its rotation of a quarter, and its graph counts places."""
+    monkeypatch.setattr("graphpass.analysis.equations.grouped_query._ROTATED_HEADS_OF", 32)
+    result = ran(onnx_model("gemma2"), "fuse-group-query-attention{padding=right,context=128}").model
+    assert operators(result)["RotaryEmbedding"] == 8
+    assert compare(exported("gemma2/onnx"), result, steps=4, padding="right").passed
+
+
 def test_a_scale_that_depends_on_a_length_stays():
     result = ran(scaled_by_a_size(2), "fuse-group-query-attention{context=512}").records[-1].result
     assert result.statistics["attention fused"] == 1
