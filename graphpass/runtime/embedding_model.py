@@ -41,6 +41,10 @@ def text_embeddings(model: Model) -> Embed:
     if found is None:
         message = f"no one model beside {model.path} embeds token ids for it"
         raise UnsupportedError("GP325", message, "feed the session embeddings")
+    return _embeddings_of(found)
+
+
+def _embeddings_of(found: Model) -> Embed:
     (ids,), (embeddings,) = found.inputs, found.outputs
     dtype = numpy_type(ids.element_type, f"input {ids.name}")
     request = open_request(found, Device("CPU", exact=True, properties={}))
@@ -82,7 +86,8 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
     if hidden is None:
         message = "the model does not fix the size of the embeddings that it takes"
         raise UnsupportedError("GP325", message, "give the last dimension of inputs_embeds a fixed size")
-    embed = seeded_embeddings(hidden) if find_text_embeddings(model) is None else text_embeddings(model)
+    beside = find_text_embeddings(model)
+    embed = seeded_embeddings(hidden) if beside is None else _embeddings_of(beside)
     for session in takers:
         session.embed_with(embed)
 
