@@ -6,6 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
+#: Part of the available memory that one proof or trial may take; others run beside it.
+MEMORY_SHARE = 0.5
+
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""

@@ -8,17 +8,13 @@ from graphpass.engine.pipeline import format_target, parse_target
 from graphpass.engine.target import Target
 from graphpass.ir.model import Model
 from graphpass.ir.values import weight_bytes
-from graphpass.machine import available_memory
+from graphpass.machine import MEMORY_SHARE, available_memory
 
 #: By dialect of a target: its input, and a cure for models of another.
 _TAKES = {
     "onnx": "takes ONNX: take the model as it was exported, since nothing turns OpenVINO IR into ONNX",
     "openvino": "takes OpenVINO IR: run graphpass convert first",
 }
-
-
-#: Part of the available memory that weights may take in a trial: runtimes pack them anew, and others run beside it.
-_SHARE = 0.5
 
 
 def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> Report:
@@ -51,6 +47,6 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> 
 def _too_large(model: Model) -> str:
     """Return the reason that ``model`` cannot be opened here, if it is too large."""
     size, free = weight_bytes(model.graph), available_memory()
-    if size <= _SHARE * free:
+    if size <= MEMORY_SHARE * free:
         return ""
     return f"weights of {size / 1e9:.1f} GB are more than half of the {free / 1e9:.1f} GB of memory that are free here"

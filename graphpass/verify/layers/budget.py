@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.errors import UsageError
 from graphpass.ir.values import weight_bytes
-from graphpass.machine import available_memory, usable_cores
+from graphpass.machine import MEMORY_SHARE, available_memory, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 #: Seconds of a proof on this machine by default.
 _SECONDS = 60.0
-
-#: Part of the available memory that a proof may take by default; others run beside it.
-_SHARE = 0.5
 
 #: Memory that runtimes take for each byte of weights, maps and packed copies: 6.7 GB for 2.5 GB in two models.
 _COPIES = 1.35
@@ -45,7 +42,7 @@ class Budget:
     @classmethod
     def of_machine(cls) -> Budget:
         """Return a minute, and half of the memory that is available."""
-        return cls(_SECONDS, _SHARE * available_memory())
+        return cls(_SECONDS, MEMORY_SHARE * available_memory())
 
     @classmethod
     def parse(cls, text: str) -> Budget:
