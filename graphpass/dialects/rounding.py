@@ -10,7 +10,8 @@ import numpy
 #: Bytes that are read at once.
 _PIECE = 2**24
 
-_LARGEST = numpy.finfo(numpy.float16).max
+#: The largest number of f16.
+LARGEST_HALF = float(numpy.finfo(numpy.float16).max)
 
 
 def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
@@ -24,7 +25,7 @@ def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
 def rounded(numbers: numpy.ndarray, *, cut: bool = False) -> tuple[numpy.ndarray, bool]:
     """Return numbers in f16, cut to its range or not, and whether any became infinite."""
     if cut:
-        numbers = numbers.clip(-_LARGEST, _LARGEST)
+        numbers = numbers.clip(-LARGEST_HALF, LARGEST_HALF)
     with numpy.errstate(over="ignore"):
         half = numbers.astype("<f2")
     return half, bool((numpy.isinf(half) & numpy.isfinite(numbers)).any())

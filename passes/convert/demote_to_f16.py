@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.half_precision import LARGEST_HALF, HalfPrecision, HalfRules, find_half_precision
+from graphpass.analysis.equations.half_precision import HalfPrecision, HalfRules, find_half_precision
 from graphpass.dialects.onnx.graphsurgeon import Weights
 from graphpass.dialects.onnx.half_ports import half_ports
 from graphpass.dialects.onnx.half_weights import HalfWeights
@@ -17,6 +17,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import element_code, is_external, nbytes
 from graphpass.dialects.onnx.walk import opset_of
+from graphpass.dialects.rounding import LARGEST_HALF
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Node, Use, Value

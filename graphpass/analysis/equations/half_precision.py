@@ -6,12 +6,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphpass.dialects.rounding import LARGEST_HALF
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COPIES, ELEMENTWISE, GATHERS, MOVES, NORMS, REDUCTIONS, SHAPE_READERS, SLICES, SPLITS
 from graphpass.ir.values import REALS
-
-#: The largest number of f16.
-LARGEST_HALF = 65504.0
 
 #: Small differences of large numbers matter to these, or ties do.
 _EXACT = frozenset({"ArgMax", "Cos", "Exp", "LogSoftmax", "Sin", "SoftPlus", "Softmax", "Softplus", "TopK"})
