@@ -63,12 +63,10 @@ class ORTGenAI(ORT):
         limited = (Finding.of_model(model, "taken", limit),) if hybrid else ()
         return (*refused, *limited, *super().predict(model, inventory))
 
-    def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
+    def attempt(self, model: Model) -> Observation | str:
+        """See `ORT.attempt`."""
         from graphpass.targets.ort.genai_trial import observe
 
-        if self.device != "cpu":
-            return super().observe(model)
         return observe(model, self.context)
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:

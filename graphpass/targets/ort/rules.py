@@ -62,20 +62,14 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
 
     grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
     read = model.analysis(find_grouped_queries)
-    rotated = {name for name, node in grouped.items() if node.input(7) is not None}
-    unsuited = {name: reason for name, node in grouped.items() if (reason := _unsuited(node, provider)) is not None}
     for block in inventory.attention:
         if block.form == "decomposed":
             miss = read.get(block.node, "it is in the body of a loop or branch")
             cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
             reason = f"computed by MatMul and Softmax as written: {cure}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
-        elif block.node in rotated and (block.head_dim or 0) % 16:
-            reason = f"it rotates heads of {block.head_dim}, and its kernels want a multiple of 16"
-            yield Finding("attention", block.node, "refused", block.layer, block.node, reason, _GROUPED)
-        elif block.node in unsuited:
-            reason = unsuited[block.node]
-            yield Finding("attention", block.node, "refused", block.layer, block.node, reason, provider.source)
+        elif block.node in grouped and (refusal := _refusal(grouped[block.node], block.head_dim, provider)) is not None:
+            yield Finding("attention", block.node, "refused", block.layer, block.node, *refusal)
         else:
             yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}")
 
@@ -86,11 +80,14 @@ def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
     return attention.wants_bias(any_padding=False) or "run fuse-group-query-attention{padding=right,bias=false}"
 
 
-def _unsuited(node: Node, provider: Provider) -> str | None:
-    """Return why ``provider`` does not run an attention; ``None`` if it does."""
+def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str, str] | None:
+    """Return why ``provider`` refuses a GroupQueryAttention, and the rule's file."""
+    if node.input(7) is not None and (head_dim or 0) % 16:
+        return f"it rotates heads of {head_dim}, and its kernels want a multiple of 16", _GROUPED
     if not provider.adds_bias and node.input(10) is not None:
-        return f"it adds a bias, and the kernel of {provider.name} takes none"
+        return f"it adds a bias, and the kernel of {provider.name} takes none", provider.source
     kind = node.source().element_type
     if kind not in provider.attention_types:
-        return f"{provider.name} has a kernel for {' and '.join(sorted(provider.attention_types))}, not for {kind}"
+        types = " and ".join(sorted(provider.attention_types))
+        return f"{provider.name} has a kernel for {types}, not for {kind}", provider.source
     return None

@@ -84,6 +84,10 @@ class ORT(Target):
         """See `Target.observe`."""
         if self.device != "cpu":
             return f"models are tried on the CPU provider alone, and not on {self.provider.name}"
+        return self.attempt(model)
+
+    def attempt(self, model: Model) -> Observation | str:
+        """Try the runtime on the CPU."""
         return trial.observe(model)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
