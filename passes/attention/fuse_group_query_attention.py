@@ -302,17 +302,9 @@ class _Fusion:
         if not counts_slots:
             return self._rewriter.graph.parameters[POSITIONS]
         write, lengths = self._shared, self._lengths
-        mask = lengths.mask
-
-        def count() -> Handle:
-            assert mask is not None
-            past = write.slice(write.convert(mask, "i64"), 0, lengths.of("past"), axis=1, label="past_mask")
-            held = write.op("ReduceSum", past, axes=[1], keep=True, label="held")
-            steps = write.op("Range", write.number(0, "i64"), lengths.scalar("length"), write.number(1, "i64"))
-            return write.op("Add", held, steps, label="counted_positions")
-
-        if counts_tokens and mask is not None:
-            return self._once("counted positions", count)
+        if counts_tokens and lengths.mask is not None:
+            mask = lengths.mask
+            return self._once("counted positions", lambda: self._counted(mask))
 
         def make() -> Handle:
             bounds = [lengths.scalar(name) for name in ("past", "total")]
@@ -321,6 +313,13 @@ class _Fusion:
             return write.op("Broadcast", row, shape, label="positions")
 
         return self._once("positions", make)
+
+    def _counted(self, mask: Value) -> Handle:
+        write, lengths = self._shared, self._lengths
+        past = write.slice(write.convert(mask, "i64"), 0, lengths.of("past"), axis=1, label="past_mask")
+        held = write.op("ReduceSum", past, axes=[1], keep=True, label="held")
+        steps = write.op("Range", write.number(0, "i64"), lengths.scalar("length"), write.number(1, "i64"))
+        return write.op("Add", held, steps, label="counted_positions")
 
     def _tables(self, rotation: Rotation) -> tuple[Handle, Handle] | None:
         count = self._context
