@@ -54,7 +54,6 @@ from graphpass.runtime import DecodeSession, open_session
 from graphpass.runtime.speculative import Drafter, DraftModel, PromptLookup, speculate
 
 SIZES = Size(896, 14, 2, 64, 4864, 8192, 8, positions=32768)
-HYBRID = Size(896, 14, 2, 64, 4864, 8192, 8, positions=32768)
 #: Layers of the draft model, and what the outputs of later ones are multiplied by.
 EARLY, DAMPING = 1, 0.035
 PROMPT, COUNT, ROUNDS = 1024, 48, 7
@@ -407,7 +406,7 @@ def measure_onnxruntime(folder: Path) -> None:
 
 
 def measure_hybrid(folder: Path) -> None:
-    files = made(folder, "lfm2", HYBRID, ["cpu", "ort{context=16512}"])
+    files = made(folder, "lfm2", SIZES, ["cpu", "ort{context=16512}"])
     for name in ("cpu", "ort"):
         session, other = Kept(open_session(graphpass.load(files[name]))), open_session(graphpass.load(files[name]))
         prompt, text = prompt_and_text(session, SHORT)
