@@ -22,6 +22,8 @@ from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.step_lengths import StepLengths
+from graphpass.targets.ort.kernels import why_left
+from graphpass.targets.ort.providers import PROVIDERS, Device
 
 _DOMAIN = "com.microsoft"
 
@@ -52,7 +54,9 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             positions and windows count tokens alone, and input ``position_ids`` goes. Padding in front is misread then.
             A prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it 1.01 times.
         context: Number of positions in tables. Without it rotary embeddings stay as they are.
-        bias: Add a mask that no attribute says as a bias. CUDA's kernel takes none; without, such attention stays.
+        device: The provider that runs it. Attention stays if its kernel lacks what that needs: CUDA's adds no bias;
+            WebGPU's adds one of padding only, and caps no scores; DirectML's has none of these, nor windows and sinks,
+            and query and key are rotated before it.
         pad_values: Pad values with zeros to the size of keys, where they are smaller, as in multi-head latent attention
             (DeepSeek): the cache of values holds the zeros, too.
 
@@ -78,7 +82,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
     padding: Padding = "any"
     context: int | None = None
-    bias: bool = True
+    device: Device = "cpu"
     pad_values: bool = False
 
     def run(self, model: OnnxModel) -> Done | Skipped:
@@ -92,7 +96,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
         if fused:
             rewriter = model.rewriter()
-            fusion = _Fusion(model, rewriter, self.padding, self.context, fused[0])
+            rotates = "rotation" in PROVIDERS[self.device].attention
+            fusion = _Fusion(model, rewriter, self.padding, self.context, rotates, fused[0])
             for one in fused:
                 fusion.read_lengths_of_inputs(one)
             for one in fused:
@@ -109,7 +114,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     def _allowed(self, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
         if isinstance(one, Miss):
             return one
-        if not self.bias and (reason := one.wants_bias(any_padding=self.padding == "any")) is not None:
+        if (reason := why_left(one, PROVIDERS[self.device], any_padding=self.padding == "any")) is not None:
             return reason
         return one if self.pad_values else one.wants_padding or one
 
@@ -118,11 +123,17 @@ class _Fusion:
     """Writes the operators, and what layers share once."""
 
     def __init__(
-        self, model: OnnxModel, rewriter: Rewriter, padding: Padding, context: int | None, first: GroupedQuery
+        self,
+        model: OnnxModel,
+        rewriter: Rewriter,
+        padding: Padding,
+        context: int | None,
+        rotates: bool,
+        first: GroupedQuery,
     ) -> None:
         self.notes: list[str] = []
         self._model, self._rewriter = model, rewriter
-        self._padding, self._context = padding, context
+        self._padding, self._context, self._rotates = padding, context, rotates
         self._lengths = StepLengths(model, rewriter, first.key.cache)
         self._masks = MaskSums(rewriter)
         self._shared = rewriter.under("attention")
@@ -273,7 +284,7 @@ class _Fusion:
             for part in one.rotations
         ]
         counts_slots = one.rotations[0].counts_slots
-        if one.rotates_inside and (counts_tokens or counts_slots):
+        if self._rotates and one.rotates_inside and (counts_tokens or counts_slots):
             return flat[0], flat[1], tables
         positions = self._positions(counts_slots, counts_tokens)
         turned = [

@@ -95,18 +95,6 @@ class GroupedQuery:
         sizes = f"{self.head_dim} and {self.value_dim}; fuse-group-query-attention{{pad-values=true}} pads values"
         return Miss(self.attention.node, f"GroupQueryAttention wants keys and values of one size, not {sizes}")
 
-    def wants_bias(self, *, any_padding: bool) -> Miss | None:
-        """Return why its mask has to be added; ``None`` if attributes and counts say it.
-
-        Args:
-            any_padding: Whether padding may stand on either side, where counts of tokens do not tell it.
-        """
-        if isinstance(self.mask, Miss):
-            return Miss(self.attention.node, f"its mask would be a bias: {self.mask.reason}")
-        if any_padding and self.mask.is_padded:
-            return Miss(self.attention.node, "its padding would be a bias; padding=right counts tokens instead")
-        return None
-
     @property
     def rotates_inside(self) -> bool:
         """Return whether the operator has kernels for the rotations."""

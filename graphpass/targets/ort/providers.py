@@ -1,16 +1,21 @@
 """List what execution providers of ONNX Runtime have kernels for, and what pays on them.
 
-Sources: docs/OperatorKernels.md of ONNX Runtime (types of GroupQueryAttention by provider); the kernel of CUDA, which
-refuses a bias; and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). Nothing but the CPU
-provider was run.
+Sources: docs/OperatorKernels.md of ONNX Runtime (types of GroupQueryAttention by provider); the kernels named below;
+and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). Nothing but the CPU provider was run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-Device: TypeAlias = Literal["cpu", "cuda"]
+Device: TypeAlias = Literal["cpu", "cuda", "dml", "webgpu"]
+
+#: Abilities of kernels of GroupQueryAttention: add a bias of padding; take a bias in place of causality; rotate query
+#: and key; keep to a window; cap scores; add sinks; take query, key and value in one.
+Feature: TypeAlias = Literal["padding", "mask", "rotation", "window", "softcap", "sinks", "packing"]
+
+_ALL: frozenset[Feature] = frozenset(get_args(Feature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,8 @@ class Provider:
         name: ONNX Runtime's name for it.
         source: File of ONNX Runtime with its kernel of GroupQueryAttention.
         attention_types: Element types of hidden states that this kernel takes.
-        adds_bias: Whether it adds a bias to the scores.
+        attention: Features of this kernel. The rest it refuses, or silently leaves out.
+        attends_to_past: Whether it attends to a past from several new tokens.
         joins_sums: Whether a sum and the norm after it gain in one operator.
         precision: Type of hidden states that suits it.
     """
@@ -29,9 +35,10 @@ class Provider:
     name: str
     source: str
     attention_types: frozenset[str]
-    adds_bias: bool
-    joins_sums: bool
-    precision: Literal["f32", "f16"]
+    attention: frozenset[Feature] = _ALL
+    attends_to_past: bool = True
+    joins_sums: bool = True
+    precision: Literal["f32", "f16"] = "f16"
 
 
 PROVIDERS: dict[Device, Provider] = {
@@ -39,7 +46,6 @@ PROVIDERS: dict[Device, Provider] = {
         "CPUExecutionProvider",
         "onnxruntime/contrib_ops/cpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        adds_bias=True,
         joins_sums=False,
         precision="f32",
     ),
@@ -47,8 +53,21 @@ PROVIDERS: dict[Device, Provider] = {
         "CUDAExecutionProvider",
         "onnxruntime/contrib_ops/cuda/bert/group_query_attention.cc",
         frozenset({"f16", "bf16"}),
-        adds_bias=False,
-        joins_sums=True,
-        precision="f16",
+        _ALL - {"padding", "mask"},
+    ),
+    # It reads query, key, value and seqlens_k, the last for one new token alone; all else is left out.
+    "dml": Provider(
+        "DmlExecutionProvider",
+        "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp",
+        frozenset({"f32", "f16"}),
+        frozenset(),
+        attends_to_past=False,
+    ),
+    # It refuses causal=0, and no shader reads the soft cap.
+    "webgpu": Provider(
+        "WebGpuExecutionProvider",
+        "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
+        frozenset({"f32", "f16"}),
+        _ALL - {"mask", "softcap"},
     ),
 }

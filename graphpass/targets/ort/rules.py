@@ -15,7 +15,8 @@ from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
 from graphpass.ir.phase import Phase
-from graphpass.targets.ort.providers import Provider
+from graphpass.targets.ort.kernels import why_left, why_refused
+from graphpass.targets.ort.providers import PROVIDERS, Provider
 from graphpass.targets.rules import static_findings
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 
 #: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
 _NEWEST_OPSET = 26
+
+_FUSION = "fuse-group-query-attention"
 
 
 def predict(model: Model, inventory: Inventory, provider: Provider) -> tuple[Finding, ...]:
@@ -61,6 +64,9 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
     from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 
     grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
+    if grouped and not provider.attends_to_past:
+        limit = f"{provider.name} computes several new tokens as a prompt without a past: feed them one by one"
+        yield Finding.of_model(model, "taken", limit, provider.source)
     read = model.analysis(find_grouped_queries)
     for block in inventory.attention:
         if block.form == "decomposed":
@@ -75,17 +81,19 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
 
 
 def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
-    if provider.adds_bias:
-        return attention.wants_padding or "run fuse-group-query-attention"
-    return attention.wants_bias(any_padding=False) or "run fuse-group-query-attention{padding=right,bias=false}"
+    counts = "padding" not in provider.attention
+    device = next(device for device, one in PROVIDERS.items() if one == provider)
+    options = [*(["padding=right"] if counts else []), *([] if device == "cpu" else [f"device={device}"])]
+    advice = f"run {_FUSION}{{{','.join(options)}}}" if options else f"run {_FUSION}"
+    return why_left(attention, provider, any_padding=not counts) or attention.wants_padding or advice
 
 
 def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str, str] | None:
     """Return why ``provider`` refuses a GroupQueryAttention, and the rule's file."""
     if node.input(7) is not None and (head_dim or 0) % 16:
         return f"it rotates heads of {head_dim}, and its kernels want a multiple of 16", _GROUPED
-    if not provider.adds_bias and node.input(10) is not None:
-        return f"it adds a bias, and the kernel of {provider.name} takes none", provider.source
+    if (lacking := why_refused(node, provider)) is not None:
+        return lacking, provider.source
     kind = node.source().element_type
     if kind not in provider.attention_types:
         types = " and ".join(sorted(provider.attention_types))

@@ -20,26 +20,26 @@ from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
 
 @dataclass(frozen=True)
 class ORT(Target):
-    """ONNX Runtime, on CPU or CUDA.
+    """ONNX Runtime, on CPU, CUDA, DirectML or WebGPU.
 
     Attention and its cache become one operator where ONNX Runtime has one, as do loops over the tokens of linear
     attention, and convolutions over a window of cached columns. Caches keep their names, go in as past and
     come out as present; both may be one buffer of more room.
 
     Options:
-        device: The provider that runs it. The kernel of ``cuda`` for attention takes f16 alone, and no bias: without
-            other options padding is read on the right there, all is f16, and sums are joined with norms. That was not
-            run.
+        device: The provider that runs it. For all but ``cpu`` hidden states are f16, and sums are joined with norms;
+            attention stays where the provider's kernel lacks what it needs. For ``cuda`` and ``dml``, whose kernels add
+            no bias, padding is read on the right. None of them was run.
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
             length that the mask leaves for them.
         padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left
-            is misread. By default ``any``, on ``cuda`` ``right``.
+            is misread. By default ``any``, on ``cuda`` and ``dml`` ``right``.
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
             either, rotary embeddings stay as they are.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
         precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; the CPU casts at each
-            operator that it has in f32 alone. By default ``f32``, on ``cuda`` ``f16``.
+            operator that it has in f32 alone. By default ``f32`` on ``cpu``, ``f16`` on others.
     """
 
     name = "ort"
@@ -64,7 +64,7 @@ class ORT(Target):
     @property
     def reads_any_padding(self) -> bool:
         """Return whether padding may stand on either side."""
-        return self.provider.adds_bias if self.padding is None else self.padding == "any"
+        return "padding" in self.provider.attention if self.padding is None else self.padding == "any"
 
     @property
     def pads_values(self) -> bool:
@@ -100,7 +100,7 @@ class ORT(Target):
         if missing := ONNX.missing(model):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         options = [] if self.reads_any_padding else ["padding=right"]
-        options += [] if self.provider.adds_bias else ["bias=false"]
+        options += [] if self.device == "cpu" else [f"device={self.device}"]
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
@@ -110,7 +110,8 @@ class ORT(Target):
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
         # Norms go first: heads that are normed change places once.
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
-        steps += ["reshape-by-constants", "join-projections"]
+        steps += ["reshape-by-constants"]
+        steps += ["join-projections"] if "packing" in self.provider.attention else []
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []

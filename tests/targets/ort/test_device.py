@@ -1,4 +1,4 @@
-"""`ort{device=cuda}`: what CUDA's kernels take is written, and what they do not take is refused in advance."""
+"""`ort{device=...}`: what a provider's kernels take is written, and what they do not take is refused in advance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from graphpass.verify import compare
 CUDA = parse_target("ort{device=cuda}")
 
 
-def findings(model):
-    found = CUDA.predict(model, analyze_caches(model))
+def findings(model, target=CUDA):
+    found = target.predict(model, analyze_caches(model))
     return [(one.verdict, one.reason) for one in found if one.subject == "attention"]
 
 
@@ -43,15 +43,53 @@ def test_a_mask_that_is_no_attribute_stays_in_the_graph():
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("ort", "it adds a bias, and the kernel of CUDAExecutionProvider takes none"),
+        ("ort", "it has a bias of padding, for which CUDAExecutionProvider has no kernel"),
         ("ort{padding=right}", "CUDAExecutionProvider has a kernel for bf16 and f16, not for f32"),
-        ("ort{device=cuda,padding=any}", "run fuse-group-query-attention{padding=right,bias=false}"),
+        ("ort{device=cuda,padding=any}", "run fuse-group-query-attention{padding=right,device=cuda}"),
     ],
 )
 def test_what_cuda_does_not_take_is_told(target, reason):
     found = findings(converted(exported("llama/onnx"), target).model)
     assert len(found) == 2
     assert all(reason in str(told) for _, told in found)
+
+
+@pytest.mark.parametrize("device", ["dml", "webgpu"])
+def test_directml_and_webgpu_get_what_their_kernels_do(device):
+    target = parse_target(f"ort{{device={device}}}")
+    result = converted(exported("llama/onnx"), f"ort{{device={device}}}").model
+    assert {verdict for verdict, _ in findings(result, target)} == {"fused"}
+    inputs = [len(node.input) for node in result.proto.graph.node if node.op_type == "GroupQueryAttention"]
+    # DirectML: query, key, value, caches and lengths alone; WebGPU: rotated before it, with a bias of padding.
+    assert inputs == [7, 7] if device == "dml" else [11, 11]
+    assert operators(result)["RotaryEmbedding"] == 4
+    assert compare(exported("llama/onnx"), result, steps=4, padding=target.reads_padding).passed
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "reason"),
+    [
+        ("mistral_sw8", "dml", "it has a window, for which DmlExecutionProvider has no kernel"),
+        ("gpt_oss", "dml", "it has attention sinks, for which DmlExecutionProvider has no kernel"),
+        ("gemma2", "webgpu", "it has a soft cap, for which WebGpuExecutionProvider has no kernel"),
+        ("bloom", "webgpu", "its mask would be a bias: its mask holds more than positions to hide: alibi"),
+    ],
+)
+def test_attention_stays_where_a_kernel_lacks_something(name, device, reason):
+    records = converted(exported(f"{name}/onnx"), f"ort{{device={device}}}").records
+    record = next(one for one in records if one.step.name == "fuse-group-query-attention")
+    assert reason in "\n".join(record.result.notes)
+    found = findings(converted(exported(f"{name}/onnx"), "ort").model, parse_target(f"ort{{device={device}}}"))
+    assert "refused" in {verdict for verdict, _ in found}
+
+
+def test_directml_takes_one_token_after_a_past():
+    target = parse_target("ort{device=dml}")
+    model = converted(exported("llama/onnx"), "ort{device=dml}").model
+    found = [one.reason for one in target.predict(model, analyze_caches(model)) if one.subject == "model"]
+    assert found == [
+        "DmlExecutionProvider computes several new tokens as a prompt without a past: feed them one by one"
+    ]
 
 
 def test_models_are_not_tried_on_another_device():
