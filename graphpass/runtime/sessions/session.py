@@ -244,7 +244,7 @@ class DecodeSession(EditableCaches):
         caches |= {cache.name: self._read(cache) for cache in self._adapters}
         self._bytes_copied += sum(caches[cache.name].nbytes for cache in (*self._growing, *self._adapters))
         embeddings = self._embedded(kept.tokens.ids)
-        write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin())
+        write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Forget everything, and go on from a state that `save` wrote.
@@ -262,7 +262,7 @@ class DecodeSession(EditableCaches):
         """
         self._check_handed_out()
         others = (*self._fixed, *self._adapters)
-        state = read_state(Path(path), self._growing, others, self._origin(), self._inputs)
+        state = read_state(Path(path), self._growing, others, self._origin, self._inputs)
         self._check_room(state.tokens.length, 0)
         self.reset()
         if self._embeddings is not None and state.embeddings is not None:
@@ -275,6 +275,7 @@ class DecodeSession(EditableCaches):
     def _settings(self) -> Mapping[str, str]:
         """Return the settings of the runtime that decide the contents of caches."""
 
+    @functools.cached_property
     def _origin(self) -> Origin:
         return Origin(model_digest(self._model), self._settings())
 
