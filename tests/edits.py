@@ -33,7 +33,7 @@ from graphpass.errors import GraphpassError
 from graphpass.machine import usable_cores
 
 #: How many times as many sequences a form gets on the device as on the slowest one: they take that much less time.
-SHARES = {"CPU": 20, "NPU": 10, "GPU": 1}
+SHARES = {"CPU": 100, "NPU": 50, "GPU": 1}
 
 #: Forms of one model come out alike for other devices.
 _SOURCES = ("ov-stateful", "onnx")
