@@ -243,6 +243,8 @@ GP386 Key and value cannot be carried in one tensor: something else than the Con
 GP387 The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not its
   first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of unlike types or
   reordered apart. The message names the cache.
+GP389 GroupQueryAttention alone keeps keys and values in 8 or 4 bits, if nothing else reads its past or present. The
+  message names each attention with the obstacle. Fuse attention first, or leave the caches as they are.
 GP390 A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a byte.
   Keep the cache in a type of whole bytes.
 GP391 static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside

@@ -26,6 +26,7 @@ _ROOMS = {
         "make-stateful",
         "make-stateless",
         "pack",
+        "quantize-caches",
         "standardize-layout",
         "static-cache",
         "unpack",

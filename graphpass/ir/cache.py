@@ -62,6 +62,8 @@ class Cache:
         read: Name of the past input, or of the ReadValue.
         write: Name of the present output, or of the Assign; ``None`` for a cache that is only read.
         evidence: Reasons for kind and role, one fact a line.
+        bits: Bits of a number that times a scale is the value; ``None`` if elements are the values. Two of 4 bits are
+            one element.
     """
 
     name: str
@@ -74,6 +76,23 @@ class Cache:
     read: str
     write: str | None
     evidence: tuple[str, ...] = ()
+    bits: int | None = None
+
+    @property
+    def precision(self) -> str:
+        """Return the type of a value as it is kept; several may share an element."""
+        return self.element_type if self.bits is None else f"i{self.bits}"
+
+    @property
+    def value_shape(self) -> tuple[Dimension, ...] | None:
+        """Return the shape, counted in values."""
+        if self.shape is None or self.bits is None:
+            return self.shape
+        shared = int(element_bytes(self.element_type) * 8) // self.bits
+        return tuple(
+            size * shared if axis == self.axes.head_dim and isinstance(size, int) else size
+            for axis, size in enumerate(self.shape)
+        )
 
     @property
     def index(self) -> int | None:

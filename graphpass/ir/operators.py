@@ -179,3 +179,9 @@ def inner_state(node: Node, past: Value | None = None, present: Value | None = N
         if (past is None or reads) and (present is None or gives):
             return state
     return None
+
+
+def quantized_bits(node: Node) -> int | None:
+    """Return the bits in which GroupQueryAttention ``node`` keeps its caches; ``None`` if it keeps what it gets."""
+    kinds = {node.attributes.get(name, b"NONE") for name in ("k_quant_type", "v_quant_type")}
+    return None if kinds == {b"NONE"} else int(node.attributes.get("kv_cache_bit_width", 8))

@@ -182,7 +182,7 @@ def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
 def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
     groups: dict[tuple[str, ...], list[Cache]] = {}
     for cache in caches:
-        alike = (cache.role, cache.kind, cache.element_type, _laid_out(cache, layouts))
+        alike = (cache.role, cache.kind, cache.precision, _laid_out(cache, layouts))
         groups.setdefault(alike, []).append(cache)
     lines: dict[tuple[str, ...], list[Cache]] = {}
     for (_, *words), group in groups.items():
@@ -195,13 +195,13 @@ def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> lis
 
 
 def _laid_out(cache: Cache, layouts: Mapping[str, str]) -> str:
-    return " ".join([_shape(cache.shape, cache.axes), *([layouts[cache.name]] if cache.name in layouts else [])])
+    return " ".join([_shape(cache.value_shape, cache.axes), *([layouts[cache.name]] if cache.name in layouts else [])])
 
 
 def _unfolded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
     lines = []
     for cache in caches:
-        kinds = (layers_in_words([cache.layer]), cache.role, cache.kind, cache.element_type)
+        kinds = (layers_in_words([cache.layer]), cache.role, cache.kind, cache.precision)
         facts = (*kinds, _laid_out(cache, layouts), _sizes([cache]))
         lines += ["", f"  {cache.name}", f"    {'  '.join(fact for fact in facts if fact)}"]
         lines += [f"    {cache.read} -> {cache.write or 'only read'}", *(f"    {fact}" for fact in cache.evidence)]

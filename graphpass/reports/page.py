@@ -177,7 +177,7 @@ def _evidence(cache: Cache, number: int) -> str:
     facts = {
         "kind": f"{cache.kind}, {cache.role}",
         "layer": "unknown" if cache.layer is None else str(cache.layer),
-        "shape": f"{shape_text(cache.shape)} {cache.element_type}",
+        "shape": f"{shape_text(cache.value_shape)} {cache.precision}",
         "axes": axes_in_words(cache.axes),
         **{name: f"{size:,}" for name, size in sizes.items() if size is not None},
         "read": cache.read,

@@ -122,3 +122,42 @@ class OutputComparer:
             return None
         values = float(reference[found.index]), float(candidate[found.index])
         return Divergence(*place, name, found.index, *values, f"reference {values[0]:.7g}, candidate {values[1]:.7g}")
+
+
+class PooledComparer(OutputComparer):
+    """Compares outputs of a model with those of the same, rounded, all at once.
+
+    Rounding moves single logits far where two experts tie; their size as a whole it hardly moves.
+    """
+
+    def __init__(self, tolerance: Tolerance) -> None:
+        super().__init__(tolerance)
+        self._moved: dict[str, float] = {}
+        self._sizes: dict[str, float] = {}
+
+    def compare(
+        self,
+        place: tuple[int, int],
+        name: str,
+        reference: NDArray[Any],
+        candidate: NDArray[Any],
+        counts: NDArray[np.bool_] | None = None,
+    ) -> Divergence | None:
+        """Pool one output; differences in shape, NaN and infinities alone are found at once."""
+        if reference.shape != candidate.shape:
+            return super().compare(place, name, reference, candidate, counts)
+        finite = np.isfinite(reference) & np.isfinite(candidate)
+        alike = np.where(finite, reference, candidate)
+        if (unlike := super().compare(place, name, reference, alike, counts)) is not None:
+            return unlike
+        considered = finite if counts is None else finite & counts.reshape(counts.shape + (1,) * (finite.ndim - 2))
+        left, right = (array[considered].astype(np.float64) for array in (reference, candidate))
+        self.largest = max(self.largest, float(np.abs(left - right).max(initial=0.0)))
+        self._moved[name] = self._moved.get(name, 0.0) + float(np.square(left - right).sum())
+        self._sizes[name] = self._sizes.get(name, 0.0) + float(np.square(left).sum())
+        return None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Return the share of each output that changed, by roots of mean squares."""
+        return {name: (moved / (self._sizes[name] or 1.0)) ** 0.5 for name, moved in self._moved.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.consistency import contradictions
 from graphpass.verify.cut_outs import compare_cut_outs
-from graphpass.verify.difference import OutputComparer, Tolerance, difference
+from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
+from graphpass.verify.rounded_caches import ROUNDED, after_proof, too_much, widened, with_rounding
 from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
 from graphpass.verify.trajectories import Planner, Sides
 
@@ -82,6 +83,8 @@ def compare(
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
     A model with an input ``tree_mask`` is fed trees of drafts; one without it computes each branch alone.
 
+    Caches in integers are proven in two steps: widened, and as they are, see `graphpass.verify.rounded_caches`.
+
     Values agree if ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate that
     lacks an output, gives another shape, or fails to run where the reference runs, diverges.
 
@@ -106,6 +109,54 @@ def compare(
         UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
             no room for them.
     """
+    settings = {
+        "steps": steps,
+        "prompt_ids": prompt_ids,
+        "atol": atol,
+        "rtol": rtol,
+        "edits": edits,
+        "padding": padding,
+        "device": device,
+        "properties": properties,
+        "opened": opened,
+    }
+    wide = widened(reference), widened(candidate)
+    if wide == (reference, candidate):
+        return _compare(reference, candidate, examine=examine, **settings)
+    proven = _compare(*wide, examine=examine, **settings)
+    return (
+        proven if wide[1] is candidate or not proven.passed else _after_rounding(proven, candidate, wide[1], settings)
+    )
+
+
+def _after_rounding(proven: Comparison, candidate: Model, wide: Model, settings: dict[str, Any]) -> Comparison:
+    """Return the comparison of ``candidate`` after the one of its form without rounding, ``wide``."""
+    found = with_rounding(proven, candidate, settings["opened"])
+    if not found.passed:
+        return found
+    pooled = PooledComparer(Tolerance.for_models(candidate))
+    rounded = _compare(wide, candidate, examine=False, pooled=pooled, **settings)
+    if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
+        rounded = replace(rounded, divergence=Divergence(0, 0, None, (), None, None, reason, place=ROUNDED))
+    return after_proof(found, rounded)
+
+
+def _compare(
+    reference: Model,
+    candidate: Model,
+    *,
+    steps: int,
+    prompt_ids: tuple[int, ...] | None,
+    atol: float | None,
+    rtol: float | None,
+    edits: bool,
+    examine: bool,
+    padding: Literal["left", "right"],
+    device: str,
+    properties: Mapping[str, object] | None,
+    opened: Callable[..., DecodeSession],
+    pooled: PooledComparer | None = None,
+) -> Comparison:
     if steps < 0:
         raise UsageError("GP250", f"there cannot be {steps} steps")
     usual = Tolerance.for_models(reference, candidate, device=device)
@@ -123,11 +174,12 @@ def compare(
     alone = (padding == "right" and not enters) or ((misreading[0] or counting) and not misreading[1])
     inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
     pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": padded_right})
-    lockstep = _Lockstep(*sessions, tolerance, alone=alone, pads=pads, padding=padding)
+    outputs = pooled or OutputComparer(tolerance)
+    lockstep = _Lockstep(*sessions, outputs, alone=alone, pads=pads, padding=padding)
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
-        if steps and comparison.passed:
+        if steps and comparison.passed and pooled is None:
             comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
         return lockstep.examined(comparison) if examine else comparison
     except UsageError as error:
@@ -152,7 +204,7 @@ class _Lockstep:
         self,
         reference: DecodeSession,
         candidate: DecodeSession,
-        tolerance: Tolerance,
+        outputs: OutputComparer,
         *,
         alone: bool,
         pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]],
@@ -162,7 +214,7 @@ class _Lockstep:
         self._row_by_row = RowByRow(reference)
         self._alone = alone
         self._candidate = candidate
-        self._outputs = OutputComparer(tolerance)
+        self._outputs = outputs
         batch = _fixed_batch(reference, candidate)
         common = set(reference.outputs) & set(candidate.outputs)
         if not common:

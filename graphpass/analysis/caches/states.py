@@ -21,6 +21,7 @@ from graphpass.ir.operators import (
     STATE_OPERATORS,
     InnerState,
     inner_state,
+    quantized_bits,
 )
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import INTEGERS
@@ -44,7 +45,9 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
             evidence = (f"{state.update} {node.op} {node.name} {ports}", *_remarks(node, state))
             axes = _axes(node, state)
             shape = _shape(cache.shape, value.shape, axes)
-            return replace(cache, kind=state.kind, role=state.role, axes=axes, shape=shape, evidence=evidence), node
+            bits = quantized_bits(node)
+            known = replace(cache, kind=state.kind, role=state.role, axes=axes, shape=shape, evidence=evidence)
+            return replace(known, bits=bits), node
     return None
 
 
@@ -88,6 +91,9 @@ def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
         remarks.append("past and present share one buffer of a fixed capacity")
         if state.role != "value" and node.op.startswith("DecoderMasked"):
             remarks.append("the operator keeps keys in an order of its own within the buffer")
+    if (bits := quantized_bits(node)) is not None:
+        packed = ", two in each byte" if bits == 4 else ""
+        remarks.append(f"the operator keeps numbers of {bits} bits{packed}, times a scale")
     if given.get("state_window"):
         remarks.append(f"holds the states after each of the last {given['state_window']} positions on axis 0")
     return tuple(remarks)

@@ -73,8 +73,17 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     for part, past, present in zip(split, inputs[3:5], outputs[1:3], strict=True):
         if present:
             moved = made.op("Transpose", part, perm=[0, 2, 1, 3])
+            if given.get("k_quant_type", b"NONE") != b"NONE":
+                moved = _quantized(made, moved, given.get("kv_cache_bit_width", 8))
             made.op("Concat", *([past] if past else []), moved, output=present, axis=2)
     return made.nodes
+
+
+def _quantized(made: _Made, heads: str, bits: int) -> str:
+    """Make what a quantized cache gets of new heads: of 4 bits two in each byte."""
+    if bits == 4:
+        heads = made.op("Slice", heads, *(made.integers([number]) for number in (0, 2**31 - 1, -1, 2)))
+    return made.op("Cast", heads, to=onnx.TensorProto.UINT8 if bits == 4 else onnx.TensorProto.INT8)
 
 
 def _linear_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:

@@ -16,7 +16,7 @@ from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import EMBEDDINGS, HIDDEN_STATES
 from graphpass.ir.model import Model
-from graphpass.runtime.sessions.checkpoints import Checkpoint
+from graphpass.runtime.sessions.checkpoints import Checkpoint, Snapshot
 from graphpass.runtime.sessions.editing import EditableCaches
 from graphpass.runtime.sessions.embeddings import Embed
 from graphpass.runtime.sessions.inputs import TOKENS, Array, InputPlan, Step
@@ -236,15 +236,31 @@ class DecodeSession(EditableCaches):
         self._check_handed_out()
         self._settle_rows()
         kept = self.snapshot()
-        assert kept.held is not None
-        caches = dict(kept.states)
-        for cache in self._growing:
-            assert cache.axes.sequence is not None
-            caches[cache.name] = self._read(cache).take(kept.held.entries, axis=cache.axes.sequence)
+        caches = dict(kept.states) | self._grown(kept)
         caches |= {cache.name: self._read(cache) for cache in self._adapters}
         self._bytes_copied += sum(caches[cache.name].nbytes for cache in (*self._growing, *self._adapters))
         embeddings = self._embedded(kept.tokens.ids)
         write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin)
+
+    def contents(self) -> dict[str, Array]:
+        """Return copies of the growing caches by name, positions in the order of slots.
+
+        Raises:
+            UsageError: GP243, there are no tokens yet.
+            UnsupportedError: GP370, the runtime does not hand out the caches, or they cannot be edited; GP322 as
+                `forward`.
+        """
+        self._check_handed_out()
+        self._settle_rows()
+        return self._grown(self.snapshot())
+
+    def _grown(self, kept: Snapshot) -> dict[str, Array]:
+        assert kept.held is not None
+        return {
+            cache.name: self._read(cache).take(kept.held.entries, axis=cache.axes.sequence)
+            for cache in self._growing
+            if cache.axes.sequence is not None
+        }
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Forget everything, and go on from a state that `save` wrote.

@@ -29,6 +29,8 @@ class ORTGenAI(ORT):
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
         precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; logits stay f32.
+        cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
+        calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
     """
 
     name = "ort-genai"

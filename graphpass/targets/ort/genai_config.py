@@ -55,7 +55,7 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
     pad = given.get("pad_token_id")
     if pad is None and isinstance(last, int):
         pad = last
-    shape = keys[0].shape or ()
+    shape = keys[0].value_shape or ()
     states = {role: held[0] for role, held in _states(model).items() if held}
     decoder: dict[str, Any] = {
         "filename": "model.onnx",
@@ -151,6 +151,8 @@ def why_no_generic_decoder(model: Model) -> str | None:
         return f"it has {len(keys)} caches of keys and {len(values)} of values"
     if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:
         return "its caches have heads of unlike sizes"
+    if len({cache.element_type for cache in (*keys, *values)}) > 1:
+        return "its caches are of unlike types"
     if any(len(templates) > 1 for templates in names):
         return "no one template with the layer's number gives the names of its caches"
     if unfed:

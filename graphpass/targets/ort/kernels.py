@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphpass.ir.graph import Node
+from graphpass.ir.operators import quantized_bits
 from graphpass.ir.pattern import Miss
 from graphpass.targets.ort.providers import Feature, Provider
 
@@ -20,6 +21,8 @@ _WORDS: dict[Feature, str] = {
     "softcap": "a soft cap",
     "sinks": "attention sinks",
     "packing": "query, key and value in one",
+    "integers": "caches in integers",
+    "unlike scales": "scales of unlike kinds for keys and values",
 }
 
 
@@ -57,6 +60,8 @@ def why_refused(node: Node, provider: Provider) -> str | None:
         "softcap": given.get("softcap", 0.0),
         "sinks": node.input(11) is not None or given.get("smooth_softmax", 0),
         "packing": node.input(1) is None,
+        "integers": quantized_bits(node) is not None,
+        "unlike scales": given.get("k_quant_type", b"NONE") != given.get("v_quant_type", b"NONE"),
     }
     return _lack(used, provider)
 

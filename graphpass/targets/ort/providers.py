@@ -12,8 +12,11 @@ from typing import Literal, TypeAlias, get_args
 Device: TypeAlias = Literal["cpu", "cuda", "dml", "webgpu"]
 
 #: Abilities of kernels of GroupQueryAttention: add a bias of padding; take a bias in place of causality; rotate query
-#: and key; keep to a window; cap scores; add sinks; take query, key and value in one.
-Feature: TypeAlias = Literal["padding", "mask", "rotation", "window", "softcap", "sinks", "packing"]
+#: and key; keep to a window; cap scores; add sinks; take query, key and value in one; keep caches in integers, with
+#: scales of unlike kinds for keys and values.
+Feature: TypeAlias = Literal[
+    "padding", "mask", "rotation", "window", "softcap", "sinks", "packing", "integers", "unlike scales"
+]
 
 _ALL: frozenset[Feature] = frozenset(get_args(Feature))
 
@@ -46,6 +49,7 @@ PROVIDERS: dict[Device, Provider] = {
         "CPUExecutionProvider",
         "onnxruntime/contrib_ops/cpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
+        _ALL - {"unlike scales"},
         joins_sums=False,
         precision="f32",
     ),
@@ -63,11 +67,11 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset(),
         attends_to_past=False,
     ),
-    # It refuses causal=0, and no shader reads the soft cap.
+    # It refuses causal=0, and no shader reads the soft cap or scales of caches.
     "webgpu": Provider(
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        _ALL - {"mask", "softcap"},
+        _ALL - {"mask", "softcap", "integers", "unlike scales"},
     ),
 }

@@ -52,8 +52,9 @@ def _opsets(model: Model) -> Iterator[Finding]:
 
 def _caches(inventory: Inventory) -> Iterator[Finding]:
     for cache in inventory.caches:
-        read_only = "only read: another model of the folder makes it" if cache.write is None else None
-        yield Finding("cache", cache.name, "taken", cache.layer, reason=read_only)
+        kept = f"in {cache.bits} bits, inside attention" if cache.bits is not None else None
+        reason = "only read: another model of the folder makes it" if cache.write is None else kept
+        yield Finding("cache", cache.name, "taken", cache.layer, reason=reason)
     for name in inventory.unpaired_outputs:
         yield Finding("cache", name, "taken", reason="only written: another model of the folder reads it")
     for name in inventory.unpaired_inputs:

@@ -9,6 +9,7 @@ from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
+from graphpass.engine.syntax import quote
 from graphpass.engine.target import Padding, Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
@@ -40,6 +41,8 @@ class ORT(Target):
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
         precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; the CPU casts at each
             operator that it has in f32 alone. By default ``f32`` on ``cpu``, ``f16`` on others.
+        cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
+        calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
     """
 
     name = "ort"
@@ -55,6 +58,8 @@ class ORT(Target):
     logits: Literal["all", "last"] = "all"
     activations: Literal["f32", "int8"] = "f32"
     precision: Literal["f32", "f16"] | None = None
+    cache_precision: Literal["i8", "i4"] | None = None
+    calibration: str | None = None
 
     @property
     def provider(self) -> Provider:
@@ -113,8 +118,15 @@ class ORT(Target):
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" in self.provider.attention else []
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
+        # Before what stands between past and attention, and before logits go.
+        steps += self._quantized() if self.cache_precision is not None else []
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         # Fusions match constants, and compute tables, as they were exported.
         steps += ["demote-to-f16"] if (self.precision or self.provider.precision) == "f16" else []
         return parse(",".join(steps))
+
+    def _quantized(self) -> list[str]:
+        given = [f"bits={str(self.cache_precision)[1:]}"]
+        given += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
+        return [f"quantize-caches{{{','.join(given)}}}"]

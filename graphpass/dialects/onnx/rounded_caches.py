@@ -1,0 +1,75 @@
+"""Let GroupQueryAttention keep keys and values in integers, and undo that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.rewriter import OnnxRewriter
+from graphpass.ir.graph import Node
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+#: Inputs with past and scale, output with the present: keys, then values.
+_PORTS = ((3, 12, 1), (4, 13, 2))
+
+_STORED = {8: "i8", 4: "u8"}
+
+Scales = tuple["NDArray[numpy.float32]", "NDArray[numpy.float32]"]
+"""Scales of keys and of values, f32 ``[1, heads, 1, head_dim]``."""
+
+
+def round_caches(model: OnnxModel, scales: Mapping[str, Scales], bits: int) -> None:
+    """Keep caches in ``bits`` bits.
+
+    Args:
+        model: A model whose pasts, at these nodes, are inputs that nothing else reads.
+        scales: By the name of the GroupQueryAttention.
+        bits: 8, or 4: two values in each byte.
+    """
+    rewriter = model.rewriter()
+    for node in [node for node in rewriter.graph.of_op("GroupQueryAttention") if node.name in scales]:
+        write = rewriter.under(node.name)
+        attributes = rewriter.node(node).attrs
+        attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": bits}
+        for (_, port, _), scale, label in zip(_PORTS, scales[node.name], ("key_scale", "value_scale"), strict=True):
+            rewriter.set_input(node, port, write.constant(scale, label))
+            size = scale.shape[-1] * bits // 8
+            _declare(rewriter, node, port, _STORED[bits], size)
+    rewriter.finish()
+
+
+def widen_caches(model: OnnxModel) -> None:
+    """Keep all caches of GroupQueryAttention in the type of the query, as before `round_caches`."""
+    rewriter = model.rewriter()
+    for node in rewriter.graph.of_op("GroupQueryAttention"):
+        native = rewriter.node(node)
+        if "k_quant_type" not in native.attrs:
+            continue
+        for name in ("k_quant_type", "v_quant_type", "kv_cache_bit_width"):
+            native.attrs.pop(name, None)
+        query = node.source()
+        heads = node.attributes["num_heads"], 2 * node.attributes["kv_num_heads"]
+        size = query.shape[-1] if query.shape is not None else None
+        head_dim = size // (heads[0] if node.input(1) is not None else sum(heads)) if isinstance(size, int) else None
+        for _, port, _ in _PORTS:
+            _declare(rewriter, node, port, query.element_type, head_dim)
+            rewriter.set_input(node, port, None)
+        while native.inputs and not native.inputs[-1].name:
+            native.inputs.pop()
+    rewriter.finish()
+
+
+def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, size: int | None) -> None:
+    """Declare type and last dimension of past and present that belong to the scale at ``port``."""
+    past, _, present = next(ports for ports in _PORTS if ports[1] == port)
+    graph, made = rewriter.graph, node.outputs[present]
+    source = graph.producer(node.source(past))
+    results = [use.node for use in graph.uses(made) if use.node.op == "Result"]
+    rewriter.declare_type(made, element_type)
+    for place in (source, *results):
+        rewriter.declare_type(place, element_type)
+        rewriter.resize_port(place, [None, None, None, size])

@@ -1,0 +1,65 @@
+"""Run a model on a few prompts, and keep what its caches hold then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.session import DecodeSession
+
+#: Greedy steps after each prompt.
+_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheSample:
+    """Holds what a model did on a few prompts, followed by greedy steps.
+
+    Attributes:
+        prompts: The prompts.
+        chosen: Tokens of the steps after each.
+        logits: f32 ``[tokens, vocabulary]`` of each.
+        contents: By name of the past, ``[heads, positions of all, head_dim]``.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    chosen: tuple[tuple[int, ...], ...]
+    logits: tuple[Array, ...]
+    contents: dict[str, Array]
+
+
+def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) -> CacheSample:
+    """Feed ``prompts`` one after another, each followed by greedy steps; raises as `DecodeSession.forward`."""
+    chosen, logits = [], []
+    held: dict[str, list[Array]] = {}
+    for prompt in prompts:
+        found = [session.prefill(_rows(session, prompt))[0]]
+        tokens: list[int] = []
+        for _ in range(_STEPS):
+            tokens.append(int(found[-1][-1].argmax()))
+            found.append(session.step(_rows(session, tokens[-1:]))[0])
+        chosen.append(tuple(tokens))
+        logits.append(np.concatenate(found))
+        for name, content in session.contents().items():
+            held.setdefault(name, []).append(content[0])
+    contents = {name: np.concatenate(parts, axis=1) for name, parts in held.items()}
+    return CacheSample(tuple(prompts), tuple(chosen), tuple(logits), contents)
+
+
+def replayed(session: DecodeSession, sample: CacheSample) -> tuple[Array, ...]:
+    """Return the logits of another session on the tokens of ``sample``; raises as `DecodeSession.forward`."""
+    logits = []
+    for prompt, tokens in zip(sample.prompts, sample.chosen, strict=True):
+        found = [session.prefill(_rows(session, prompt))[0]]
+        found += [session.step(_rows(session, [token]))[0] for token in tokens]
+        logits.append(np.concatenate(found))
+    return tuple(logits)
+
+
+def _rows(session: DecodeSession, tokens: Sequence[int]) -> list[list[int]]:
+    return [list(tokens)] * (session.fixed_batch or 1)

@@ -1,0 +1,198 @@
+"""The pass `quantize-caches`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.rounded_caches import Scales, round_caches
+from graphpass.engine.passes import Done, Pass
+from graphpass.errors import ReadError, UnsupportedError, UsageError
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.operators import SHAPE_READERS, quantized_bits
+from graphpass.passes.caches.cache_calibration import rotated_pairs, scale_of
+from graphpass.verify.cache_samples import CacheSample, replayed, sample_caches
+from graphpass.verify.prompts import Vocabulary
+
+if TYPE_CHECKING:
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.runtime.sessions.session import DecodeSession
+
+#: Tokens of the prompts; with the steps after them, the longest fits into the 128 positions of small models.
+_LENGTHS = (5, 11, 96)
+
+_BITS = {"8": 8, "4": 4}
+
+_GROUPED = "GroupQueryAttention"
+
+_CURE = "run fuse-group-query-attention before, or leave the caches as they are"
+
+_HINT = "write token ids, separated by spaces or commas, one prompt a line"
+
+
+@dataclass(frozen=True)
+class QuantizeCaches(Pass[OnnxModel]):
+    """Keep keys and values in 8 or 4 bits, inside GroupQueryAttention.
+
+    The operator rounds new keys and values before attention reads them, and reads integers afterwards: at 8192
+    positions a step reads a quarter or an eighth of the bytes. Prompts take longer, see the table in
+    ``docs/onnxruntime.md``. Each channel of each head has a scale, which the model's own keys and values give: it runs
+    on prompts and greedy steps first, and again when its caches are rounded, and the largest difference of logits is
+    reported.
+
+    In 8 bits the largest value of a channel is kept; in 4 bits the scale is the one of the smallest mean square error.
+    Channels of keys that positions rotate into each other get the length of both as their largest value, so that
+    scales hold at positions that no prompt reached.
+
+    Caches stay as they are, with a note, if something else than attention reads the past, or keeps no more than a
+    window. Recurrent states and windows of convolutions stay.
+
+    Options:
+        bits: Bits of a value; of 4 two share a byte.
+        tokens: File with prompts, token ids separated by spaces or commas, one prompt a line. By default three prompts
+            of 5, 11 and 96 arbitrary ids. Text that the model is for gives better scales.
+
+    Shapes:
+        past and present ``[batch, kv_heads, sequence, head_dim]``, in 4 bits ``head_dim / 2``; scales ``[1, kv_heads,
+        1, head_dim]``
+
+    Before:
+        GroupQueryAttention(query, key, value, past key (f32), past value (f32), ..)
+    After:
+        GroupQueryAttention(query, key, value, past key (i8), past value (i8), .., key scale, value scale)
+
+    Raises:
+        ReadError: GP111, the file of tokens cannot be read.
+        UnsupportedError: GP389, no cache can be kept so; GP320 to GP325, no session can run the model.
+        UsageError: GP250, the file of tokens holds no prompts, or ids that the model does not have.
+    """
+
+    name = "quantize-caches"
+    dialect = "onnx"
+
+    bits: Literal["8", "4"] = "8"
+    tokens: str | None = None
+
+    def run(self, model: OnnxModel) -> Done:
+        bits = _BITS[self.bits]
+        prompts = _prompts_in(Path(self.tokens)) if self.tokens is not None else None
+        kept, left = _sorted(model)
+        done = [node.name for node in model.graph.of_op(_GROUPED) if quantized_bits(node) == bits]
+        if not kept and not done:
+            reasons = "; ".join(left) or "the model has no attention"
+            raise UnsupportedError("GP389", f"no cache can be kept in {bits} bits: {reasons}", _CURE)
+        notes = [f"caches of {name_and_reason}" for name_and_reason in left]
+        if not kept:
+            return Done(notes=tuple(notes))
+        session = _opened(model)
+        sample = sample_caches(session, prompts or _arbitrary(session))
+        del session
+        scales = {pair.node.name: pair.scales(model.graph, sample, bits) for pair in kept}
+        round_caches(model, scales, bits)
+        after = replayed(_opened(model), sample)
+        notes = [_loss_in_words(sample, after, bits), *(pair.in_words(scales[pair.node.name]) for pair in kept), *notes]
+        return Done({"caches quantized": 2 * len(kept), "attention left": len(left)}, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Attention whose caches can be rounded."""
+
+    node: Node
+    key: Cache
+    value: Cache
+
+    def scales(self, graph: Graph, sample: CacheSample, bits: int) -> Scales:
+        pairs = rotated_pairs(graph, self.node)
+        held = sample.contents[self.key.name], sample.contents[self.value.name]
+        keys, values = (scale_of(content, bits, one) for content, one in zip(held, (pairs, None), strict=True))
+        return keys[None], values[None]
+
+    def in_words(self, scales: Scales) -> str:
+        named = zip(("keys", "values"), scales, strict=True)
+        ranges = (f"{name} {scale.min():.3g} to {scale.max():.3g}" for name, scale in named)
+        return f"layer {self.key.layer}: scales of {', of '.join(ranges)}"
+
+
+def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
+    """Return attention whose caches can be rounded, and names of other attention with the reason."""
+    inventory = analyze_caches(model)
+    nodes = {node.name: node for node in model.graph.of_op(_GROUPED)}
+    kept, left = [], []
+    for block in inventory.attention:
+        caches = [cache for cache in inventory.of_kind("kv") if cache.name in {block.key, block.value}]
+        node = nodes.get(block.node)
+        if node is not None and quantized_bits(node) is not None:
+            continue
+        if node is None:
+            reason = f"it is {block.form}, and GroupQueryAttention alone keeps integers"
+        elif len(caches) != 2:
+            reason = "it reads no past of its own"
+        elif block.window_in == "state":
+            reason = "it keeps no more than a window"
+        else:
+            found = next((words for cache in caches if (words := _other_use(model.graph, node, cache))), None)
+            if found is None:
+                by_role = {cache.role: cache for cache in caches}
+                kept.append(_Kept(node, by_role["key"], by_role["value"]))
+                continue
+            reason = found
+        left.append(f"{block.node} stay as they are: {reason}")
+    return kept, left
+
+
+def _other_use(graph: Graph, node: Node, cache: Cache) -> str | None:
+    """Return what else than ``node`` reads the past or present of ``cache``."""
+    past = graph.reads[cache.read].outputs[0]
+    present = graph.writes[str(cache.write)].source()
+    if past not in node.inputs or present not in node.outputs:
+        return f"something stands between it and {cache.name}"
+    uses = [*graph.uses(past), *graph.uses(present)]
+    others = [use.node for use in uses if use.node != node and use.node.op not in SHAPE_READERS | {"Result"}]
+    return f"{others[0].called} reads {cache.name} as well" if others else None
+
+
+def _opened(model: OnnxModel) -> DecodeSession:
+    from graphpass.runtime import open_session
+    from graphpass.runtime.embedding_model import let_take_ids
+
+    session = open_session(model)
+    let_take_ids(model, session)
+    return session
+
+
+def _arbitrary(session: DecodeSession) -> list[tuple[int, ...]]:
+    """Return prompts as verification takes them."""
+    first = numpy.zeros((session.fixed_batch or 1, 1), numpy.int64)
+    vocabulary = Vocabulary(session.prefill(first).shape[-1])
+    return [vocabulary.prompt(length) for length in _LENGTHS]
+
+
+def _prompts_in(file: Path) -> list[tuple[int, ...]]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReadError("GP111", f"{file}: {error}") from error
+    try:
+        prompts = [tuple(int(word) for word in line.replace(",", " ").split()) for line in lines if line.strip()]
+    except ValueError as error:
+        raise UsageError("GP250", f"{file} holds something else than token ids: {error}", _HINT) from error
+    if not prompts:
+        raise UsageError("GP250", f"{file} holds no prompts", _HINT)
+    return prompts
+
+
+def _loss_in_words(sample: CacheSample, after: tuple[Array, ...], bits: int) -> str:
+    before, now = (numpy.concatenate(parts).astype(numpy.float32) for parts in (sample.logits, after))
+    largest, spread = float(numpy.abs(before - now).max()), float(before.std())
+    same = int((before.argmax(-1) == now.argmax(-1)).sum())
+    return (
+        f"{bits} bits move logits by {largest:.3g} at most, whose standard deviation is {spread:.3g}; the likeliest "
+        f"token stays at {same} of {len(before)} places"
+    )
