@@ -73,7 +73,7 @@ def scale_of(content: NDArray[numpy.float32], bits: int, pairs: Pairs | None) ->
     largest = numpy.maximum(largest, largest.max() * _LEAST or 1.0)
     top = numpy.float32((1 << (bits - 1)) - 1)
     if bits == 8:
-        return largest * numpy.float32(_ROOM) / top
+        return numpy.asarray(largest * _ROOM / top, numpy.float32)
     scales = [largest * cut / top for cut in _CUTS]
     errors = [numpy.square(rounded(wide, scale, bits) - wide).mean(axis=1, keepdims=True) for scale in scales]
     best = numpy.argmin(errors, axis=0)

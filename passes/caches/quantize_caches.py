@@ -16,6 +16,7 @@ from graphpass.errors import ReadError, UnsupportedError, UsageError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import SHAPE_READERS, quantized_bits
+from graphpass.ir.values import is_value_preserving
 from graphpass.passes.caches.cache_calibration import rotated_pairs, scale_of
 from graphpass.verify.cache_samples import CacheSample, replayed, sample_caches
 from graphpass.verify.prompts import Vocabulary
@@ -91,7 +92,7 @@ class QuantizeCaches(Pass[OnnxModel]):
         if not kept:
             return Done(notes=tuple(notes))
         session = _opened(model)
-        sample = sample_caches(session, prompts or _arbitrary(session))
+        sample = sample_caches(session, _checked(session, prompts))
         del session
         scales = {pair.node.name: pair.scales(model.graph, sample, bits) for pair in kept}
         round_caches(model, scales, bits)
@@ -149,12 +150,17 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
 
 def _other_use(graph: Graph, node: Node, cache: Cache) -> str | None:
     """Return what else than ``node`` reads the past or present of ``cache``."""
-    past = graph.reads[cache.read].outputs[0]
-    present = graph.writes[str(cache.write)].source()
+    past, result = graph.reads[cache.read].outputs[0], graph.writes[str(cache.write)]
+    # Some exporters convert presents to the type that they have.
+    present = graph.look_through(result.source(), is_value_preserving)
     if past not in node.inputs or present not in node.outputs:
         return f"something stands between it and {cache.name}"
-    uses = [*graph.uses(past), *graph.uses(present)]
-    others = [use.node for use in uses if use.node != node and use.node.op not in SHAPE_READERS | {"Result"}]
+    others: list[Node] = []
+    pending = [past, present]
+    while pending:
+        users = [use.node for use in graph.uses(pending.pop()) if use.node.index not in {node.index, result.index}]
+        pending += [user.outputs[0] for user in users if is_value_preserving(user)]
+        others += [user for user in users if user.op not in SHAPE_READERS and not is_value_preserving(user)]
     return f"{others[0].called} reads {cache.name} as well" if others else None
 
 
@@ -167,11 +173,13 @@ def _opened(model: OnnxModel) -> DecodeSession:
     return session
 
 
-def _arbitrary(session: DecodeSession) -> list[tuple[int, ...]]:
-    """Return prompts as verification takes them."""
+def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> list[tuple[int, ...]]:
+    """Return ``prompts``, whose ids the model has to have; by default some as verification takes them."""
     first = numpy.zeros((session.fixed_batch or 1, 1), numpy.int64)
     vocabulary = Vocabulary(session.prefill(first).shape[-1])
-    return [vocabulary.prompt(length) for length in _LENGTHS]
+    if prompts is None:
+        return [vocabulary.prompt(length) for length in _LENGTHS]
+    return [vocabulary.check(prompt) for prompt in prompts]
 
 
 def _prompts_in(file: Path) -> list[tuple[int, ...]]:

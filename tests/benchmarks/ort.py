@@ -6,6 +6,7 @@ parameters) in f32, with random weights:
     export     past and present of optimum's model, attention decomposed
     any        target ort: attention with a bias, past and present one buffer
     right      target ort{padding=right}: attention counts tokens, past and present one buffer
+    i8, i4     the same, with keys and values in 8 and 4 bits
 
 Models take turns, so that a busy machine slows all alike; ratios are of medians of one run. Peak memory is that of a
 process each. The export's prompts of 8192 tokens need more memory than most machines have.
@@ -37,7 +38,14 @@ CAPACITY = 8320
 LENGTHS = (256, 2048, 8192)
 PROMPTS = (256, 1024, 4096)
 STEPS, TURNS = 9, 3
-KINDS = {"export": "", "any": "padding=any", "right": "padding=right"}
+KINDS = {
+    "export": "",
+    "any": "padding=any",
+    "right": "padding=right",
+    "i8": "padding=right,cache-precision=i8",
+    "i4": "padding=right,cache-precision=i4",
+}
+TYPES = {"tensor(float)": numpy.float32, "tensor(int8)": numpy.int8, "tensor(uint8)": numpy.uint8}
 
 
 def write(folder: Path, layers: int) -> dict[str, Path]:
@@ -72,9 +80,12 @@ class Runner:
     def fill(self, length: int) -> None:
         random = numpy.random.default_rng(0)
         for name in self.pasts:
-            held = random.standard_normal((1, 2, length, 64), numpy.float32)
+            kind, size = TYPES[self.inputs[name].type], self.inputs[name].shape[3]
+            held = random.standard_normal((1, 2, length, size), numpy.float32)
+            if kind != numpy.float32:
+                held = random.integers(0, 100, held.shape).astype(kind)
             if self.shares:
-                whole = numpy.zeros((1, 2, CAPACITY, 64), numpy.float32)
+                whole = numpy.zeros((1, 2, CAPACITY, size), kind)
                 whole[:, :, :length] = held
                 held = whole
             self.buffers[name] = onnxruntime.OrtValue.ortvalue_from_numpy(held)
@@ -107,8 +118,10 @@ def steps(files: dict[str, Path]) -> None:
     runners = {name: Runner(file) for name, file in files.items()}
     for length in LENGTHS:
         seconds: dict[str, list[float]] = {name: [] for name in runners}
-        for runner in runners.values():
+        for name, runner in runners.items():
             runner.fill(length)
+            size = sum(buffer.numpy().nbytes for buffer in runner.buffers.values())
+            print(f"caches of {length} {name:>8} {size / 2**20:8.1f} MB")
         for turn in range(STEPS + 2):
             for name in sorted(runners, reverse=turn % 2 == 0):
                 seconds[name].append(runners[name].run(length, 1))

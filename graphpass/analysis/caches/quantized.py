@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.operators import quantized_bits
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from graphpass.ir.model import Model
 
-#: Inputs with the past and with its scale: keys, then values.
-_PORTS = ((3, 12), (4, 13))
+#: Inputs with the scales of keys and of values.
+_PORTS = (12, 13)
 
 #: Most elements of a scale: heads times their size.
 _MOST = 1 << 20
@@ -59,18 +60,17 @@ def rounded(content: NDArray[Any], scale: NDArray[numpy.float32], bits: int) -> 
 
 
 def find_cache_scales(model: Model) -> dict[str, CacheScale]:
-    """Return the scales of quantized caches by the names of their past inputs."""
+    """Return the scales of quantized caches by their names."""
     graph = model.graph
+    nodes = {node.name: node for node in graph.of_op("GroupQueryAttention") if quantized_bits(node) is not None}
     found: dict[str, CacheScale] = {}
-    for node in graph.of_op("GroupQueryAttention"):
-        bits = quantized_bits(node)
-        for past, port in _PORTS if bits is not None else ():
-            source, held = node.input(past), node.input(port)
-            scale = graph.constant(held, _MOST) if held is not None else None
-            if source is None or bits is None:
-                continue
-            heads = int(node.attributes["kv_num_heads"])
+    blocks = [block for block in analyze_caches(model).attention if block.node in nodes] if nodes else []
+    for block in blocks:
+        node = nodes[block.node]
+        for name, port in zip((block.key, block.value), _PORTS, strict=True):
+            scale = graph.constant(node.input(port), _MOST)
             if scale is not None and scale.size > 1:
-                scale = scale.reshape(heads, 1, -1)
-            found[graph.producer(source).name] = CacheScale(node.name, bits, scale)
+                scale = scale.reshape(int(node.attributes["kv_num_heads"]), 1, -1)
+            if name is not None:
+                found[name] = CacheScale(node.name, quantized_bits(node) or 8, scale)
     return found

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
-from graphpass.ir.graph import Node
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.values import is_value_preserving
 
 if TYPE_CHECKING:
     import numpy
@@ -67,9 +68,28 @@ def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, s
     """Declare type and last dimension of past and present that belong to the scale at ``port``."""
     past, _, present = next(ports for ports in _PORTS if ports[1] == port)
     graph, made = rewriter.graph, node.outputs[present]
-    source = graph.producer(node.source(past))
-    results = [use.node for use in graph.uses(made) if use.node.op == "Result"]
+    results = _results(graph, made)
+    for result in results:
+        if result.source() != made:
+            rewriter.redirect(result, 0, made)
+    value = node.source(past)
     rewriter.declare_type(made, element_type)
+    # A Gather may stand between, as of `insert-reorder`.
+    while (source := graph.producer(value)).op != "Parameter":
+        rewriter.declare_type(value, element_type)
+        value = source.source()
     for place in (source, *results):
         rewriter.declare_type(place, element_type)
         rewriter.resize_port(place, [None, None, None, size])
+
+
+def _results(graph: Graph, made: Value) -> list[Node]:
+    """Return outputs of the model that are ``made``, perhaps converted to the type that it has (gptj)."""
+    found, pending = [], [made]
+    while pending:
+        for use in graph.uses(pending.pop()):
+            if use.node.op == "Result":
+                found.append(use.node)
+            elif is_value_preserving(use.node):
+                pending.append(use.node.outputs[0])
+    return found

@@ -14,9 +14,12 @@ from support.loaded import exported, onnx_model
 from support.models import export, hybrids, reference
 
 import graphpass
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.pipeline import parse_target
 from graphpass.errors import PreconditionError, ReadError, UnsupportedError
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
+from graphpass.verify import compare
 
 #: With the context where the configuration beside the export does not tell it.
 MODELS = {
@@ -74,6 +77,22 @@ def test_it_generates_the_tokens_of_the_export(name, tmp_path, capfd):
     unused = min(set(range(320)) - set(tokens))
     assert generated(folder, prompt, COUNT, unused) == (tokens, tokens)
     assert json.loads((folder / "genai_config.json").read_text())["search"]["past_present_share_buffer"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "bits"), [("llama", 8), ("deepseek_v3", 8), ("gpt_oss", 4), ("llama_12l", 4)])
+def test_it_generates_from_caches_in_integers(name, bits, tmp_path, capfd):
+    folder = folder_of(name, f"ort-genai{{cache-precision=i{bits}}}", tmp_path, capfd)
+    model, prompt = graphpass.load(folder), list(reference(name)["prompt_ids"])
+    assert {cache.precision for cache in analyze_caches(model).caches} == {f"i{bits}"}
+    session = open_session(model)
+    tokens = greedy(session, session.prefill(prompt), COUNT)
+    config = json.loads((folder / "genai_config.json").read_text())
+    assert config["search"]["past_present_share_buffer"]
+    assert config["model"]["decoder"]["head_size"] == analyze_caches(model).attention[0].head_dim
+    assert generated(folder, prompt, COUNT, min(set(range(320)) - set(tokens))) == (tokens, tokens)
+    padding = parse_target("ort-genai").reads_padding
+    assert compare(exported(f"{name}/onnx"), model, steps=2, padding=padding).passed
 
 
 @pytest.mark.slow
