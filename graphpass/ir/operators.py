@@ -182,6 +182,6 @@ def inner_state(node: Node, past: Value | None = None, present: Value | None = N
 
 
 def quantized_bits(node: Node) -> int | None:
-    """Return the bits in which GroupQueryAttention ``node`` keeps its caches; ``None`` if it keeps what it gets."""
+    """Return the bits of a value in caches inside ``node``; ``None`` if unquantized."""
     kinds = {node.attributes.get(name, b"NONE") for name in ("k_quant_type", "v_quant_type")}
     return None if kinds == {b"NONE"} else int(node.attributes.get("kv_cache_bit_width", 8))

@@ -42,7 +42,7 @@ _CUT = 0.01
 
 
 def widened(model: Model) -> Model:
-    """Return ``model`` with caches in the type of the query; itself if none is in integers."""
+    """Widen caches of ``model`` to the query's type; return itself without any in integers."""
     if not model.analysis(find_cache_scales):
         return model
     from graphpass.dialects.onnx.model import OnnxModel
@@ -55,7 +55,7 @@ def widened(model: Model) -> Model:
 
 
 def with_rounding(proven: Comparison, candidate: Model, opened: Callable[..., DecodeSession]) -> Comparison:
-    """Return the comparison of widened models, with the first scale of ``candidate`` that does not suit.
+    """Add the first scale of ``candidate`` that does not suit to a comparison.
 
     Args:
         proven: The comparison.
@@ -88,7 +88,7 @@ def after_proof(proven: Comparison, rounded: Comparison) -> Comparison:
 
 
 def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
-    """Return the output of which rounding took more than it explains; ``None`` if there is none.
+    """Return the output that differs by more than rounding explains, if any.
 
     Args:
         candidate: A model with caches in integers.
@@ -103,7 +103,7 @@ def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
 
 
 def find_coarse_scale(candidate: Model, opened: Callable[..., DecodeSession]) -> str | None:
-    """Return the cache that loses too much to rounding, and how much; ``None`` if all suit.
+    """Return the cache that loses too much to rounding, if any.
 
     Args:
         candidate: A model with caches in integers.

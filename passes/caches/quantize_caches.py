@@ -174,7 +174,7 @@ def _opened(model: OnnxModel) -> DecodeSession:
 
 
 def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> list[tuple[int, ...]]:
-    """Return ``prompts``, whose ids the model has to have; by default some as verification takes them."""
+    """Check the ids of ``prompts``; choose some as verification does without any."""
     first = numpy.zeros((session.fixed_batch or 1, 1), numpy.int64)
     vocabulary = Vocabulary(session.prefill(first).shape[-1])
     if prompts is None:

@@ -19,7 +19,7 @@ from graphpass.targets.consumers import view_caches
 
 KEYS = ["format", "kind", "stateful", "caches", "attention", "group_query_attention", "inputs", "outputs"]
 KEYS += ["runtime_options", "totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
-CACHE_KEYS = ["name", "kind", "role", "layer", "axes", "shape", "element_type", "read", "write", "evidence"]
+CACHE_KEYS = ["name", "kind", "role", "layer", "axes", "shape", "element_type", "read", "write", "evidence", "bits"]
 CACHE_KEYS += ["index", "bytes_per_token", "fixed_bytes"]
 ATTENTION_KEYS = ["node", "form", "key", "value", "fusable", "reason", "layer", "heads", "key_heads", "head_dim"]
 ATTENTION_KEYS += ["value_head_dim", "scale", "factors", "mask", "softcap", "sinks", "window", "window_in"]

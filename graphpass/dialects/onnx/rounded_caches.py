@@ -65,7 +65,7 @@ def widen_caches(model: OnnxModel) -> None:
 
 
 def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, size: int | None) -> None:
-    """Declare type and last dimension of past and present that belong to the scale at ``port``."""
+    """Declare type and last dimension of past and present of the scale at ``port``."""
     past, _, present = next(ports for ports in _PORTS if ports[1] == port)
     graph, made = rewriter.graph, node.outputs[present]
     results = _results(graph, made)
@@ -84,7 +84,7 @@ def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, s
 
 
 def _results(graph: Graph, made: Value) -> list[Node]:
-    """Return outputs of the model that are ``made``, perhaps converted to the type that it has (gptj)."""
+    """Return outputs of the model that are ``made``, converted (gptj) or not."""
     found, pending = [], [made]
     while pending:
         for use in graph.uses(pending.pop()):

@@ -80,7 +80,7 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _quantized(made: _Made, heads: str, bits: int) -> str:
-    """Make what a quantized cache gets of new heads: of 4 bits two in each byte."""
+    """Quantize new heads: two values of 4 bits make a byte."""
     if bits == 4:
         heads = made.op("Slice", heads, *(made.integers([number]) for number in (0, 2**31 - 1, -1, 2)))
     return made.op("Cast", heads, to=onnx.TensorProto.UINT8 if bits == 4 else onnx.TensorProto.INT8)
