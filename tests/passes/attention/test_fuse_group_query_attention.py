@@ -191,6 +191,21 @@ def test_a_mask_that_reads_the_keys_stays():
     assert compare(model, result.model, steps=2).passed
 
 
+def test_a_factor_of_keys_that_enter_the_cache_is_no_scale_of_scores():
+    """As Falcon-H1 has: the operator reads what the decomposed attention has before rotation and cache."""
+    model = onnx_model("llama")
+    with model.graphsurgeon() as graph:
+        for node in [node for node in graph.nodes if "k_proj" in node.name and node.op == "MatMul"]:
+            key, scaled = node.outputs[0], gs.Variable(f"{node.name}_plain", numpy.float32)
+            node.outputs[0] = scaled
+            factor = gs.Constant(f"{node.name}_factor", numpy.array(0.8, numpy.float32))
+            graph.nodes.append(gs.Node("Mul", inputs=[scaled, factor], outputs=[key]))
+        graph.toposort()
+    result = ran(model, "fuse-group-query-attention{padding=right,context=128}")
+    assert result.records[-1].result.statistics["attention fused"] == 2
+    assert compare(model, result.model, steps=2, padding="right").passed
+
+
 def scaled_by_a_size(axis: int) -> OnnxModel:
     """Return llama whose first query is scaled by a root of one of its own sizes, which shape inference misses."""
     model = onnx_model("llama")
