@@ -406,7 +406,7 @@ class _Fusion:
 
 
 def _mask_of_keys(model: OnnxModel, one: GroupedQuery) -> Miss | None:
-    """Return why a bias of the masks would make a cycle: it reads the keys, or a length that only these have."""
+    """Return why a bias of the masks would make a cycle."""
     if isinstance(one.mask, ShownMask):
         return None
     graph, sizes, lengths = model.graph, model.analysis(infer_sizes), model.analysis(find_step_lengths)

@@ -73,7 +73,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
 
 def _read_inputs(model: OpenVINOModel) -> int:
-    """Compute lengths of the inputs for readers of the grown keys' shape; return the number of reads.
+    """Read lengths from the inputs, not from grown keys; return the number of reads.
 
     Exports of one token a step know no other tensor of that length, see `_of_attention_operands`.
     """
@@ -123,7 +123,7 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
 
 
 def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[int]]:
-    """Return nodes between caches and attention, and those that compute sizes of their results, to leave unshared.
+    """Return nodes between caches and attention, and those that compute their sizes.
 
     The CPU plugin makes the grown cache an output of attention: a mask or query of its size would wait for itself.
     """

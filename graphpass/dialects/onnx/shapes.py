@@ -35,7 +35,7 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
 
 
 def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
-    """Return the outputs of a Loop whose shape no iteration changes, with the input that is the start of each.
+    """Return outputs of a Loop whose shape no iteration changes, with their starts.
 
     Inference gives carried tensors no shape, as it may change. Scripted loops over tokens write each one's result into
     a tensor that they carry.

@@ -127,7 +127,7 @@ def _tell_ranks(graph: onnx.GraphProto) -> bool:
 
 
 def _tell_results(graph: onnx.GraphProto) -> bool:
-    """Give carried results the rank of their start, and the sizes that start and iterations share."""
+    """Give carried results their start's rank, and sizes that iterations keep."""
     told = False
     infos = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output, *graph.input)}
     for node in graph.node:
