@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.analysis.equations.masks import ShownMask
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
-from graphpass.analysis.equations.steps import POSITIONS
+from graphpass.analysis.equations.steps import POSITIONS, find_step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import opset_of
@@ -91,7 +91,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         if opset_of(model.proto) < _FIRST_OPSET:
             return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
         found = model.analysis(find_grouped_queries)
-        found = {name: self._allowed(one) for name, one in found.items()}
+        found = {name: self._allowed(model, one) for name, one in found.items()}
         fused = [one for one in found.values() if isinstance(one, GroupedQuery)]
         notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
         if fused:
@@ -111,12 +111,14 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             notes += dict.fromkeys(fusion.notes)
         return Done({"attention fused": len(fused), "attention left": len(found) - len(fused)}, tuple(notes))
 
-    def _allowed(self, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
+    def _allowed(self, model: OnnxModel, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
         if isinstance(one, Miss):
             return one
         if (reason := why_left(one, PROVIDERS[self.device], any_padding=self.padding == "any")) is not None:
             return reason
-        return one if self.pad_values else one.wants_padding or one
+        if not self.pad_values and (reason := one.wants_padding) is not None:
+            return reason
+        return _mask_of_keys(model, one) or one
 
 
 class _Fusion:
@@ -401,6 +403,26 @@ class _Fusion:
             value = uses[0].node.outputs[0]
         sizes = self._model.analysis(infer_sizes).shape(value) or ()
         return value if len(sizes) == 3 and sizes[2].as_int == one.heads * one.value_dim else None
+
+
+def _mask_of_keys(model: OnnxModel, one: GroupedQuery) -> Miss | None:
+    """Return why a bias of the masks would make a cycle."""
+    if isinstance(one.mask, ShownMask):
+        return None
+    graph, sizes, lengths = model.graph, model.analysis(infer_sizes), model.analysis(find_step_lengths)
+    made = {one.key.whole.node, one.value.whole.node}
+
+    def further(node: Node) -> Iterable[Value | None]:
+        content = sizes.content(node.outputs[0]) if node.op == "ShapeOf" else None
+        is_told = content is not None and all(one in lengths for size in content for one, _ in size.dimensions)
+        # Nodes come in execution order: what is before the keys does not read them.
+        return () if is_told or node.index < min(made) else node.inputs
+
+    for node in graph.backward((mask.value for mask in one.attention.masks), further):
+        if node.index in made:
+            reason = f"its mask reads the keys at {node.name}, whose length does not follow from the inputs' shapes"
+            return Miss(one.attention.node, reason)
+    return None
 
 
 def _splits_heads(node: Node) -> bool:

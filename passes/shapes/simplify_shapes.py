@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.shapes.linear_size import Size, Vector
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import SLICES
+from graphpass.ir.values import fixed_size
+from graphpass.passes.attention.step_lengths import StepLengths
 from graphpass.passes.shapes.rewiring import Rewiring
 
 #: Operators between a cache and the attention that reads it.
@@ -64,12 +68,45 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         for node, port, value in edits.changed():
             rewriter.redirect(node, port, value)
         rewriter.finish()
+        counts["reads of keys redirected"] = _read_inputs(model)
         return Done({words: count for words, count in counts.items() if count})
+
+
+def _read_inputs(model: OpenVINOModel) -> int:
+    """Read lengths from the inputs, not from grown keys; return the number of reads.
+
+    Exports of one token a step know no other tensor of that length, see `_of_attention_operands`.
+    """
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    tokens = token_input(graph)
+    if tokens is None or fixed_size(tokens, 1) is None:
+        return 0
+    operands, late = _of_attention_operands(graph, sizes)
+    uses = [
+        (use, value, content)
+        for index in sorted(late)
+        for value in graph.nodes[index].outputs
+        if (content := sizes.content(value)) is not None and any(size.dimensions for size in content)
+        for use in graph.uses(value)
+        if use.node.index not in late | operands
+    ]
+    cache = next(iter(analyze_caches(model).of_kind("kv")), None)
+    if not uses or cache is None:
+        return 0
+    rewriter = model.rewriter()
+    lengths = StepLengths(model, rewriter, cache)
+    known = [one for one in uses if lengths.knows(one[2])]
+    for use, value, content in known:
+        write = rewriter.under(f"{use.node.name}/{value.name}")
+        made = lengths.vector(content) if value.rank else write.op("Squeeze", lengths.vector(content), axes=[0])
+        rewriter.redirect(use.node, use.port, write.convert(made, value.element_type))
+    rewriter.finish()
+    return len(known)
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
     """Read equal integers from the first that computes them; return the number of changes."""
-    late = _of_attention_operands(graph, sizes)
+    _, late = _of_attention_operands(graph, sizes)
     first: dict[object, Value] = {}
     held: list[tuple[object, Value]] = []
     for node in graph.nodes:
@@ -85,8 +122,8 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
     return sum(edits.redirect(value, first[key]) for key, value in held if first.get(key, value) != value)
 
 
-def _of_attention_operands(graph: Graph, sizes: Sizes) -> set[int]:
-    """Return nodes that compute sizes of keys or values, to leave unshared.
+def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[int]]:
+    """Return nodes between caches and attention, and those that compute their sizes.
 
     The CPU plugin makes the grown cache an output of attention: a mask or query of its size would wait for itself.
     """
@@ -99,7 +136,7 @@ def _of_attention_operands(graph: Graph, sizes: Sizes) -> set[int]:
         follows = any(value is not None and value.node in reads for value in node.inputs)
         if follows and any(sizes.content(value) is not None for value in node.outputs):
             late.add(node.index)
-    return late
+    return operands, late
 
 
 #: Operators that keep all elements in order if they keep the shape.

@@ -119,7 +119,9 @@ class Sizes:
         return tuple(sizes)
 
     def _inferred(self, node: Node, value: Value) -> _Inferred:
-        rule = _RULES.get(node.op)
+        rule, start = _RULES.get(node.op), node.attributes.get("kept", {}).get(value.port)
+        if start is not None:
+            return self.shape(node.inputs[start])
         sizes = rule(self, node) if rule is not None else self._by_table(node, value)
         return sizes if sizes is not None and len(sizes) == value.rank else None
 

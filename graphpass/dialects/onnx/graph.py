@@ -14,6 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
+from graphpass.dialects.onnx.shapes import kept_outputs, outputs_of
 from graphpass.dialects.onnx.tensors import element_type, embedded, shape_of
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred
 from graphpass.errors import ReadError
@@ -50,7 +51,7 @@ class _Scope:
         own = {info.name: info.type.tensor_type for info in known}
         self.values: ChainMap[str, Value] = outer.values.new_child() if outer is not None else ChainMap()
         self.types: _Types = outer.types.new_child(own) if outer is not None else ChainMap(own)
-        self.bodies = {tuple(node.output): bodies(node) for node in graph.node if node.op_type in _INLINED}
+        self.bodies = {outputs_of(node): bodies(node) for node in graph.node if node.op_type in _INLINED}
 
 
 class _Builder:
@@ -124,6 +125,8 @@ class _Builder:
             found |= {name: given[name].i for name in ("start", "end") if name in given}
         if op == "Slice":
             found["steps_port"] = 4
+        if op == "Loop":
+            found["kept"] = kept_outputs(native)
         if op == "DequantizeLinear":
             found["block_size"] = given["block_size"].i if "block_size" in given else 0
         if "epsilon" in given:

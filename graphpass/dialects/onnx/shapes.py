@@ -1,4 +1,4 @@
-"""Replace ONNX Runtime's operators by plain ones of equal shapes, for shape inference."""
+"""Replace operators without rules of shapes by plain ones of equal shapes, for shape inference."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from typing import Any
 import onnx
 from onnx import helper
 
+#: Operators of ONNX that give their first input's shape to the result.
+_KEEPS_SHAPE = frozenset({"Cast", "Identity", "ScatterElements", "ScatterND"})
+
+#: The end of a loop's outputs that have proxies.
+_LOOPED = "/looped"
+
 
 def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
     """Replace nodes without rules in onnx by proxies of equal shapes, not values.
 
-    Nodes come in topological order. Before opset 13 nothing is replaced.
+    Nodes come in topological order. Before opset 13 nothing is replaced but outputs of loops.
     """
     found: list[onnx.NodeProto] = []
     for node in nodes:
+        if node.op_type == "Loop" and not node.domain and (kept := kept_outputs(node)):
+            found += _looped(node, kept)
+            continue
         make = _PROXIES.get(node.op_type) if opset >= 13 else None
         known = not node.domain and onnx.defs.has(node.op_type, opset, "")
         if make is None or known or not _REQUIRED.get(node.op_type, frozenset()) <= _attributes(node).keys():
@@ -23,6 +32,37 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
         else:
             found += make(node)
     return found
+
+
+def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
+    """Return outputs of a Loop whose shape no iteration changes, with their starts.
+
+    Inference gives carried tensors no shape, as it may change. Scripted loops over tokens write each one's result into
+    a tensor that they carry.
+    """
+    body: onnx.GraphProto = _attributes(loop)["body"]
+    makers = {name: node for node in body.node for name in node.output}
+    found = {}
+    for port, info in enumerate(body.input[2:]):
+        name = body.output[1 + port].name
+        while (maker := makers.get(name)) is not None and maker.op_type in _KEEPS_SHAPE:
+            name = maker.input[0]
+        if name == info.name and port < len(loop.output) and loop.output[port] and loop.input[2 + port]:
+            found[port] = 2 + port
+    return found
+
+
+def outputs_of(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Return the names of outputs before `shape_proxies`."""
+    return tuple(name.removesuffix(_LOOPED) for name in node.output)
+
+
+def _looped(loop: onnx.NodeProto, kept: dict[int, int]) -> list[onnx.NodeProto]:
+    renamed = onnx.NodeProto()
+    renamed.CopyFrom(loop)
+    for port in kept:
+        renamed.output[port] += _LOOPED
+    return [renamed, *(helper.make_node("Identity", [loop.input[kept[port]]], [loop.output[port]]) for port in kept)]
 
 
 def _same_as_first(node: onnx.NodeProto) -> list[onnx.NodeProto]:

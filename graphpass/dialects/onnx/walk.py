@@ -38,7 +38,7 @@ def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     known = _inferred(_without_weights(proto))
     # Inference gives no shape to tensors that a Loop carries, as it may change; a round ranks one level of bodies.
-    while _tell_ranks(known.graph):
+    while _tell_ranks(known.graph) or _tell_results(known.graph):
         known = _inferred(known)
     return known
 
@@ -124,6 +124,37 @@ def _tell_ranks(graph: onnx.GraphProto) -> bool:
                     kind.shape.SetInParent()
                     told = True
     return told
+
+
+def _tell_results(graph: onnx.GraphProto) -> bool:
+    """Give carried results their start's rank, and sizes that iterations keep."""
+    told = False
+    infos = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output, *graph.input)}
+    for node in graph.node:
+        if node.op_type != "Loop":
+            continue
+        for name, source, info in zip(node.output, node.input[2:], bodies(node)["body"].output[1:], strict=False):
+            start, result = infos.get(source), info.type.tensor_type
+            if not name or start is None or not start.HasField("shape") or not result.HasField("shape"):
+                continue
+            sizes = [one if one == other else 0 for one, other in zip(_sizes(start), _sizes(result), strict=True)]
+            kind = infos.get(name)
+            if kind is None:
+                kind = graph.value_info.add(name=name).type.tensor_type
+                kind.elem_type = result.elem_type
+            if not kind.HasField("shape"):
+                kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+                kind.shape.SetInParent()
+                told = True
+            for dimension, size in zip(kind.shape.dim, sizes, strict=True):
+                if size and not dimension.dim_value:
+                    dimension.dim_value = size
+                    told = True
+    return told
+
+
+def _sizes(kind: onnx.TypeProto.Tensor) -> list[int]:
+    return [dimension.dim_value for dimension in kind.shape.dim]
 
 
 def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:

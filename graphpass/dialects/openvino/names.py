@@ -62,8 +62,9 @@ def stabilise_names(
 ) -> None:
     """Rename OpenVINO's made-up node names ``<Type>_<k>``, counted in topological order.
 
-    Names of the model likewise. Those of ports, tensors and variables stay as they are. The result depends on the graph
-    alone.
+    Names of the model likewise. Those of ports, tensors and variables stay as they are, but names of tensors in bodies
+    that another graph has, too, go: OpenVINO numbers them anew whenever it reads the model (2026.4.1). The result
+    depends on the graph alone.
 
     Args:
         ov_model: The model; it is edited.
@@ -73,6 +74,8 @@ def stabilise_names(
     """
     ops = list(all_ops(ov_model))
     types = {op.get_type_name() for op in ops}
+    if types & _WITH_BODIES:
+        _drop_repeated_names(ov_model)
     nameless = []
     taken = set(given)
     for op in ops:
@@ -91,3 +94,13 @@ def stabilise_names(
             counters[kind] += 1
         taken.add(name)
         op.set_friendly_name(name)
+
+
+def _drop_repeated_names(ov_model: openvino.Model) -> None:
+    taken: set[str] = set()
+    for graph in all_models(ov_model):
+        outputs = [output for op in graph.get_ordered_ops() for output in op.outputs()]
+        for output in outputs:
+            if not (names := output.get_names()).isdisjoint(taken):
+                output.set_names(names - taken)
+        taken.update(*(output.get_names() for output in outputs))

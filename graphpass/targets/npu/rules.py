@@ -72,6 +72,9 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if not inventory.stateful:
         yield Finding.of_model(model, "refused", "it holds no variables: run make-stateful", _STATELESS)
+    if inventory.caches and not inventory.of_kind("kv"):
+        reason = "it has no keys and values: NPUW asserts that it took some out of the model for prompts"
+        yield Finding.of_model(model, "refused", reason, _EMPTY)
     if inventory.of_kind("cross"):
         reason = "it reads an encoder, which NPUW_LLM does not feed"
         yield Finding.of_model(model, "refused", reason, _REQUEST)

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.models import export
 
+from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
 
@@ -71,3 +72,43 @@ def test_the_builder_s_model_is_known_to_its_end():
     graph = load(export("lfm2", "onnx-genai")).graph
     unknown = [value.name for node in graph.nodes for value in node.outputs if value.name and value.rank is None]
     assert not [name for name in unknown if "/output_1" not in name]
+
+
+def test_what_a_loop_writes_into_keeps_its_shape():
+    """As a scripted loop over tokens does; inference gives carried tensors no shape."""
+    whole = ["b", "n", 4]
+    body = helper.make_graph(
+        [
+            helper.make_node("Gather", ["rows", "number"], ["row"], axis=1),
+            helper.make_node("Constant", [], ["first"], value_ints=[0]),
+            helper.make_node("Unsqueeze", ["number", "first"], ["place"]),
+            helper.make_node("Unsqueeze", ["place", "first"], ["places"]),
+            helper.make_node("Unsqueeze", ["row", "first"], ["update"]),
+            helper.make_node("ScatterND", ["held", "places", "update"], ["written"]),
+            helper.make_node("Identity", ["go"], ["go_on"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("number", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_empty_tensor_value_info("held"),
+        ],
+        [helper.make_empty_tensor_value_info("go_on"), helper.make_empty_tensor_value_info("written")],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Loop", ["count", "", "rows"], ["out"], body=body),
+            helper.make_node("Relu", ["out"], ["made"]),
+        ],
+        "loop",
+        [
+            helper.make_tensor_value_info("rows", TensorProto.FLOAT, whole),
+            helper.make_tensor_value_info("count", TensorProto.INT64, []),
+        ],
+        [helper.make_empty_tensor_value_info("made")],
+    )
+    model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    (made,) = next(model.graph.of_op("Relu")).outputs
+    assert made.shape == tuple(whole)
+    sizes = model.analysis(infer_sizes)
+    assert sizes.shape(made) == sizes.shape(model.graph.parameters["rows"])

@@ -4,6 +4,8 @@ import numpy
 import openvino
 import openvino.opset13 as ops
 import pytest
+from onnx import numpy_helper
+from support import loop_forms
 from support.files import each_of
 from support.models import export, fixtures
 
@@ -12,7 +14,9 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.names import all_ops, bodies, stabilise_names
 from graphpass.dialects.openvino.ports import port_name
 from graphpass.errors import ReadError, UnsupportedError
+from graphpass.io import write_model
 from graphpass.ir.types import Port
+from graphpass.verify import compare
 
 EXPORTS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.xml") if "tokenizer" not in path.name)
 
@@ -165,6 +169,19 @@ def test_stabilise_names_keeps_what_callers_see():
     before = [(port.get_names(), port.get_partial_shape()) for port in [*model.inputs, *model.outputs]]
     stabilise_names(model)
     assert [(port.get_names(), port.get_partial_shape()) for port in [*model.inputs, *model.outputs]] == before
+
+
+def test_names_that_bodies_share_are_written_as_they_are_read(tmp_path):
+    """The frontend copies constants into bodies, names and all; OpenVINO numbers them when it reads the model."""
+    loops = loop_forms.deep(2)
+    loops.proto.graph.initializer.append(numpy_helper.from_array(numpy.array(True), "go_on"))
+    for node in loops.proto.graph.node:
+        if node.op_type == "Loop":
+            node.input[1] = "go_on"
+            next(inner for inner in node.attribute[0].g.node if inner.op_type == "Identity").input[0] = "go_on"
+    model = PassManager(parse("to-openvino")).run(loops).model
+    write_model(model, tmp_path / "model.xml")
+    assert compare(loops, load(tmp_path / "model.xml"), steps=4).passed
 
 
 def test_stabilise_names_leaves_given_names_alone():

@@ -17,6 +17,7 @@ import graphpass
 from graphpass.analysis.attention.find import find_attention
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UsageError
+from graphpass.ir.operators import LAYOUT
 from graphpass.runtime import open_session
 from graphpass.verify import compare
 
@@ -166,6 +167,43 @@ def test_a_mask_that_shows_later_positions_somewhere_becomes_a_bias():
     result = ran(model, "fuse-group-query-attention{context=128}")
     assert "hides other positions than it seems to" in result.records[-1].result.notes[0]
     assert compare(model, result.model, prompt_ids=tuple(range(3, 40)), steps=2).passed
+
+
+def test_a_mask_that_reads_the_keys_stays():
+    """The operator makes the keys: with that mask as its bias, the graph would be a cycle."""
+    model = onnx_model("llama")
+    (first, _) = model.analysis(find_attention)
+    whole = model.graph.look_through(first.key, LAYOUT)
+    with model.graphsurgeon() as graph:
+        tensors = graph.tensors()
+        softmax = next(node for node in graph.nodes if node.name == first.node.name)
+        (added,) = [node for node in softmax.inputs[0].inputs if node.op == "Add"]
+        least, nothing, mask = (gs.Variable(name, numpy.float32) for name in ("least", "nothing", "mask"))
+        graph.nodes.append(gs.Node("ReduceMin", inputs=[tensors[whole.name]], outputs=[least]))
+        zero = gs.Constant("zero", numpy.float32([0]))
+        graph.nodes.append(gs.Node("Mul", inputs=[least, zero], outputs=[nothing]))
+        graph.nodes.append(gs.Node("Add", inputs=[added.inputs[1], nothing], outputs=[mask]))
+        added.inputs[1] = mask
+        graph.toposort()
+    result = ran(model, "fuse-group-query-attention{context=128}")
+    assert result.records[-1].result.statistics == {"attention fused": 1, "attention left": 1}
+    assert "its mask reads the keys" in result.records[-1].result.notes[0]
+    assert compare(model, result.model, steps=2).passed
+
+
+def test_a_factor_of_keys_that_enter_the_cache_is_no_scale_of_scores():
+    """As Falcon-H1 has: the operator reads what the decomposed attention has before rotation and cache."""
+    model = onnx_model("llama")
+    with model.graphsurgeon() as graph:
+        for node in [node for node in graph.nodes if "k_proj" in node.name and node.op == "MatMul"]:
+            key, scaled = node.outputs[0], gs.Variable(f"{node.name}_plain", numpy.float32)
+            node.outputs[0] = scaled
+            factor = gs.Constant(f"{node.name}_factor", numpy.array(0.8, numpy.float32))
+            graph.nodes.append(gs.Node("Mul", inputs=[scaled, factor], outputs=[key]))
+        graph.toposort()
+    result = ran(model, "fuse-group-query-attention{padding=right,context=128}")
+    assert result.records[-1].result.statistics["attention fused"] == 2
+    assert compare(model, result.model, steps=2, padding="right").passed
 
 
 def scaled_by_a_size(axis: int) -> OnnxModel:

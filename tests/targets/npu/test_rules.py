@@ -106,3 +106,8 @@ def test_padding_that_enters_a_state_makes_numbers_wrong():
 def test_experts_that_sort_tokens_are_refused():
     found = failing(openvino_model("granitemoehybrid"))
     assert any("no static shape" in finding.reason and "block_sparse_moe" in finding.node for finding in found)
+
+
+def test_a_model_without_keys_and_values_is_refused():
+    (found,) = [finding for finding in failing(openvino_model("mamba")) if finding.subject == "model"]
+    assert "no keys and values" in found.reason
