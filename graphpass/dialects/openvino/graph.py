@@ -42,6 +42,9 @@ _PLAIN_ATTRIBUTES = {
     "LogSoftmax": ("axis",),
     "MVN": ("eps",),
     "MatMul": ("transpose_a", "transpose_b"),
+    "OneHot": ("axis",),
+    "ScatterElementsUpdate": ("reduction",),
+    "TopK": ("axis", "mode", "sort"),
     "ScaledDotProductAttention": ("causal",),
 }
 
@@ -174,7 +177,8 @@ class _Builder:
             native = op.get_attributes()
             found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
             if "axis" in found:
-                found["axis"] = positive_axis(int(found["axis"]), inputs[0].rank)
+                counted = _value(0, op.output(0)) if kind == "OneHot" else inputs[0]
+                found["axis"] = positive_axis(int(found["axis"]), counted.rank)
         if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
             found["steps"] = tuple(steps)
         return found | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else found
