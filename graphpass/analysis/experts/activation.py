@@ -129,12 +129,12 @@ def _swiglu(function: Callable[[Array, Array], Array]) -> Activation | None:
         if not 0 < slope < 1:
             return None
         alpha, beta = float(numpy.log(slope / (1 - slope))), float(zero / slope)
-        limit: float | None = float(function(one, 10 * _UNBOUNDED * one)[0] / slope - beta)
-    if limit is None or not limit > 1:
+        limit = float(function(one, 10 * _UNBOUNDED * one)[0] / slope - beta)
+    if not limit > 1:
         return None
     # The graph's numbers are of f32, as the operator's attributes.
-    rounded = [float(numpy.float32(number)) for number in (alpha, beta, limit)]
-    found = Activation("swiglu", *rounded[:2], None if limit > _UNBOUNDED else rounded[2])
+    alpha, beta, limit = (float(numpy.float32(number)) for number in (alpha, beta, limit))
+    found = Activation("swiglu", alpha, beta, None if limit > _UNBOUNDED else limit)
     return found if _agrees(function(_GATES, _UPS), _computed_swiglu(found, _GATES, _UPS)) else None
 
 
