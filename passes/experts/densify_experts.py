@@ -107,7 +107,7 @@ def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
     """Return whether ``scatter`` adds to the places of ``chosen``: rows of 0 change nothing."""
     if fold_scalar(graph, scatter.inputs[3]) != 0:
         return False
-    reduction = scatter.attributes["reduction"]
+    reduction = scatter.attributes.get("reduction", "none")
     if reduction != "sum" and not (reduction == "none" and is_zero(graph, scatter.source())):
         return False
     index = graph.look_through(scatter.source(1), LAYOUT)

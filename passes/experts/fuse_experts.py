@@ -38,15 +38,18 @@ _TYPES = {"f16": "<f2", "f32": "<f4"}
 class FuseExperts(Pass[OnnxModel]):
     """Compute the experts of a layer in MoE of ONNX Runtime.
 
-    Exporters write a search for its tokens for each expert, its products and a sum, or let each expert compute all
-    tokens. The operator computes the chosen ones alone. Milliseconds of a layer of 32 experts, of which a token has 4,
-    hidden size 1024, inner size 768, f32 (ONNX Runtime 1.32, CPU, 2 threads):
+    Exporters write a search for its tokens for each expert, its products and a sum; or let each expert compute all
+    tokens; or gather the weights of its experts for each token. The operator computes the chosen ones alone.
+    Milliseconds of a layer of 32 experts, of which a token has 4, hidden size 1024, inner size 768, f32 (ONNX Runtime
+    1.32, CPU, 2 shared cores, medians of three runs):
 
     | | one token | 256 tokens |
     |---|---|---|
-    | a search for each expert | 11.6 | 164 |
-    | all experts compute all tokens | 35 | 337 |
-    | MoE | 1.6 | 122 |
+    | a search for each expert | 19 to 34 | 267 to 405 |
+    | all experts compute all tokens | 69 to 95 | 551 to 747 |
+    | MoE | 2.3 to 2.7 | 177 to 244 |
+
+    Against gathered weights it took 6.2 instead of 37 for a token, 109 instead of 434 for 32.
 
     Experts are found by structure; the function between their products is computed on numbers, and has to be SwiGLU
     with MoE's parameters, or one of its functions of one product. A softmax over the router's scores is left to the
@@ -64,7 +67,8 @@ class FuseExperts(Pass[OnnxModel]):
     Before:
         for each expert: NonZero(OneHot(chosen)[expert]) -> Gather(tokens) -> MatMul, .. -> Mul(., weights) ->
         ScatterElements -> Add; or
-        Tile(tokens) -> MatMul(., weights of all experts), .. -> Mul(., weights by expert) -> ReduceSum
+        Tile(tokens) -> MatMul(., weights of all experts), .. -> Mul(., weights by expert) -> ReduceSum; or
+        Expand(tokens) -> MatMul(., GatherND(weights of all experts, chosen)), .. -> Mul(., weights) -> ReduceSum
     After:
         MoE(tokens, scores, weights, biases, weights, biases)
 
@@ -103,6 +107,7 @@ class _Fusion:
         self.count = self.size = 0
         self._rewriter, self._weights, self._path = rewriter, weights, path
         self.read: set[int] = set()
+        self._inline: dict[Value, Array] = {}
 
     def write(self, name: str, one: Mixture) -> None:
         """Replace the result of a layer."""
@@ -152,6 +157,8 @@ class _Fusion:
         stored = [one.weight for parts in experts for one in parts]
         stored += [one.bias for parts in experts for one in parts if one.bias is not None]
         self.read |= {value.node for value in stored}
+        inline = {value for value in stored if not is_external(graph.producer(value).native)}
+        self._inline = {value: numpy_helper.to_array(graph.producer(value).native) for value in inline}
         external = any(is_external(graph.producer(value).native) for value in stored)
         rows = len(products) * products[0].outputs
         tensor = graph.producer(products[0].weight).native
@@ -198,8 +205,8 @@ class _Fusion:
         tensor = self._rewriter.graph.producer(value).native
         shape = tuple(tensor.dims)[-rank:]
         first = expert * math.prod(shape) if math.prod(tensor.dims) > math.prod(shape) else 0
-        if not is_external(tensor):
-            held: Array = numpy_helper.to_array(tensor).reshape(-1)
+        if value in self._inline:
+            held = self._inline[value].reshape(-1)
             return held[first : first + math.prod(shape)].reshape(shape)
         data, kind = external_data(tensor, self._path), numpy.dtype(_TYPES[value.element_type])
         return numpy.memmap(data.file, kind, "r", data.offset + first * kind.itemsize, shape)

@@ -21,6 +21,8 @@ class Layer:
         self.held: dict[str, numpy.ndarray] = {}
         self.random = numpy.random.default_rng(0)
         self.given = given
+        self.count, self.inner = given.get("count", EXPERTS), given.get("inner", INNER)
+        self.hidden, self.chosen = given.get("hidden", HIDDEN), given.get("chosen", CHOSEN)
 
     def op(self, kind: str, *inputs: str, name: str = "", count: int = 1, **given: Any) -> Any:
         name = name or f"{kind}_{len(self.nodes)}"
@@ -49,8 +51,8 @@ class Layer:
         graph = helper.make_graph(
             self.nodes,
             "experts",
-            [info("x", kind, ["batch", "length", HIDDEN])],
-            [info("y", kind, ["batch", "length", HIDDEN])],
+            [info("x", kind, ["batch", "length", self.hidden])],
+            [info("y", kind, ["batch", "length", self.hidden])],
             [numpy_helper.from_array(array, name) for name, array in self.held.items()],
         )
         return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
@@ -58,8 +60,8 @@ class Layer:
 
 def _router(layer: Layer, rows: str, kind: str) -> tuple[str, str]:
     """Return weights and chosen experts, ``[tokens, k]``."""
-    scores = layer.op("MatMul", rows, layer.weight(layer.drawn(HIDDEN, EXPERTS)), name="logits")
-    count = layer.hold([CHOSEN])
+    scores = layer.op("MatMul", rows, layer.weight(layer.drawn(layer.hidden, layer.count)), name="logits")
+    count = layer.hold([layer.chosen])
     if kind == "softmax last":
         top, chosen = layer.op("TopK", scores, count, count=2)
         return layer.op("Softmax", top, axis=-1), chosen
@@ -111,12 +113,14 @@ def _expert(
     layer: Layer, rows: str, product: Callable[[str, int, int], str], columns: str, kind: str, axis: int
 ) -> str:
     if columns == "one":
-        return product(_activated(layer, product(rows, HIDDEN, INNER), None, kind), INNER, HIDDEN)
+        return product(
+            _activated(layer, product(rows, layer.hidden, layer.inner), None, kind), layer.inner, layer.hidden
+        )
     if columns == "apart":
-        gate, up = product(rows, HIDDEN, INNER), product(rows, HIDDEN, INNER)
+        gate, up = product(rows, layer.hidden, layer.inner), product(rows, layer.hidden, layer.inner)
     else:
-        gate, up = _parts(layer, product(rows, HIDDEN, 2 * INNER), columns, axis)
-    return product(_activated(layer, gate, up, kind), INNER, HIDDEN)
+        gate, up = _parts(layer, product(rows, layer.hidden, 2 * layer.inner), columns, axis)
+    return product(_activated(layer, gate, up, kind), layer.inner, layer.hidden)
 
 
 def experts(
@@ -138,10 +142,11 @@ def experts(
         kind: ``silu``, ``clamped``, ``gelu``, ``relu``.
         bias: Whether products have a bias.
         turned: Whether weights are stored as ``[outputs, inputs]``.
-        given: ``dtype``; ``swapped``: which expert of the separate form a second one's number is given.
+        given: ``dtype``; sizes ``count`` (of experts), ``chosen``, ``hidden`` and ``inner``; ``order`` in which the
+            separate form adds its experts.
     """
     layer = Layer(**given)
-    rows = layer.op("Reshape", "x", layer.hold([-1, HIDDEN]), name="rows")
+    rows = layer.op("Reshape", "x", layer.hold([-1, layer.hidden]), name="rows")
     weights, chosen = _router(layer, rows, router)
     write = {"separate": _separate, "dense": _dense, "gathered": _gathered}[form]
     total = write(layer, rows, weights, chosen, columns, kind, bias, turned)
@@ -159,17 +164,17 @@ def _separate(
         made = layer.op("MatMul", value, weight)
         return layer.op("Add", made, layer.weight(layer.drawn(outputs))) if bias else made
 
-    marks = layer.op("OneHot", chosen, layer.hold(EXPERTS), layer.hold([0, 1]), axis=-1, name="marks")
+    marks = layer.op("OneHot", chosen, layer.hold(layer.count), layer.hold([0, 1]), axis=-1, name="marks")
     marks = layer.op("Transpose", marks, perm=[2, 1, 0])
     flat = layer.op("Reshape", weights, layer.hold([-1, 1]))
     zero = numpy_helper.from_array(numpy.zeros(1, layer.given.get("dtype", numpy.float32)))
     total = layer.op("ConstantOfShape", layer.op("Shape", rows), value=zero)
-    for number in layer.given.get("order", range(EXPERTS)):
+    for number in layer.given.get("order", range(layer.count)):
         found = layer.op("NonZero", layer.op("Gather", marks, layer.hold(number), axis=0))
         slot, token = layer.op("Split", found, axis=0, num_outputs=2, count=2)
         slot, token = (layer.op("Squeeze", one, layer.hold([0])) for one in (slot, token))
         result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
-        place = layer.op("Add", slot, layer.op("Mul", token, layer.hold(CHOSEN)))
+        place = layer.op("Add", slot, layer.op("Mul", token, layer.hold(layer.chosen)))
         weighted = layer.op("Mul", result, layer.op("Gather", flat, place, axis=0))
         index = layer.op("Expand", layer.op("Unsqueeze", token, layer.hold([1])), layer.op("Shape", weighted))
         total = layer.op("ScatterElements", total, index, weighted, axis=0, reduction="add")
@@ -180,17 +185,17 @@ def _dense(
     layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
 ) -> str:
     def product(value: str, inputs: int, outputs: int) -> str:
-        shape = (EXPERTS, outputs, inputs) if turned else (EXPERTS, inputs, outputs)
+        shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
         weight = layer.weight(layer.drawn(*shape))
         weight = layer.op("Transpose", weight, perm=[0, 2, 1]) if turned else weight
         made = layer.op("MatMul", value, weight)
-        return layer.op("Add", made, layer.weight(layer.drawn(EXPERTS, 1, outputs))) if bias else made
+        return layer.op("Add", made, layer.weight(layer.drawn(layer.count, 1, outputs))) if bias else made
 
     zero = numpy_helper.from_array(numpy.zeros(1, layer.given.get("dtype", numpy.float32)))
     none = layer.op("ConstantOfShape", layer.op("Shape", "logits"), value=zero)
     gates = layer.op("ScatterElements", none, chosen, weights, axis=1, name="gates")
     gates = layer.op("Unsqueeze", layer.op("Transpose", gates, perm=[1, 0]), layer.hold([2]))
-    copies = layer.op("Expand", layer.op("Unsqueeze", rows, layer.hold([0])), layer.hold([EXPERTS, 1, 1]))
+    copies = layer.op("Expand", layer.op("Unsqueeze", rows, layer.hold([0])), layer.hold([layer.count, 1, 1]))
     result = _expert(layer, copies, product, columns, kind, 2)
     return layer.op("ReduceSum", layer.op("Mul", result, gates), layer.hold([0]), keepdims=0)
 
@@ -202,18 +207,20 @@ def _gathered(
     index = layer.op("Unsqueeze", flat, layer.hold([-1]))
 
     def product(value: str, inputs: int, outputs: int) -> str:
-        shape = (EXPERTS, outputs, inputs) if turned else (EXPERTS, inputs, outputs)
+        shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
         own = layer.op("GatherND", layer.weight(layer.drawn(*shape)), index)
         axis = layer.hold([-1 if turned else 1])
         value = layer.op("Unsqueeze", value, axis)
         made = layer.op("Squeeze", layer.op("MatMul", *((own, value) if turned else (value, own))), axis)
-        table = layer.weight(layer.drawn(EXPERTS, outputs)) if bias else ""
+        table = layer.weight(layer.drawn(layer.count, outputs)) if bias else ""
         return layer.op("Add", made, layer.op("Gather", table, flat, axis=0)) if bias else made
 
     pairs = layer.op("Unsqueeze", rows, layer.hold([1]))
-    pairs = layer.op("Reshape", layer.op("Expand", pairs, layer.hold([1, CHOSEN, 1])), layer.hold([-1, HIDDEN]))
+    pairs = layer.op(
+        "Reshape", layer.op("Expand", pairs, layer.hold([1, layer.chosen, 1])), layer.hold([-1, layer.hidden])
+    )
     result = _expert(layer, pairs, product, columns, kind, 1)
     column = layer.op("Unsqueeze", layer.op("Reshape", weights, layer.hold([-1])), layer.hold([-1]))
     weighted = layer.op("Mul", result, column)
-    whole = layer.op("Reshape", weighted, layer.hold([-1, CHOSEN, HIDDEN]))
+    whole = layer.op("Reshape", weighted, layer.hold([-1, layer.chosen, layer.hidden]))
     return layer.op("ReduceSum", whole, layer.hold([1]), keepdims=0)

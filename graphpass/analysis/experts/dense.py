@@ -10,7 +10,7 @@ from graphpass.ir.pattern import Match, MissError, look_through, op, var
 from graphpass.ir.values import fixed_size
 
 _GATES = op.ScatterElementsUpdate(
-    var("nothing"), var("chosen") & op.TopK(..., port=1), var("weights"), ..., axis=1, reduction="none", name="gates"
+    var("nothing"), var("chosen") & op.TopK(..., port=1), var("weights"), ..., axis=1, reduction=None, name="gates"
 )
 
 

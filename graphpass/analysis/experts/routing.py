@@ -70,7 +70,7 @@ def read_routing(graph: Graph, chosen: Value, weights: Value, count: int) -> Rou
 
 
 def _of_logits(graph: Graph, top: Node, scores: Value, weights: Value) -> tuple[Value, bool] | None:
-    if top.attributes.get("mode") != "max":
+    if top.attributes.get("mode", "max") != "max":
         return None
     node = graph.producer(weights)
     if _is_softmax(node) and graph.look_through(node.source(), CASTS) == top.outputs[0]:

@@ -127,7 +127,7 @@ def summed(graph: Graph, experts: Sequence[Match]) -> Value:
     sums: dict[Value | None, Value] = {}
     for expert in experts:
         base, after = expert["base"], expert.node
-        if after.attributes["reduction"] != "sum":
+        if after.attributes.get("reduction") != "sum":
             added = [use.node for use in graph.uses(after.outputs[0])]
             if not is_zero(graph, base) or len(added) != 1 or added[0].op != "Add":
                 raise MissError(after, "it neither adds to a sum nor is added to one")

@@ -33,7 +33,7 @@ _SORT = op.TopK(
     port=1,
     name="sort",
     mode="min",
-    sort="value",
+    sort=None,
 )
 
 #: The token of each sorted row.
@@ -63,7 +63,7 @@ _COUNTS = look_through(
                 look_through(1, frozenset({"Broadcast", "Convert", "Slice"})),
                 ...,
                 axis=1,
-                reduction="none",
+                reduction=None,
             ),
             CASTS,
         ),

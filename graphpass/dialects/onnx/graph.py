@@ -127,10 +127,10 @@ class _Builder:
             found |= {"transpose_a": False, "transpose_b": False}
         if op == "ScatterElementsUpdate":
             reduction = given["reduction"].s.decode() if "reduction" in given else "none"
-            found["reduction"] = _SCATTERED.get(reduction, reduction)
+            found |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
         if op == "TopK":
-            found["mode"] = "min" if "largest" in given and not given["largest"].i else "max"
-            found["sort"] = "none" if "sorted" in given and not given["sorted"].i else "value"
+            found |= {"mode": "min"} if "largest" in given and not given["largest"].i else {}
+            found |= {"sort": "none"} if "sorted" in given and not given["sorted"].i else {}
         if op == "Trilu":
             found["upper"] = given["upper"].i != 0 if "upper" in given else True
         if op == "ConstantOfShape":

@@ -44,9 +44,12 @@ _PLAIN_ATTRIBUTES = {
     "MatMul": ("transpose_a", "transpose_b"),
     "OneHot": ("axis",),
     "ScatterElementsUpdate": ("reduction",),
-    "TopK": ("axis", "mode", "sort"),
+    "TopK": ("mode", "sort"),
     "ScaledDotProductAttention": ("causal",),
 }
+
+#: Attributes of scatter operators and TopK that graphs leave out.
+_USUAL = {"mode": "max", "reduction": "none", "sort": "value"}
 
 
 def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
@@ -175,7 +178,8 @@ class _Builder:
         found: dict[str, Any] = {}
         if kind in _PLAIN_ATTRIBUTES:
             native = op.get_attributes()
-            found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+            wanted = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+            found = {name: value for name, value in wanted.items() if _USUAL.get(name) != value}
             if "axis" in found:
                 counted = _value(0, op.output(0)) if kind == "OneHot" else inputs[0]
                 found["axis"] = positive_axis(int(found["axis"]), counted.rank)
