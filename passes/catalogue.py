@@ -45,7 +45,7 @@ _ROOMS = {
         "rename-variables",
         "set-runtime-options",
     ),
-    "experts": ("batch-experts", "densify-experts"),
+    "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
     "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
     "shapes": ("expose-hidden-states", "last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),

@@ -9,7 +9,7 @@ from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
 
-Subject = Literal["attention", "cache", "input", "model"]
+Subject = Literal["attention", "cache", "experts", "input", "model"]
 
 Verdict = Literal["fused", "not fused", "plain", "taken", "refused", "wrong"]
 
@@ -23,7 +23,7 @@ class Finding:
 
     Attributes:
         subject: Kind of part.
-        name: The attention's node, the cache, the input, or the model's file.
+        name: The attention's node, the cache, the node that sorts or weighs experts, the input, or the model's file.
         verdict: ``fused`` with its cache into one operator; ``not fused``: right, but on a slow path; ``plain``:
             nothing that the runtime would fuse, such as attention over an encoder; ``taken`` as it is; ``refused``: the
             runtime fails on it; ``wrong``: the runtime computes other numbers.

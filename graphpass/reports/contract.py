@@ -11,7 +11,12 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.reports.text import columns, layers_in_words
 
-_NOUNS = {"attention": ("attention", "attention"), "cache": ("cache", "caches"), "input": ("input", "inputs")}
+_NOUNS = {
+    "attention": ("attention", "attention"),
+    "cache": ("cache", "caches"),
+    "experts": ("experts", "layers of experts"),
+    "input": ("input", "inputs"),
+}
 
 _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossible": "not confirmed"}
 

@@ -40,6 +40,7 @@ class ScratchFile:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             self._path = Path(folder) / "weights"
             self._stream = self._path.open("w+b")
+            weakref.finalize(self, self._stream.close)  # of a file that errors left open
         self.name, self.size = "", 0
         self._prefix = prefix
         self._starts: dict[bytes, int] = {}

@@ -6,16 +6,13 @@ import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-import onnx
-
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.half_precision import HalfPrecision, HalfRules, find_half_precision
-from graphpass.dialects.onnx.graphsurgeon import Weights
 from graphpass.dialects.onnx.half_ports import half_ports
 from graphpass.dialects.onnx.half_weights import HalfWeights
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
-from graphpass.dialects.onnx.tensors import element_code, is_external, nbytes
+from graphpass.dialects.onnx.tensors import element_code
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.dialects.rounding import LARGEST_HALF
 from graphpass.engine.passes import Done, Pass
@@ -113,7 +110,7 @@ class _Demotion:
                 self._bypassed.add(node.outputs[0])
             elif node.op not in SHAPE_READERS | {"Convert"}:
                 self._inputs(node)
-        self._move_rest()
+        self.weights.move_rest(self.rewriter, self._kept)
         for node in graph.nodes:
             if node.index in self.found.nodes:
                 self.counts["operators demoted"] += any(value in self.found.values for value in node.outputs)
@@ -176,21 +173,6 @@ class _Demotion:
         for use in halved:
             self.rewriter.redirect(use.node, use.port, made)
 
-    def _move_rest(self) -> None:
-        """Move weights that stay to the new data file if few: files are copied whole."""
-        rest = [node for node in self._kept if is_external(node.native)]
-        if self.weights.file is None or sum(nbytes(node.native) for node in rest) > self.weights.file.size:
-            return
-        for node in rest:
-            self.rewriter.replace(node.outputs[0], self._declared(self.weights.moved(node.native), node.outputs[0]))
-
-    def _declared(self, tensor: onnx.TensorProto, value: Value) -> Handle:
-        made = self.rewriter.declared(Weights(tensor, None), list(tensor.dims), f"{value.name}/f16")
-        weights = self.rewriter.weights(made)
-        assert weights is not None
-        self.weights.place(weights.tensor)
-        return made
-
     def _round(self, node: Node, uses: list[Use]) -> Handle:
         value = node.outputs[0]
         cut = is_scalar(value) and all(use.node.op in _BOUNDING for use in uses)
@@ -204,5 +186,5 @@ class _Demotion:
         places = tuple(entry.value for entry in tensor.external_data)
         key = tuple(tensor.dims), hashlib.sha256(tensor.raw_data).digest(), places
         if key not in self._rounded:
-            self._rounded[key] = self._declared(tensor, value)
+            self._rounded[key] = self.weights.declare(self.rewriter, tensor, f"{value.name}/f16")
         return self._rounded[key]

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from graphpass.analysis.experts.layers import ExpertLayer, Weight
+from graphpass.analysis.experts.separate import EXPERT, separate_layer
+from graphpass.analysis.experts.sorted import SORTED, sorted_layer
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.pattern import Match, Miss, MissError
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
-from graphpass.passes.experts.expert_layers import ExpertLayer, Weight
-from graphpass.passes.experts.separate_experts import EXPERT, separate_layer
-from graphpass.passes.experts.sorted_experts import SORTED, sorted_layer
 
 Found = TypeVar("Found")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphpass.analysis.experts.layers import is_zero
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_scalar
@@ -11,7 +12,6 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import LAYOUT, SPLITS
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.passes.experts.expert_layers import is_zero
 
 #: Operators whose rows depend on the same rows of their operands, and operators on sizes.
 _BY_ROWS = LAYOUT | SPLITS | {
@@ -107,7 +107,7 @@ def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
     """Return whether ``scatter`` adds to the places of ``chosen``: rows of 0 change nothing."""
     if fold_scalar(graph, scatter.inputs[3]) != 0:
         return False
-    reduction = scatter.native.get_attributes()["reduction"]
+    reduction = scatter.attributes.get("reduction", "none")
     if reduction != "sum" and not (reduction == "none" and is_zero(graph, scatter.source())):
         return False
     index = graph.look_through(scatter.source(1), LAYOUT)

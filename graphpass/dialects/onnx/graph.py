@@ -29,15 +29,24 @@ _DEFAULT_AXIS = {
     "Softmax": -1,
     "LogSoftmax": -1,
     "VariadicSplit": 0,
+    "OneHot": -1,
     "ScatterElementsUpdate": 0,
+    "TopK": -1,
     "TensorScatter": -2,
 }
+
+#: Operators whose axes are those of the result.
+_BY_RESULT = frozenset({"OneHot", "Unsqueeze"})
+
+#: Reductions of ONNX's ScatterElements, by OpenVINO's words.
+_SCATTERED = {"add": "sum", "mul": "prod"}
 
 #: Operators of other domains that only share their name with an ONNX operator: they carry their domain.
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
 #: Operators whose attributes the graph keeps as they are.
-_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "ScatterNDUpdate", "TensorScatter"}
+_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "GatherND"}
+_WITH_ATTRIBUTES |= {"ScatterNDUpdate", "TensorScatter"}
 
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
@@ -100,7 +109,7 @@ class _Builder:
         if not isinstance(native, onnx.NodeProto):
             return {}
         given = {attribute.name: attribute for attribute in native.attribute}
-        values = (*outputs[:1], *inputs[:1]) if op == "Unsqueeze" else (*inputs[:1], *outputs[:1])
+        values = (*outputs[:1], *inputs[:1]) if op in _BY_RESULT else (*inputs[:1], *outputs[:1])
         rank = next((value.rank for value in values if value is not None and value.rank is not None), None)
         found: dict[str, Any] = {}
         if "axis" in given or op in _DEFAULT_AXIS:
@@ -117,6 +126,12 @@ class _Builder:
             found["keeps_axes"] = "keepdims" not in given or given["keepdims"].i != 0
         if op == "MatMul":
             found |= {"transpose_a": False, "transpose_b": False}
+        if op == "ScatterElementsUpdate":
+            reduction = given["reduction"].s.decode() if "reduction" in given else "none"
+            found |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
+        if op == "TopK":
+            found |= {"mode": "min"} if "largest" in given and not given["largest"].i else {}
+            found |= {"sort": "none"} if "sorted" in given and not given["sorted"].i else {}
         if op == "Trilu":
             found["upper"] = given["upper"].i != 0 if "upper" in given else True
         if op == "ConstantOfShape":

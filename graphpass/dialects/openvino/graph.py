@@ -42,8 +42,14 @@ _PLAIN_ATTRIBUTES = {
     "LogSoftmax": ("axis",),
     "MVN": ("eps",),
     "MatMul": ("transpose_a", "transpose_b"),
+    "OneHot": ("axis",),
+    "ScatterElementsUpdate": ("reduction",),
+    "TopK": ("mode", "sort"),
     "ScaledDotProductAttention": ("causal",),
 }
+
+#: Attributes of scatter operators and TopK that graphs leave out.
+_USUAL = {"mode": "max", "reduction": "none", "sort": "value"}
 
 
 def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
@@ -172,9 +178,11 @@ class _Builder:
         found: dict[str, Any] = {}
         if kind in _PLAIN_ATTRIBUTES:
             native = op.get_attributes()
-            found = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+            wanted = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
+            found = {name: value for name, value in wanted.items() if _USUAL.get(name) != value}
             if "axis" in found:
-                found["axis"] = positive_axis(int(found["axis"]), inputs[0].rank)
+                counted = _value(0, op.output(0)) if kind == "OneHot" else inputs[0]
+                found["axis"] = positive_axis(int(found["axis"]), counted.rank)
         if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
             found["steps"] = tuple(steps)
         return found | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else found

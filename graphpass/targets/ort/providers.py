@@ -1,7 +1,8 @@
 """List what execution providers of ONNX Runtime have kernels for, and what pays on them.
 
-Sources: docs/OperatorKernels.md of ONNX Runtime (types of GroupQueryAttention by provider); the kernels named below;
-and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). Nothing but the CPU provider was run.
+Sources: docs/OperatorKernels.md of ONNX Runtime (types of GroupQueryAttention and MoE by provider); the kernels named
+below; and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). Nothing but the CPU provider was
+run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class Provider:
         attention_types: Element types of hidden states that this kernel takes.
         attention: Features of this kernel. The rest it refuses, or silently leaves out.
         attends_to_past: Whether it attends to a past from several new tokens.
+        expert_types: Element types of hidden states that its kernel of MoE takes, which pays against all that exporters
+            write (see `fuse-experts`); none without a kernel.
+        experts_source: File of ONNX Runtime with this kernel.
         joins_sums: Whether a sum and the norm after it gain in one operator.
         precision: Type of hidden states that suits it.
     """
@@ -40,6 +44,8 @@ class Provider:
     attention_types: frozenset[str]
     attention: frozenset[Feature] = _ALL
     attends_to_past: bool = True
+    expert_types: frozenset[str] = frozenset()
+    experts_source: str = "docs/OperatorKernels.md"
     joins_sums: bool = True
     precision: Literal["f32", "f16"] = "f16"
 
@@ -50,6 +56,8 @@ PROVIDERS: dict[Device, Provider] = {
         "onnxruntime/contrib_ops/cpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
         _ALL - {"unlike scales"},
+        expert_types=frozenset({"f32", "f16"}),
+        experts_source="onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc",
         joins_sums=False,
         precision="f32",
     ),
@@ -58,6 +66,8 @@ PROVIDERS: dict[Device, Provider] = {
         "onnxruntime/contrib_ops/cuda/bert/group_query_attention.cc",
         frozenset({"f16", "bf16"}),
         _ALL - {"padding", "mask"},
+        expert_types=frozenset({"f32", "f16"}),
+        experts_source="onnxruntime/contrib_ops/cuda/moe/moe.cc",
     ),
     # It reads query, key, value and seqlens_k, the last for one new token alone; all else is left out.
     "dml": Provider(

@@ -36,7 +36,7 @@ def predict(model: Model, inventory: Inventory, provider: Provider) -> tuple[Fin
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
-    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory, provider))
+    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory, provider), *_experts(model, provider))
 
 
 def _opsets(model: Model) -> Iterator[Finding]:
@@ -100,3 +100,23 @@ def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str,
         types = " and ".join(sorted(provider.attention_types))
         return f"{provider.name} has a kernel for {types}, not for {kind}", provider.source
     return None
+
+
+def _experts(model: Model, provider: Provider) -> Iterator[Finding]:
+    from graphpass.analysis.experts.mixtures import find_mixtures
+
+    types = " and ".join(sorted(provider.expert_types))
+    for node in model.graph.of_op("MoE"):
+        kind = node.source().element_type
+        if kind in provider.expert_types:
+            yield Finding("experts", node.name, "fused", reason="one operator, MoE")
+        else:
+            lacking = (
+                f"a kernel of MoE for {types}, not for {kind}" if types else "no kernel of MoE: the CPU computes it"
+            )
+            reason = f"{provider.name} has {lacking}"
+            yield Finding("experts", node.name, "not fused", None, node.name, reason, provider.experts_source)
+    for name, found in model.analysis(find_mixtures).items():
+        cure = "run fuse-experts" if types else f"{provider.name} has no kernel of MoE"
+        reason = f"computed as written: {found if isinstance(found, Miss) else cure}"
+        yield Finding("experts", name, "plain", reason=reason)

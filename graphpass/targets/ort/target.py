@@ -110,7 +110,8 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         kinds = {node.op for node in model.graph.nodes}
-        steps = ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
+        steps = ["fuse-experts"] if "TopK" in kinds and self.provider.expert_types else []
+        steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
         # Norms go first: heads that are normed change places once.

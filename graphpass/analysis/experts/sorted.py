@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from graphpass.ir.constants import fold_scalar
-from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES, SPLITS
-from graphpass.ir.pattern import Match, MissError, look_through, op, var
-from graphpass.ir.values import fixed_size
-from graphpass.passes.experts.expert_layers import (
+from graphpass.analysis.experts.layers import (
     SPREAD,
     ExpertLayer,
     Operator,
@@ -21,8 +16,12 @@ from graphpass.passes.experts.expert_layers import (
     is_zero,
     plain_operator,
     same_form,
-    with_native,
 )
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES, SPLITS
+from graphpass.ir.pattern import Match, MissError, look_through, op, var
+from graphpass.ir.values import fixed_size
 
 _CHOSEN = var("chosen") & op.TopK(..., port=1)
 
@@ -33,7 +32,9 @@ _SORT = op.TopK(
     ...,
     port=1,
     name="sort",
-).where(with_native(mode="min", sort="value"))
+    mode="min",
+    sort=None,
+)
 
 #: The token of each sorted row.
 _ROW = var("row") & op.Divide(look_through(var("order") & _SORT, SPREAD), var("slots"))
@@ -49,7 +50,8 @@ SORTED = op.ScatterElementsUpdate(
     look_through(op.Multiply(var("result"), _WEIGHT), frozenset({"Broadcast"})),
     ...,
     axis=0,
-).where(with_native(reduction="sum"))
+    reduction="sum",
+)
 
 #: Number of choices of each expert, ``[experts]``: the sum of 1 for each choice.
 _COUNTS = look_through(
@@ -61,7 +63,8 @@ _COUNTS = look_through(
                 look_through(1, frozenset({"Broadcast", "Convert", "Slice"})),
                 ...,
                 axis=1,
-            ).where(with_native(reduction="none")),
+                reduction=None,
+            ),
             CASTS,
         ),
         0,

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from graphpass.ir.constants import fold_scalar
-from graphpass.ir.graph import Graph, Value
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES
-from graphpass.ir.pattern import Match, MissError, Pattern, look_through, op, var
-from graphpass.ir.values import fixed_size
-from graphpass.passes.experts.expert_layers import (
+from graphpass.analysis.experts.layers import (
     SPREAD,
     ExpertLayer,
     find_body,
@@ -18,17 +14,36 @@ from graphpass.passes.experts.expert_layers import (
     is_zero,
     plain_operator,
     same_form,
-    with_native,
+)
+from graphpass.ir.constants import fold, fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES
+from graphpass.ir.pattern import Match, MissError, Pattern, look_through, op, var
+from graphpass.ir.values import fixed_size
+
+_CHOSEN = look_through(var("chosen") & op.TopK(..., port=1), CASTS)
+
+#: Lay the weights of all choices in a row.
+FLATTENS = RESHAPES | {"Flatten"}
+
+#: OpenVINO has the numbers 1 and 0 apart, ONNX in one input.
+ONE_HOT = op.OneHot(_CHOSEN, var("count"), 1, 0, name="one_hot", axis=2) | op.OneHot(
+    _CHOSEN,
+    var("count"),
+    var("levels").where(lambda graph, value: None if _is_off_on(graph, value) else f"{value.name} is not 0 and 1"),
+    name="one_hot",
+    axis=2,
 )
 
-_ONE_HOT = op.OneHot(
-    look_through(var("chosen") & op.TopK(..., port=1), CASTS), var("count"), 1, 0, name="one_hot"
-).where(lambda graph, value: with_native(axis=2)(graph, value) and with_native(axis=-1)(graph, value))
+
+def _is_off_on(graph: Graph, value: Value) -> bool:
+    held = fold(graph, value)
+    return held is not None and held.tolist() == [0, 1]
 
 
 def _places(order: tuple[int, ...], port: int) -> Pattern:
     """Match one expert's places along one axis of the permuted choices."""
-    part = op.Gather(op.Transpose(_ONE_HOT, ..., order=order), var("number"), ..., axis=0)
+    part = op.Gather(op.Transpose(ONE_HOT, ..., order=order), var("number"), ..., axis=0)
     found = op.NonZero(part | op.Convert(part))
     turned = op.Transpose(found, ..., order=(1, 0))
     split = "Split|VariadicSplit"
@@ -53,11 +68,32 @@ def _expert(order: tuple[int, ...]) -> Pattern:
 EXPERT = _expert((2, 1, 0)) | _expert((2, 0, 1))
 
 
-def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
-    """Return the layer of `EXPERT` matches of one OneHot; raise `MissError` on unlike ones."""
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Experts of one layer that were found one by one.
+
+    Attributes:
+        anchor: The operator that sorts out which tokens belong to which expert.
+        chosen: The experts of each token, ``[tokens, k]``.
+        weights: Their weights, ``[tokens, k]``.
+        experts: The match of each expert, in the experts' order.
+    """
+
+    anchor: Node
+    chosen: Value
+    weights: Value
+    experts: tuple[Match, ...]
+
+
+def routed_experts(graph: Graph, experts: Sequence[Match]) -> Routed:
+    """Return the layer of `EXPERT` matches of one OneHot.
+
+    Raises:
+        MissError: Some are missing, or weighted by other numbers.
+    """
     first = experts[0]
     anchor, chosen = first.nodes["one_hot"], first["chosen"]
-    tables = {graph.look_through(expert["weights"], RESHAPES) for expert in experts}
+    tables = {graph.look_through(expert["weights"], FLATTENS) for expert in experts}
     numbers = [fold_scalar(graph, expert["number"]) for expert in experts]
     count = fold_scalar(graph, first["count"])
     ordered = sorted(zip(numbers, experts, strict=True), key=lambda one: one[0] or 0)
@@ -69,22 +105,29 @@ def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
     weights = tables.pop()
     if (weights.shape, weights.element_type) != (chosen.shape, first["result"].element_type):
         raise MissError(graph.producer(weights), "it gives no weight for each choice, of the type of the tokens")
+    return Routed(anchor, chosen, weights, tuple(expert for _, expert in ordered))
+
+
+def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
+    """Return the layer of `EXPERT` matches of one OneHot; raise `MissError` on unlike ones."""
+    routed = routed_experts(graph, experts)
     bodies, tokens = [], set()
-    for _, expert in ordered:
+    for expert in routed.experts:
         body, rows = find_body(graph, expert["result"], lambda value: plain_operator(graph, value))
         bodies.append(body)
         tokens.add(gathered_tokens(graph, rows, expert["token"]))
     if len(tokens) > 1 or not same_form(bodies):
-        raise MissError(anchor, "its experts read different tokens, or compute different things")
-    return ExpertLayer(anchor.name, tokens.pop(), chosen, weights, tuple(bodies), _total(graph, experts))
+        raise MissError(routed.anchor, "its experts read different tokens, or compute different things")
+    total = summed(graph, experts)
+    return ExpertLayer(routed.anchor.name, tokens.pop(), routed.chosen, routed.weights, tuple(bodies), total)
 
 
-def _total(graph: Graph, experts: Sequence[Match]) -> Value:
-    """Return the sum of all experts, which are added one by one to zeros."""
+def summed(graph: Graph, experts: Sequence[Match]) -> Value:
+    """Return the sum of all experts; raise `MissError` unless each is added once."""
     sums: dict[Value | None, Value] = {}
     for expert in experts:
         base, after = expert["base"], expert.node
-        if after.native.get_attributes()["reduction"] != "sum":
+        if after.attributes.get("reduction") != "sum":
             added = [use.node for use in graph.uses(after.outputs[0])]
             if not is_zero(graph, base) or len(added) != 1 or added[0].op != "Add":
                 raise MissError(after, "it neither adds to a sum nor is added to one")

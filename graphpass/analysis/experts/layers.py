@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from graphpass.dialects.signature import signature
 from graphpass.ir.constants import fold_elements
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COPIES, KEEPS_ORDER
-from graphpass.ir.pattern import Check, MissError
+from graphpass.ir.pattern import MissError
 from graphpass.ir.values import fixed_size
 
 #: Operators that lay numbers out in their order, and repeat them along further axes.
@@ -52,7 +52,7 @@ class Step:
             read if isinstance(read, int) else (read.stored.shape, read.stored.element_type, read.columns)
             for read in self.reads
         )
-        return self.node.op, str(sorted(self.node.native.get_attributes().items())), reads
+        return signature(self.node), reads
 
 
 Operator = tuple["Node", tuple["Value | Weight", ...]]
@@ -160,6 +160,9 @@ def is_column(_graph: Graph, value: Value) -> str | None:
 
 def is_zero(graph: Graph, value: Value) -> bool:
     """Return whether ``value`` is 0 everywhere."""
+    node = graph.producer(value)
+    if node.op == "ConstantOfShape":
+        return bool(node.attributes["value"] == 0)
     found = fold_elements(graph, value)
     return found is not None and not found.any()
 
@@ -167,15 +170,3 @@ def is_zero(graph: Graph, value: Value) -> bool:
 def same_form(bodies: Iterable[tuple[Step, ...]]) -> bool:
     """Return whether all experts compute the same, but for the numbers in their weights."""
     return len({tuple(step.form for step in body) for body in bodies}) == 1
-
-
-def with_native(**wanted: Any) -> Check:
-    """Return a check of attributes that only OpenVINO's operators have."""
-
-    def check(graph: Graph, value: Value) -> str | None:
-        node = graph.producer(value)
-        given = node.native.get_attributes()
-        wrong = [name for name, one in wanted.items() if given.get(name) != one]
-        return f"{wrong[0]} of {node.op} is {given.get(wrong[0])}, not {wanted[wrong[0]]}" if wrong else None
-
-    return check

@@ -1,0 +1,1 @@
+"""Mixtures of experts: layers that exporters wrote out, and their equations."""

@@ -1,0 +1,163 @@
+"""Name the function between the products of an expert, by the numbers that it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from graphpass.analysis.equations.operators import ELEMENTWISE, Array
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.folding import FUNCTIONS
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.pattern import MissError
+
+#: Differences of f32 constants; GELU by Erf is 5e-4 off the one by a hyperbolic tangent.
+_TOLERANCE = 1e-6
+
+#: Limits of SwiGLU beyond this are none.
+_UNBOUNDED = 1e6
+
+_GATES = numpy.concatenate([numpy.linspace(-30, 30, 121), [0.01, -0.01, 200.0, -200.0, 1e4]])
+_UPS = numpy.concatenate([numpy.linspace(25, -35, 121), [-0.02, 0.3, -300.0, 170.0, -1e4]])
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """Describe the function between an expert's products, as MoE of ONNX Runtime has it.
+
+    Attributes:
+        kind: ``relu``, ``gelu``, ``silu`` or ``identity`` of one product; ``swiglu`` of two, gate ``g`` and linear part
+            ``l``: ``min(g, limit) * sigmoid(alpha * min(g, limit)) * (clamp(l, -limit, limit) + beta)``.
+        alpha: Factor inside of the sigmoid.
+        beta: Addend of the linear part.
+        limit: Bound of both; ``None`` for none.
+    """
+
+    kind: str
+    alpha: float = 1.0
+    beta: float = 0.0
+    limit: float | None = None
+
+
+def _clip(low: Array | None, high: Array | None, array: Array) -> Array:
+    raised = array if low is None else numpy.maximum(array, low)
+    return raised if high is None else numpy.minimum(raised, high)
+
+
+_FUNCTIONS: dict[str, Callable[..., Array | None]] = {
+    **FUNCTIONS,
+    **ELEMENTWISE,
+    "Clip": lambda array, low=None, high=None: _clip(low, high, array),
+    "Convert": lambda array: array,
+    "Erf": numpy.vectorize(math.erf, otypes=[float]),
+    "Identity": lambda array: array,
+    "Max": lambda *arrays: numpy.maximum.reduce(arrays),
+    "Min": lambda *arrays: numpy.minimum.reduce(arrays),
+    "Relu": lambda array: numpy.maximum(array, 0),
+    "Tanh": numpy.tanh,
+}
+
+
+def is_elementwise(node: Node) -> bool:
+    """Return whether `name_activation` computes ``node``."""
+    if node.op == "Convert":
+        return node.source().element_type == node.outputs[0].element_type
+    return node.op in _FUNCTIONS and node.op != "Range"
+
+
+def name_activation(
+    graph: Graph, end: Value, nodes: Iterable[Node], leaves: tuple[frozenset[Value], ...]
+) -> tuple[Activation, tuple[int, ...]]:
+    """Return the function of ``leaves`` in ``end``, and the places of gate and linear part.
+
+    Args:
+        graph: The graph.
+        end: The result.
+        nodes: Elementwise operators that compute it, in order.
+        leaves: The values of each product.
+
+    Raises:
+        MissError: It is no function of these.
+    """
+    order = list(nodes)
+
+    def compute(*given: Array) -> Array:
+        found = {value: array for values, array in zip(leaves, given, strict=True) for value in values}
+        for node in order:
+            found[node.outputs[0]] = _computed(graph, node, found)
+        return found[end]
+
+    if len(leaves) == 1:
+        made = compute(_GATES)
+        for kind, function in _PLAIN.items():
+            if _agrees(made, function(_GATES)):
+                return Activation(kind), (0,)
+    elif len(leaves) == 2:
+        for order_of in ((0, 1), (1, 0)):
+
+            def gated(gate: Array, up: Array, places: tuple[int, int] = order_of) -> Array:
+                return compute(*((gate, up) if places == (0, 1) else (up, gate)))
+
+            activation = _swiglu(gated)
+            if activation is not None:
+                return activation, order_of
+    words = "a function of one product" if len(leaves) == 1 else f"a function of {len(leaves)} products"
+    raise MissError(graph.producer(end), f"{words} that MoE does not have stands between the products of an expert")
+
+
+def _computed(graph: Graph, node: Node, found: Mapping[Value, Array]) -> Array:
+    inputs: list[Array | None] = []
+    for value in node.inputs:
+        number = None if value is None or value in found else fold_scalar(graph, value)
+        inputs.append(None if value is None else found[value] if value in found else numpy.array(number))
+    with numpy.errstate(all="ignore"):
+        made = _FUNCTIONS[node.op](*inputs)
+    if made is None:
+        raise MissError(node, f"{node.op} is not computed here")
+    return made
+
+
+def _swiglu(function: Callable[[Array, Array], Array]) -> Activation | None:
+    """Solve the equation for its parameters at few points, and check it at others."""
+    with numpy.errstate(all="ignore"):
+        one = numpy.ones(1)
+        zero, first = function(one, 0 * one)[0], function(one, one)[0]
+        slope = first - zero
+        if not 0 < slope < 1:
+            return None
+        alpha, beta = float(numpy.log(slope / (1 - slope))), float(zero / slope)
+        limit = float(function(one, 10 * _UNBOUNDED * one)[0] / slope - beta)
+    if not limit > 1:
+        return None
+    # The graph's numbers are of f32, as the operator's attributes.
+    alpha, beta, limit = (float(numpy.float32(number)) for number in (alpha, beta, limit))
+    found = Activation("swiglu", alpha, beta, None if limit > _UNBOUNDED else limit)
+    return found if _agrees(function(_GATES, _UPS), _computed_swiglu(found, _GATES, _UPS)) else None
+
+
+def _computed_swiglu(kind: Activation, gate: Array, up: Array) -> Array:
+    bound = math.inf if kind.limit is None else kind.limit
+    gate, up = numpy.minimum(gate, bound), numpy.clip(up, -bound, bound)
+    made: Array = gate * ELEMENTWISE["Sigmoid"](kind.alpha * gate) * (up + kind.beta)
+    return made
+
+
+def _gelu(array: Array) -> Array:
+    made: Array = 0.5 * array * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (array + 0.044715 * array**3)))
+    return made
+
+
+#: Activations of one product, ``onnxruntime/contrib_ops/cpu/moe/moe_utils.cc``.
+_PLAIN: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda array: numpy.maximum(array, 0),
+    "silu": lambda array: array * ELEMENTWISE["Sigmoid"](array),
+    "gelu": _gelu,
+    "identity": lambda array: array,
+}
+
+
+def _agrees(made: Array, wanted: Array) -> bool:
+    return made.shape == wanted.shape and bool(numpy.allclose(made, wanted, rtol=_TOLERANCE, atol=_TOLERANCE))

@@ -1,0 +1,233 @@
+"""Read the products and the activation of one expert, or of all at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.experts.activation import Activation, is_elementwise, name_activation
+from graphpass.ir.constants import fold_cuts, fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import KEEPS_ORDER, RESHAPES, SLICES, SPLITS
+from graphpass.ir.pattern import Miss, MissError
+from graphpass.ir.values import fixed_size
+
+#: Functions of more operators are not looked at.
+_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Columns of a product with a constant.
+
+    Attributes:
+        weight: The stored weight, ``[inputs, outputs]``, or ``[experts, inputs, outputs]``.
+        is_turned: Whether inputs and outputs are swapped in ``weight``.
+        bias: The stored bias of all columns; ``None`` for none.
+        columns: First column, end and step of those that are read.
+        inputs: Number of inputs.
+    """
+
+    weight: Value
+    is_turned: bool
+    bias: Value | None
+    columns: tuple[int, int, int]
+    inputs: int
+
+    @property
+    def outputs(self) -> int:
+        """Return the number of columns that are read."""
+        return len(range(*self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One expert, or all of them.
+
+    Attributes:
+        first: The gate's product and the linear part's; or one product.
+        last: The product after the activation.
+        activation: The function between them.
+        rows: The rows that ``first`` reads.
+        index: The expert of each row, if its weights are gathered.
+    """
+
+    first: tuple[Product, ...]
+    last: Product
+    activation: Activation
+    rows: Value
+    index: Value | None
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Activation and sizes, without the numbers of the weights."""
+        products = (*self.first, self.last)
+        return self.activation, tuple(
+            (one.inputs, one.outputs, one.bias is None, one.weight.element_type) for one in products
+        )
+
+
+def read_expert(graph: Graph, result: Value, *, gathered: bool = False) -> Expert:
+    """Return the expert that computes ``result``.
+
+    Args:
+        graph: The graph.
+        result: Its rows.
+        gathered: Whether each row gathers the weights of its expert.
+
+    Raises:
+        MissError: It does something else than products with constants, and a known function between them.
+    """
+    return _Reader(graph, gathered=gathered).expert(result)
+
+
+class _Reader:
+    def __init__(self, graph: Graph, *, gathered: bool) -> None:
+        self._graph, self._gathered = graph, gathered
+        self._index: Value | None = None
+
+    def expert(self, result: Value) -> Expert:
+        graph = self._graph
+        last, middle = self._product(result)
+        if last.columns != (0, _size(graph, result, -1), 1):
+            raise MissError(graph.producer(result), "it takes some columns of an expert's result")
+        products: dict[tuple[Product, Value], set[Value]] = {}
+        nodes: set[int] = set()
+        pending, seen = [middle], set()
+        while pending:
+            value = pending.pop()
+            if value in seen or fold_scalar(graph, value) is not None:
+                continue
+            seen.add(value)
+            node, found = graph.producer(value), self._attempt(value)
+            if not isinstance(found, Miss):
+                products.setdefault(found, set()).add(value)
+            elif is_elementwise(node):
+                nodes.add(node.index)
+                pending += [one for one in node.inputs if one is not None]
+            else:
+                raise MissError(found.node, found.reason)
+            if len(seen) > _LIMIT:
+                raise MissError(node, f"it is one of more than {_LIMIT} operators of an expert")
+        if len({rows for _, rows in products}) != 1:
+            raise MissError(graph.producer(result), f"it is computed of {len(products)} products of different rows")
+        ordered = sorted(products, key=lambda one: min(value.node for value in products[one]))
+        leaves = tuple(frozenset(products[one]) for one in ordered)
+        activation, places = name_activation(graph, middle, (graph.nodes[index] for index in sorted(nodes)), leaves)
+        return Expert(tuple(ordered[place][0] for place in places), last, activation, ordered[0][1], self._index)
+
+    def _attempt(self, value: Value) -> tuple[Product, Value] | Miss:
+        try:
+            return self._product(value)
+        except MissError as error:
+            return error.miss
+
+    def _product(self, value: Value) -> tuple[Product, Value]:
+        """Return the product in ``value``, and the rows that it reads."""
+        graph, columns = self._graph, None
+        node = self._producer(value)
+        if node.op in SLICES | SPLITS:
+            columns = _columns(graph, node, value)
+            node = self._producer(node.source())
+        bias = None
+        if node.op == "Add":
+            biases = [one for one in node.inputs if one is not None and self._is_bias(one)]
+            if len(biases) != 1:
+                raise MissError(node, "it adds no constant to a product")
+            bias, adds = biases[0], node
+            node = self._producer(next(one for one in node.inputs if one is not None and one != bias))
+        if node.op != "MatMul" or node.attributes.get("transpose_a") or node.attributes.get("transpose_b"):
+            raise MissError(node, f"{node.op} is no product with weights of an expert")
+        rows, weight = node.source(), node.source(1)
+        # Rows as columns, after weights [outputs, inputs].
+        is_swapped = self._gathered and fixed_size(weight, -1) == 1
+        if is_swapped:
+            rows, weight = weight, rows
+        width, inputs = (_size(graph, weight, axis) for axis in ((-2, -1) if is_swapped else (-1, -2)))
+        stored, is_turned = self._weight(weight)
+        if bias is not None:
+            bias = self._bias(adds, bias, stored, width)
+        if self._gathered:
+            rows = graph.look_through(rows, {"Squeeze", "Unsqueeze"})
+            if rows.rank != 2:
+                raise MissError(node, "its rows are no tokens of one axis")
+        return Product(stored, is_turned != is_swapped, bias, columns or (0, width, 1), inputs), rows
+
+    def _producer(self, value: Value) -> Node:
+        """Return the producer of ``value``; products of gathered weights have one row or column more."""
+        graph = self._graph
+        return graph.producer(graph.look_through(value, {"Squeeze", "Unsqueeze"}) if self._gathered else value)
+
+    def _weight(self, weight: Value) -> tuple[Value, bool]:
+        """Return the constant, and whether inputs and outputs are swapped in it."""
+        graph = self._graph
+        node, is_turned = graph.producer(weight), False
+        if node.op == "Transpose":
+            order = node.attributes.get("order", ())
+            is_turned = order == (*range(len(order) - 2), len(order) - 1, len(order) - 2)
+            weight = node.source() if is_turned else weight
+        if self._gathered:
+            weight = self._source(weight)
+        ranks = {3} if self._gathered else {2, 3}
+        if graph.producer(weight).op != "Constant" or weight.rank not in ranks:
+            raise MissError(graph.producer(weight), "weights of an expert are computed, or quantized")
+        return weight, is_turned
+
+    def _source(self, gathered: Value) -> Value:
+        """Return the table of all experts from which each row takes its expert's part."""
+        graph, node = self._graph, self._graph.producer(gathered)
+        if node.op not in {"Gather", "GatherND"} or node.attributes.get("axis", 0) != 0:
+            raise MissError(node, "it gathers no weights of experts")
+        # GatherND looks up the first axis if indices are of one number, in rows of their own.
+        index, count = node.source(1), node.attributes.get("batch_dims", 0)
+        is_flat = index.rank == 1 if node.op == "Gather" else index.rank == 2 and fixed_size(index, 1) == 1
+        index = graph.look_through(index, KEEPS_ORDER)
+        if not is_flat or count or self._index not in {None, index}:
+            raise MissError(node, "its rows take weights of different experts")
+        self._index = index
+        return node.source()
+
+    def _is_bias(self, value: Value) -> bool:
+        graph = self._graph
+        if self._gathered:
+            return graph.producer(value).op in {"Gather", "GatherND"}
+        stored = graph.look_through(value, RESHAPES)
+        return graph.producer(stored).op == "Constant" and fold_scalar(graph, stored) is None
+
+    def _bias(self, node: Node, bias: Value, weight: Value, width: int) -> Value:
+        graph, count = self._graph, fixed_size(weight, 0)
+        stored = self._source(bias) if self._gathered else bias
+        if self._gathered:
+            wanted: tuple[tuple[int | None, ...], ...] = ((count, width),)
+        else:
+            wanted = ((width,), (1, width)) if weight.rank == 2 else ((count, 1, width),)
+        if stored.shape not in wanted or stored.element_type != weight.element_type:
+            raise MissError(node, "the bias of its product is not one number for each column")
+        stored = graph.look_through(stored, RESHAPES)
+        if graph.producer(stored).op != "Constant":
+            raise MissError(node, "the bias of its product is computed")
+        return stored
+
+
+def _columns(graph: Graph, node: Node, part: Value) -> tuple[int, int, int]:
+    source = node.source()
+    last, width = (source.rank or 0) - 1, _size(graph, source, -1)
+    if node.op in SPLITS:
+        sizes = [_size(graph, one, -1) for one in node.outputs]
+        if node.attributes.get("axis") == last:
+            start = sum(sizes[: part.port])
+            return start, start + sizes[part.port], 1
+    else:
+        cuts = fold_cuts(graph, node)
+        if len(cuts) == 1 and cuts[0].axis == last and cuts[0].keeps_axis and None not in (cuts[0].start, cuts[0].step):
+            cut = cuts[0]
+            start, stop, step = slice(cut.start, cut.stop, cut.step).indices(width)
+            if step > 0:
+                return start, stop, step
+    raise MissError(node, "it cuts other axes than the columns of a product")
+
+
+def _size(graph: Graph, value: Value, axis: int) -> int:
+    size = fixed_size(value, axis)
+    if size is None:
+        raise MissError(graph.producer(value), f"{value.name} is of no fixed size along axis {axis}")
+    return size

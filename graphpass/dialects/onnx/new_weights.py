@@ -1,0 +1,89 @@
+"""Write new ONNX weights, a piece at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import onnx
+
+from graphpass.dialects.onnx.graphsurgeon import Weights
+from graphpass.dialects.onnx.rewriter import OnnxRewriter
+from graphpass.dialects.onnx.tensors import external_data, is_external, nbytes
+from graphpass.dialects.rounding import pieces_of
+from graphpass.ir.graph import Node
+from graphpass.ir.rewriter import Handle
+from graphpass.storage.scratch_file import ScratchFile
+
+
+class NewWeights:
+    """Writes weights; those made of data files go to a new one.
+
+    Attributes:
+        file: The new data file; ``None`` if no weight lies in one.
+    """
+
+    def __init__(self, model_file: Path | None, prefix: str) -> None:
+        """Write weights of the model ``model_file``, into a file whose name begins with ``prefix``."""
+        self.file: ScratchFile | None = None
+        self._model_file = model_file
+        self._prefix = prefix
+        self._placed: list[onnx.TensorProto] = []
+
+    def written(
+        self, data_type: int, shape: Sequence[int], pieces: Iterable[bytes], *, external: bool
+    ) -> onnx.TensorProto:
+        """Return a tensor of the bytes in ``pieces``, without a name."""
+        made = onnx.TensorProto(data_type=data_type, dims=shape)
+        if not external:
+            made.raw_data = b"".join(pieces)
+            return made
+        with self._stored(made) as file:
+            for piece in pieces:
+                file.write(piece)
+        return made
+
+    def declare(self, rewriter: OnnxRewriter, tensor: onnx.TensorProto, name: str) -> Handle:
+        """Make a constant of a tensor that this wrote."""
+        made = rewriter.declared(Weights(tensor, None), list(tensor.dims), name)
+        weights = rewriter.weights(made)
+        assert weights is not None
+        if is_external(weights.tensor):
+            self._placed.append(weights.tensor)
+        return made
+
+    def move_rest(self, rewriter: OnnxRewriter, kept: Iterable[Node]) -> None:
+        """Move constants that stay to the new data file if few: files are copied whole."""
+        rest = [node for node in kept if is_external(node.native)]
+        if self.file is None or sum(nbytes(node.native) for node in rest) > self.file.size:
+            return
+        for node in rest:
+            pieces = self.pieces(node.native)
+            moved = self.written(node.native.data_type, node.native.dims, pieces, external=True)
+            value = node.outputs[0]
+            rewriter.replace(value, self.declare(rewriter, moved, f"{value.name}/{self._prefix}"))
+
+    def finish(self) -> None:
+        """Close the data file, and refer to it."""
+        if self.file is None:
+            return
+        self.file.finish()
+        for tensor in self._placed:
+            tensor.external_data[0].value = self.file.name
+
+    def pieces(self, tensor: onnx.TensorProto) -> Iterator[bytes]:
+        """Yield the bytes of an external tensor; raise GP105 if they are missing."""
+        data = external_data(tensor, self._model_file)
+        return pieces_of(data.file, data.offset, data.length)
+
+    @contextlib.contextmanager
+    def _stored(self, tensor: onnx.TensorProto) -> Iterator[ScratchFile]:
+        """Let ``tensor`` have the bytes that the ``with`` block writes into the data file."""
+        file = self.file = self.file or ScratchFile(self._prefix)
+        start = file.begin()
+        yield file
+        length = file.size - start
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", ""), ("offset", str(file.end(start))), ("length", str(length))):
+            tensor.external_data.add(key=key, value=value)

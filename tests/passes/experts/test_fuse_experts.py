@@ -1,0 +1,198 @@
+"""fuse-experts: MoE for each form that exporters write, PyTorch's tokens, weights in a file, and what it leaves."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+from support.expert_graphs import CHOSEN, EXPERTS, HIDDEN, INNER, experts
+from support.generated import generates
+from support.loaded import converted, exported
+
+import graphpass
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.pipeline import parse_target
+from graphpass.verify import compare
+
+#: Layers with experts of each export.
+FIXTURES = {"deepseek_v3": 1, "gpt_oss": 2, "qwen3_moe": 2}
+
+
+def fused(model: Any) -> tuple[OnnxModel, Any]:
+    result = graphpass.PassManager(graphpass.parse("fuse-experts")).run(model)
+    assert isinstance(result.model, OnnxModel)
+    return result.model, result.records[0].result
+
+
+def run(model: OnnxModel | Path, tokens: numpy.ndarray) -> numpy.ndarray:
+    source = str(model) if isinstance(model, Path) else model.proto.SerializeToString()
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": tokens})[0]
+
+
+def tokens(dtype: Any = numpy.float32) -> numpy.ndarray:
+    return numpy.random.default_rng(1).standard_normal((2, 5, HIDDEN)).astype(dtype)
+
+
+def operators(model: Any) -> Counter[str]:
+    return Counter(node.op_type for node in model.proto.graph.node)
+
+
+def findings(model: Any) -> list[tuple[str, str | None]]:
+    found = parse_target("ort").predict(model, analyze_caches(model))
+    return [(one.verdict, one.reason) for one in found if one.subject == "experts"]
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_it_generates_what_pytorch_generates(name):
+    before = exported(f"{name}/onnx")
+    after = converted(before, "ort").model
+    kinds = operators(after)
+    assert kinds["MoE"] == FIXTURES[name]
+    # Nothing of the search for tokens stays; deepseek's own router has groups.
+    assert not {"NonZero", "OneHot", "Tile"} & kinds.keys()
+    assert name == "deepseek_v3" or not {"TopK", "ScatterElements"} & kinds.keys()
+    assert generates(after, name)
+    assert compare(before, after, steps=4).passed  # of one row and of two, padded
+    assert {verdict for verdict, _ in findings(after)} == {"fused"}
+    assert {str(reason).partition(": ")[2] for _, reason in findings(before)} == {"run fuse-experts"}
+
+
+def test_gpt_oss_runs_as_few_operators_as_the_builders(tmp_path):
+    """The builder of onnxruntime-genai (0.18) writes 29, ours were 97 with the experts as exported."""
+    after = converted(exported("gpt_oss/onnx"), "ort-genai").model
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "m.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(after.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    nodes = onnx.load(tmp_path / "m.onnx").graph.node
+    assert len(nodes) <= 1.2 * 29
+    assert [node.op_type for node in nodes].count("MoE") == 2
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    form=st.sampled_from(["separate", "dense", "gathered"]),
+    router=st.sampled_from(["softmax first", "softmax last", "plain", "gathered", "sigmoid"]),
+    columns=st.sampled_from(["apart", "pairs", "halves", "linear part first", "one"]),
+    kind=st.sampled_from(["silu", "clamped", "relu"]),
+    bias=st.booleans(),
+    turned=st.booleans(),
+)
+def test_all_forms_compute_the_same(form, router, columns, kind, bias, turned):
+    # MoE has two products with SwiGLU alone, and SwiGLU of two alone.
+    assume({"one": {"silu", "relu"}}.get(columns, {"silu", "clamped"}) >= {kind})
+    model = experts(form, router, columns, kind, bias=bias, turned=turned)
+    after, done = fused(model)
+    assert done.statistics == {"layers fused": 1, "layers left": 0, "weights written anew": 4 if bias else 2}
+    kinds = operators(after)
+    assert kinds["MoE"] == 1
+    assert kinds["TopK"] == kinds["Log"] == (router == "sigmoid")
+    numpy.testing.assert_allclose(run(after, tokens()), run(model, tokens()), rtol=1e-4, atol=1e-4)
+    assert not fused(after)[1].changed
+
+
+def test_experts_are_told_by_their_number():
+    model = experts("separate", order=(2, 0, 3, 1))
+    numpy.testing.assert_allclose(run(fused(model)[0], tokens()), run(model, tokens()), rtol=1e-4, atol=1e-4)
+
+
+def test_experts_of_f16_stay_in_it():
+    model = experts("dense", dtype=numpy.float16)
+    after, _ = fused(model)
+    given_weights = next(node for node in after.proto.graph.node if node.op_type == "MoE").input[2]
+    (weight,) = (one for one in after.proto.graph.initializer if one.name == given_weights)
+    assert weight.data_type == onnx.TensorProto.FLOAT16
+    wanted = run(model, tokens(numpy.float16))
+    numpy.testing.assert_allclose(run(after, tokens(numpy.float16)), wanted, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"kind": "gelu"}, "a function of 2 products that MoE does not have stands between the products of an expert"),
+        ({"kind": "gelu", "columns": "one"}, "a function of one product that MoE does not have"),
+        ({"router": "signed"}, "weights of experts may be below 0, since Tanh makes them"),
+        ({"form": "separate", "order": (0, 1, 3)}, "experts [0.0, 1.0, 3.0] of 4.0 are found"),
+        ({"form": "separate", "order": (0, 1, 1, 3)}, "experts [0.0, 1.0, 1.0, 3.0] of 4.0 are found"),
+        ({"dtype": numpy.float64}, "its tokens are of type f64, weights of f64, and not both of one of f16 and f32"),
+    ],
+)
+def test_what_the_operator_does_not_have_stays(given, reason):
+    """The pass notes what `check` prints."""
+    model = experts(**({"form": "dense"} | given))
+    after, done = fused(model)
+    assert not done.changed
+    assert operators(after) == operators(model)
+    assert reason in done.notes[0]
+    ((verdict, told),) = findings(model)
+    assert verdict == "plain"
+    assert told is not None
+    assert told.partition(": ")[2] == done.notes[0].partition(": ")[2]
+
+
+def test_other_sums_are_no_experts():
+    """Attention over gathered rows, or a mean of them, has no weights that a router chose."""
+    assert not findings(exported("llama/onnx"))
+    assert not findings(exported("bloom/onnx"))
+
+
+def test_weights_are_written_once_into_a_file(tmp_path):
+    model = experts("separate", bias=True)
+    wanted = run(model, tokens())
+    onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=100)
+    before = (tmp_path / "m.data").read_bytes()
+    after, done = fused(graphpass.load(tmp_path / "m.onnx"))
+    out = tmp_path / "out"
+    graphpass.save(after, out / "m.onnx")
+    assert (tmp_path / "m.data").read_bytes() == before
+    # The router's weights are few, so that the old file is left behind.
+    (file,) = (one for one in out.iterdir() if one.suffix == ".data")
+    assert file.name.startswith("experts-")
+    proto = onnx.load(out / "m.onnx", load_external_data=False)
+    moe = next(node for node in proto.graph.node if node.op_type == "MoE")
+    held = {one.name: one for one in proto.graph.initializer}
+    shapes = {name: tuple(held[name].dims) for name in moe.input[2:]}
+    assert list(shapes.values()) == [
+        (EXPERTS, 2 * INNER, HIDDEN),
+        (EXPERTS, 2 * INNER),
+        (EXPERTS, HIDDEN, INNER),
+        (EXPERTS, HIDDEN),
+    ]
+    assert moe.attribute  # its own, not the defaults
+    assert {one.name: one.i for one in moe.attribute if one.name == "k"} == {"k": CHOSEN}
+    assert "MB of weights are laid out as the operator reads them" in done.notes[0]
+    numpy.testing.assert_allclose(run(out / "m.onnx", tokens()), wanted, rtol=1e-4, atol=1e-4)
+    missing = graphpass.load(tmp_path / "m.onnx")
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(graphpass.errors.ReadError, match=r"m\.data"):
+        fused(missing)
+
+
+def test_no_more_than_a_few_experts_are_in_memory(tmp_path):
+    model = experts("dense", columns="halves", count=64, inner=4096)
+    onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    loaded = graphpass.load(tmp_path / "m.onnx")
+    tracemalloc.start()
+    try:
+        _, done = fused(loaded)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert done.statistics["layers fused"] == 1
+    assert peak < (tmp_path / "m.data").stat().st_size / 5
+
+
+def test_early_opsets_are_skipped():
+    model = experts("dense")
+    model.proto.opset_import[0].version = 12
+    _, done = fused(model)
+    assert done.reason == "the model is of an opset before 13"

@@ -1,0 +1,226 @@
+"""Layers of experts as exporters write them, and variants that they might."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+from onnx import helper, numpy_helper
+
+from graphpass.dialects.onnx.model import OnnxModel
+
+HIDDEN, INNER, EXPERTS, CHOSEN = 8, 6, 4, 2
+
+
+class Layer:
+    """Nodes and constants of one layer, on tokens ``x [batch, length, hidden]``."""
+
+    def __init__(self, **given: Any) -> None:
+        self.nodes: list[Any] = []
+        self.held: dict[str, numpy.ndarray] = {}
+        self.random = numpy.random.default_rng(0)
+        self.given = given
+        self.count, self.inner = given.get("count", EXPERTS), given.get("inner", INNER)
+        self.hidden, self.chosen = given.get("hidden", HIDDEN), given.get("chosen", CHOSEN)
+
+    def op(self, kind: str, *inputs: str, name: str = "", count: int = 1, **given: Any) -> Any:
+        name = name or f"{kind}_{len(self.nodes)}"
+        outputs = [name, *(f"{name}:{number}" for number in range(1, count))]
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name, **given))
+        return outputs if count > 1 else name
+
+    def hold(self, *values: Any, dtype: Any = numpy.int64) -> str:
+        return self.weight(numpy.array(values[0] if len(values) == 1 else values, dtype))
+
+    def weight(self, array: numpy.ndarray) -> str:
+        name = f"held_{len(self.held)}"
+        self.held[name] = array
+        return name
+
+    def drawn(self, *shape: int) -> numpy.ndarray:
+        return self.random.standard_normal(shape).astype(self.given.get("dtype", numpy.float32))
+
+    def number(self, value: float) -> str:
+        return self.weight(numpy.array(value, self.given.get("dtype", numpy.float32)))
+
+    def model(self, result: str) -> OnnxModel:
+        kind = helper.np_dtype_to_tensor_dtype(numpy.dtype(self.given.get("dtype", numpy.float32)))
+        info = helper.make_tensor_value_info
+        self.op("Identity", result, name="y")
+        graph = helper.make_graph(
+            self.nodes,
+            "experts",
+            [info("x", kind, ["batch", "length", self.hidden])],
+            [info("y", kind, ["batch", "length", self.hidden])],
+            [numpy_helper.from_array(array, name) for name, array in self.held.items()],
+        )
+        return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+
+
+def _router(layer: Layer, rows: str, kind: str) -> tuple[str, str]:
+    """Return weights and chosen experts, ``[tokens, k]``."""
+    scores = layer.op("MatMul", rows, layer.weight(layer.drawn(layer.hidden, layer.count)), name="logits")
+    count = layer.hold([layer.chosen])
+    if kind == "softmax last":
+        top, chosen = layer.op("TopK", scores, count, count=2)
+        return layer.op("Softmax", top, axis=-1), chosen
+    function = {"sigmoid": "Sigmoid", "signed": "Tanh"}.get(kind)
+    probabilities = layer.op(function, scores) if function else layer.op("Softmax", scores, axis=-1)
+    top, chosen = layer.op("TopK", probabilities, count, count=2)
+    if kind == "gathered":
+        top = layer.op("GatherElements", probabilities, chosen, axis=1)
+    if kind in {"softmax first", "sigmoid", "gathered", "signed"}:
+        total = layer.op("ReduceSum", top, layer.hold([-1]), keepdims=1)
+        if kind != "softmax first":
+            total = layer.op("Add", total, layer.number(1e-20))
+        top = layer.op("Div", top, total)
+    return (layer.op("Mul", top, layer.number(2.5)) if kind == "sigmoid" else top), chosen
+
+
+def _activated(layer: Layer, gate: str, up: str | None, kind: str) -> str:
+    if kind == "clamped":
+        gate = layer.op("Clip", gate, "", layer.number(1.5))
+        assert up is not None
+        up = layer.op("Clip", up, layer.number(-1.5), layer.number(1.5))
+        turned = layer.op("Mul", gate, layer.op("Sigmoid", layer.op("Mul", gate, layer.number(1.702))))
+        return layer.op("Mul", layer.op("Add", up, layer.number(1.0)), turned)
+    if kind == "gelu":  # by Erf
+        error = layer.op("Erf", layer.op("Div", gate, layer.number(2**0.5)))
+        half = layer.op("Mul", gate, layer.number(0.5))
+        turned = layer.op("Mul", half, layer.op("Add", error, layer.number(1.0)))
+    elif kind == "relu":
+        turned = layer.op("Relu", gate)
+    else:
+        turned = layer.op("Mul", gate, layer.op("Sigmoid", gate))
+    return turned if up is None else layer.op("Mul", turned, up)
+
+
+def _parts(layer: Layer, value: str, columns: str, axis: int) -> tuple[str, str]:
+    """Return gate and linear part of a joined product."""
+    if columns == "pairs":
+        bounds = ((0, 2**62, 2), (1, 2**62, 2))
+        gate, up = (
+            layer.op("Slice", value, *(layer.hold([number]) for number in (start, stop, axis, step)))
+            for start, stop, step in bounds
+        )
+        return gate, up
+    gate, up = layer.op("Split", value, axis=axis, num_outputs=2, count=2)
+    return (up, gate) if columns == "linear part first" else (gate, up)
+
+
+def _expert(
+    layer: Layer, rows: str, product: Callable[[str, int, int], str], columns: str, kind: str, axis: int
+) -> str:
+    if columns == "one":
+        return product(
+            _activated(layer, product(rows, layer.hidden, layer.inner), None, kind), layer.inner, layer.hidden
+        )
+    if columns == "apart":
+        gate, up = product(rows, layer.hidden, layer.inner), product(rows, layer.hidden, layer.inner)
+    else:
+        gate, up = _parts(layer, product(rows, layer.hidden, 2 * layer.inner), columns, axis)
+    return product(_activated(layer, gate, up, kind), layer.inner, layer.hidden)
+
+
+def experts(
+    form: str,
+    router: str = "softmax first",
+    columns: str = "apart",
+    kind: str = "silu",
+    *,
+    bias: bool = False,
+    turned: bool = False,
+    **given: Any,
+) -> OnnxModel:
+    """Build a layer.
+
+    Args:
+        form: ``separate``, ``dense`` or ``gathered``.
+        router: ``softmax first``, ``softmax last``, ``plain``, ``gathered``, ``sigmoid`` or ``signed``.
+        columns: Gate and linear part ``apart``, in ``pairs``, ``halves``, ``linear part first``, or ``one`` product.
+        kind: ``silu``, ``clamped``, ``gelu``, ``relu``.
+        bias: Whether products have a bias.
+        turned: Whether weights are stored as ``[outputs, inputs]``.
+        given: ``dtype``; sizes ``count`` (of experts), ``chosen``, ``hidden`` and ``inner``; ``order`` in which the
+            separate form adds its experts.
+    """
+    layer = Layer(**given)
+    rows = layer.op("Reshape", "x", layer.hold([-1, layer.hidden]), name="rows")
+    weights, chosen = _router(layer, rows, router)
+    write = {"separate": _separate, "dense": _dense, "gathered": _gathered}[form]
+    total = write(layer, rows, weights, chosen, columns, kind, bias, turned)
+    shape = layer.op("Shape", "x")
+    return layer.model(layer.op("Reshape", total, shape, name="total"))
+
+
+def _separate(
+    layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
+) -> str:
+    def product(value: str, inputs: int, outputs: int) -> str:
+        shape = (outputs, inputs) if turned else (inputs, outputs)
+        weight = layer.weight(layer.drawn(*shape))
+        weight = layer.op("Transpose", weight, perm=[1, 0]) if turned else weight
+        made = layer.op("MatMul", value, weight)
+        return layer.op("Add", made, layer.weight(layer.drawn(outputs))) if bias else made
+
+    marks = layer.op("OneHot", chosen, layer.hold(layer.count), layer.hold([0, 1]), axis=-1, name="marks")
+    marks = layer.op("Transpose", marks, perm=[2, 1, 0])
+    flat = layer.op("Reshape", weights, layer.hold([-1, 1]))
+    zero = numpy_helper.from_array(numpy.zeros(1, layer.given.get("dtype", numpy.float32)))
+    total = layer.op("ConstantOfShape", layer.op("Shape", rows), value=zero)
+    for number in layer.given.get("order", range(layer.count)):
+        found = layer.op("NonZero", layer.op("Gather", marks, layer.hold(number), axis=0))
+        slot, token = layer.op("Split", found, axis=0, num_outputs=2, count=2)
+        slot, token = (layer.op("Squeeze", one, layer.hold([0])) for one in (slot, token))
+        result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
+        place = layer.op("Add", slot, layer.op("Mul", token, layer.hold(layer.chosen)))
+        weighted = layer.op("Mul", result, layer.op("Gather", flat, place, axis=0))
+        index = layer.op("Expand", layer.op("Unsqueeze", token, layer.hold([1])), layer.op("Shape", weighted))
+        total = layer.op("ScatterElements", total, index, weighted, axis=0, reduction="add")
+    return total
+
+
+def _dense(
+    layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
+) -> str:
+    def product(value: str, inputs: int, outputs: int) -> str:
+        shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
+        weight = layer.weight(layer.drawn(*shape))
+        weight = layer.op("Transpose", weight, perm=[0, 2, 1]) if turned else weight
+        made = layer.op("MatMul", value, weight)
+        return layer.op("Add", made, layer.weight(layer.drawn(layer.count, 1, outputs))) if bias else made
+
+    zero = numpy_helper.from_array(numpy.zeros(1, layer.given.get("dtype", numpy.float32)))
+    none = layer.op("ConstantOfShape", layer.op("Shape", "logits"), value=zero)
+    gates = layer.op("ScatterElements", none, chosen, weights, axis=1, name="gates")
+    gates = layer.op("Unsqueeze", layer.op("Transpose", gates, perm=[1, 0]), layer.hold([2]))
+    copies = layer.op("Expand", layer.op("Unsqueeze", rows, layer.hold([0])), layer.hold([layer.count, 1, 1]))
+    result = _expert(layer, copies, product, columns, kind, 2)
+    return layer.op("ReduceSum", layer.op("Mul", result, gates), layer.hold([0]), keepdims=0)
+
+
+def _gathered(
+    layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
+) -> str:
+    flat = layer.op("Reshape", chosen, layer.hold([-1]))
+    index = layer.op("Unsqueeze", flat, layer.hold([-1]))
+
+    def product(value: str, inputs: int, outputs: int) -> str:
+        shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
+        own = layer.op("GatherND", layer.weight(layer.drawn(*shape)), index)
+        axis = layer.hold([-1 if turned else 1])
+        value = layer.op("Unsqueeze", value, axis)
+        made = layer.op("Squeeze", layer.op("MatMul", *((own, value) if turned else (value, own))), axis)
+        table = layer.weight(layer.drawn(layer.count, outputs)) if bias else ""
+        return layer.op("Add", made, layer.op("Gather", table, flat, axis=0)) if bias else made
+
+    pairs = layer.op("Unsqueeze", rows, layer.hold([1]))
+    pairs = layer.op(
+        "Reshape", layer.op("Expand", pairs, layer.hold([1, layer.chosen, 1])), layer.hold([-1, layer.hidden])
+    )
+    result = _expert(layer, pairs, product, columns, kind, 1)
+    column = layer.op("Unsqueeze", layer.op("Reshape", weights, layer.hold([-1])), layer.hold([-1]))
+    weighted = layer.op("Mul", result, column)
+    whole = layer.op("Reshape", weighted, layer.hold([-1, layer.chosen, layer.hidden]))
+    return layer.op("ReduceSum", whole, layer.hold([1]), keepdims=0)
