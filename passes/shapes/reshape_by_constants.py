@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.shapes.linear_size import Vector
-from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
 from graphpass.ir.operators import NO_DATA
 from graphpass.ir.values import INTEGERS, known_elements
 
@@ -23,13 +23,17 @@ _FEW = 16
 
 
 @dataclass(frozen=True)
-class ReshapeByConstants(Pass[OnnxModel]):
+class ReshapeByConstants(Pass[Model]):
     """Let Reshapes copy dimensions instead of reading shapes; compute fixed sizes ahead.
 
     Exporters trace ``x.view(batch, length, heads, head_dim)`` with the batch and length read from a shape, in each
     layer. A 0 copies the dimension in its place, and a -1 stands for what is left. A dimension is copied if it has that
     size in every inference that succeeds (`find_lengths`). Integers that follow from fixed sizes alone, such as the
     middle of an axis, become constants.
+
+    Options:
+        unknown: Rewrite nothing but Reshapes to a fixed size that inference of shapes leaves open. OpenVINO's GPU plugin
+            (2026.4.1) copies wrong heads of a cache whose new entries have an open number of them.
 
     Shapes:
         input of any rank; a target of any rank with no more than one dimension that is neither copied nor a number
@@ -41,20 +45,24 @@ class ReshapeByConstants(Pass[OnnxModel]):
     """
 
     name = "reshape-by-constants"
-    dialect = "onnx"
 
-    def run(self, model: OnnxModel) -> Done:
-        rewriter = model.rewriter()
+    unknown: bool = False
+
+    def run(self, model: Model) -> Done:
         folded = 0
-        for value, numbers in _fixed(model.graph):
-            rewriter.replace(value, rewriter.under(model.graph.producer(value).name).constant(numbers))
-            folded += 1
-        rewriter.finish()
+        if not self.unknown:
+            rewriter = model.rewriter()
+            for value, numbers in _fixed(model.graph):
+                rewriter.replace(value, rewriter.under(model.graph.producer(value).name).constant(numbers))
+                folded += 1
+            rewriter.finish()
         graph, sizes, rewriter = model.graph, find_lengths(model), model.rewriter()
         count = 0
         for node in graph.of_op("Reshape"):
             target = sizes.content(node.inputs[1])
             if graph.producer(node.source(1)).op == "Constant" or target is None:
+                continue
+            if self.unknown and not _is_open(node, sizes.shape(node.outputs[0])):
                 continue
             source = sizes.shape(node.source()) or ()
             shape = [_copied_or_number(node, axis, source, target) for axis in range(len(target))]
@@ -79,6 +87,12 @@ def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
     for value, numbers in found.items():
         if any(not use.node.outputs or any(one not in found for one in use.node.outputs) for use in graph.uses(value)):
             yield value, numbers
+
+
+def _is_open(node: Node, known: Vector | None) -> bool:
+    """Return whether a fixed size of the result is not in its shape."""
+    sizes = zip(node.outputs[0].shape or (), known or (), strict=False)
+    return any(size.as_int is not None and not isinstance(declared, int) for declared, size in sizes)
 
 
 def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:

@@ -74,6 +74,27 @@ class Subject:
         np.testing.assert_array_equal(got.argmax(-1)[clear], wanted.argmax(-1)[clear])
 
 
+def check_edited(subject: Subject, oracle: Oracle, got: np.ndarray, wanted: np.ndarray) -> None:
+    """Compare what the last step gave with recomputation, or with what the same form gives without edits."""
+    try:
+        subject.check(got, wanted)
+    except AssertionError:
+        if subject.unedited is None:
+            raise
+        subject.check(got, _step_by_step(subject.unedited(), oracle, wanted))
+
+
+def _step_by_step(session: DecodeSession, oracle: Oracle, wanted: np.ndarray) -> np.ndarray:
+    """What ``session`` gives for the last tokens where any logits are ``wanted``."""
+    found = np.full_like(wanted, np.nan)
+    for row, tokens in enumerate(oracle.tokens):
+        session.reset()
+        logits = [session.step([[token]])[0, -1] for token in tokens]
+        count = int((~np.isnan(wanted[row]).all(axis=-1)).sum())
+        found[row, -count:] = logits[-count:]
+    return found
+
+
 def run_edits(subject: Subject, sequences: int, *, random: int | None = None) -> None:
     """Run random edit sequences of about 20 edits each; the same ones every time unless ``random`` seeds them."""
 
@@ -288,22 +309,7 @@ class EditMachine(RuleBasedStateMachine):
 
     def check(self, got: np.ndarray, wanted: np.ndarray) -> None:
         """Compare what the last step gave."""
-        try:
-            self.subject.check(got, wanted)
-        except AssertionError:
-            if self.subject.unedited is None:
-                raise
-            self.subject.check(got, self.step_by_step(self.subject.unedited(), wanted))
-
-    def step_by_step(self, session: DecodeSession, wanted: np.ndarray) -> np.ndarray:
-        """What ``session`` gives for the last tokens where any logits are ``wanted``."""
-        found = np.full_like(wanted, np.nan)
-        for row, tokens in enumerate(self.oracle.tokens):
-            session.reset()
-            logits = [session.step([[token]])[0, -1] for token in tokens]
-            count = int((~np.isnan(wanted[row]).all(axis=-1)).sum())
-            found[row, -count:] = logits[-count:]
-        return found
+        check_edited(self.subject, self.oracle, got, wanted)
 
     def teardown(self) -> None:
         """The last edit shows in a step; after a failure, the lengths may differ already."""

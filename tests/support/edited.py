@@ -31,6 +31,9 @@ _INEXACT = ("zamba2",)
 _REFUSED = {("llama_12l", "onnx-genai")}
 
 
+#: These two exports compute a prompt of several tokens in another way than single steps, and inexactly.
+_STEPS_ALONE = {("mamba", "ov-stateless"), ("mamba", "ov-stateful")}
+
 #: NPUW on the CPU, with room for what the edits feed.
 NPUW = {"NPUW_DEVICES": "CPU", "NPUW_LLM_MAX_PROMPT_LEN": "64", "NPUW_LLM_MIN_RESPONSE_LEN": "64"}
 
@@ -66,8 +69,7 @@ def subject(name: str, variant: str, passes: str = "") -> Subject:
         kind,
         "add-tree-mask" in passes,
         session.takes_mask and not misreads_left_padding(opened) and not _gives_nan(session),
-        # These two exports compute a prompt of several tokens in another way than single steps, and inexactly.
-        longest_prompt=1 if (name, variant) in {("mamba", "ov-stateless"), ("mamba", "ov-stateful")} else 12,
+        longest_prompt=1 if (name, variant) in _STEPS_ALONE else 12,
         # Found for granitemoehybrid and mamba: up to 1.1e-4.
         unedited=None if kind == "kv" else functools.cache(lambda: open_session(opened)),
     )
@@ -80,15 +82,17 @@ def on_device(name: str, variant: str, device: str) -> Subject:
     made = graphpass.PassManager(graphpass.get_target(device.lower()).pipeline(source)).run(source).model
     properties = NPUW if device == "NPU" else None
     opened = functools.partial(open_session, made, device=device, properties=properties)
+    kind = made.analysis(analyze_caches).kind
     return Subject(
         opened(),
         recomputation(name),
-        made.analysis(analyze_caches).kind,
+        kind,
+        longest_prompt=1 if (name, variant) in _STEPS_ALONE else 12,
         most_rows=1 if device == "NPU" else 3,
-        # NPUW keeps caches in f16, and GPUs have coarser functions than CPUs.
-        tolerance=2e-2 if device == "NPU" else 1e-2,
-        # Found for gpt2 and granitemoehybrid: up to 2.3e-2.
-        unedited=functools.cache(opened) if device == "NPU" else None,
+        # NPUW keeps caches in f16, states, too, which add up (granitemoehybrid: 3.4e-2); GPUs have coarser functions.
+        tolerance=1e-2 if device == "GPU" else 2e-2 if kind == "kv" else 5e-2,
+        # Found for gpt2 and granitemoehybrid: up to 2.3e-2; of qwen3_next a GPU chooses another expert at a tie.
+        unedited=functools.cache(opened),
     )
 
 

@@ -16,7 +16,7 @@ import graphpass
 from graphpass.errors import UnsupportedError
 from graphpass.runtime import DecodeSession, open_session
 from support import made_decoder
-from support.edit_machine import Subject, run_edits
+from support.edit_machine import Subject, check_edited, run_edits
 from support.edited import on_device
 from support.oracle import Oracle, Recomputation
 
@@ -26,13 +26,14 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 def rows_come_and_go(subject: Subject) -> None:
     """Let beams part, swap and end, each after steps."""
     session, oracle = subject.session, Oracle(subject.recompute)
-    subject.check(session.prefill([PROMPT]), oracle.prefill([PROMPT]))
+    prompt = [PROMPT[: subject.longest_prompt]]
+    check_edited(subject, oracle, session.prefill(prompt), oracle.prefill(prompt))
     for rows in ([0], [0, 0], [1, 0], [1, 0, 1], [2, 0, 0], [1, 2], [0]):
         for edited in (session, oracle):
             edited.select(rows)
         for _ in range(2):
             ids = [[7 + row] for row in range(len(rows))]
-            subject.check(session.step(ids), oracle.step(ids))
+            check_edited(subject, oracle, session.step(ids), oracle.step(ids))
 
 
 def compressed() -> Subject:

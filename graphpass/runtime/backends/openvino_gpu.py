@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class OpenVINOGPUSession(OpenVINOStatefulSession):
     """Leaves entries where they are: what has to move is computed again.
 
-    Rows are gathered if their number changes, since the plugin reads wrong rows through its table of beams then; unless
-    it keeps caches in i8, which it does not hand out.
+    Rows are gathered if their number changes, since the plugin reads wrong rows through its table of beams then, and
+    always beside linear caches, which it mixes up with other rows (granitemoehybrid); unless it keeps caches in i8, which
+    it does not hand out.
     """
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
@@ -35,6 +36,7 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
         super().__init__(model, inventory, device)
         self._keeps_batch = self._growing_sealed = True
         self._gathers_rows = all(self._request.hands_out(cache.name) for cache in self._growing)
+        self._mixes_rows = bool(self._fixed)
         self._compaction = CompactionPolicy(self._past_order, math.inf)
         # Values to set before the next run, and whether growing caches changed since the last one.
         self._due: dict[Cache, Array] = {}

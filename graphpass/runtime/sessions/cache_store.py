@@ -33,8 +33,8 @@ class CacheStore(ABC):
         self._adapters = tuple(cache for cache in inventory.caches if cache.role == "adapter")
         self._bytes_copied = 0
         # Whether entries of growing caches cannot be moved, or caches of fixed size not be read: tokens are fed again
-        # then. And whether rows of growing caches can be gathered all the same.
-        self._growing_sealed = self._fixed_sealed = self._gathers_rows = False
+        # then. Whether rows of growing caches can be gathered all the same; and whether the runtime mixes rows up itself.
+        self._growing_sealed = self._fixed_sealed = self._gathers_rows = self._mixes_rows = False
 
     @abstractmethod
     def _forget(self) -> None:

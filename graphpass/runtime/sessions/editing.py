@@ -224,7 +224,8 @@ class EditableCaches(CacheStore):
         assert slots is not None
         if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():
             return
-        by_model = self._inputs.takes_rows and (len(rows) == slots.batch or not self._keeps_batch)
+        fits = not self._mixes_rows and (len(rows) == slots.batch or not self._keeps_batch)
+        by_model = self._inputs.takes_rows and fits
         if self._growing_sealed and not (by_model or self._gathers_rows):
             self._check_history(slots)
         self._copy_snapshots()

@@ -29,7 +29,7 @@ class GPU(StatefulTarget):
     seq2seq = True
     hides_positions = True
     takes_begin_one = True
-    after_stateful = ("lower-variadic-split", "lower-boolean-gathers")
+    after_stateful = ("lower-variadic-split", "lower-boolean-gathers", "reshape-by-constants{unknown=true}")
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
 

@@ -43,3 +43,18 @@ def test_lengths_that_may_differ_are_not_copied():
     graph = ran(exported("llama/onnx"), "reshape-by-constants").model.graph
     computed = [node.name for node in graph.of_op("Reshape") if graph.producer(node.source(1)).op != "Constant"]
     assert {"/model/layers.0/self_attn/Reshape_7", "/model/layers.1/self_attn/Reshape_7"} <= set(computed)
+
+
+def test_numbers_of_heads_that_inference_leaves_open_are_stated():
+    """phi3's batch and length are of another tensor than the one that is reshaped."""
+    before = ran(exported("phi3/onnx"), "to-openvino").model
+    result = ran(before, "reshape-by-constants{unknown=true}").model
+    assert {node.outputs[0].shape[2] for node in _by_head(before)} == {None}
+    assert {node.outputs[0].shape[2] for node in _by_head(result)} == {2}
+    assert compare(before, result, steps=2).passed
+    assert not ran(result, "reshape-by-constants{unknown=true}").records[-1].result.changed
+
+
+def _by_head(model):
+    """Reshapes of new keys and values, ``[batch, length, heads, head_dim]``."""
+    return [node for node in model.graph.of_op("Reshape") if node.name.endswith(("attn/Reshape_1", "attn/Reshape_2"))]

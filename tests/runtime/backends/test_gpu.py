@@ -8,7 +8,11 @@ from support.gpu_on_cpu import run_inside
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("form", ["llama/ov-stateful", "gemma3_text/ov-stateful", "lfm2/ov-stateful"])
+# Of phi3 shape inference leaves the number of heads open; the plugin mixes rows of granitemoehybrid's linear caches.
+@pytest.mark.parametrize(
+    "form",
+    ["llama/ov-stateful", "gemma3_text/ov-stateful", "lfm2/ov-stateful", "phi3/onnx", "granitemoehybrid/ov-stateful"],
+)
 def test_edits(form: str) -> None:
     run_inside("-m", "support.gpu_sessions", "edits", form)
 
