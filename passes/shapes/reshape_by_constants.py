@@ -32,8 +32,8 @@ class ReshapeByConstants(Pass[Model]):
     middle of an axis, become constants.
 
     Options:
-        unknown: Rewrite nothing but Reshapes to a fixed size that inference of shapes leaves open. OpenVINO's GPU plugin
-            (2026.4.1) copies wrong heads of a cache whose new entries have an open number of them.
+        unknown: Rewrite nothing but Reshapes to a fixed size that inference of shapes leaves open. OpenVINO's GPU
+            plugin (2026.4.1) copies wrong heads of a cache whose new entries have an open number of them.
 
     Shapes:
         input of any rank; a target of any rank with no more than one dimension that is neither copied nor a number

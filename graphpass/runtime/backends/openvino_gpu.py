@@ -27,8 +27,8 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
     """Leaves entries where they are: what has to move is computed again.
 
     Rows are gathered if their number changes, since the plugin reads wrong rows through its table of beams then, and
-    always beside linear caches, which it mixes up with other rows (granitemoehybrid); unless it keeps caches in i8, which
-    it does not hand out.
+    always beside linear caches, whose rows it mixes up (granitemoehybrid); unless it keeps caches in i8, which it does
+    not hand out.
     """
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:

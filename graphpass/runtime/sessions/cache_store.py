@@ -33,7 +33,7 @@ class CacheStore(ABC):
         self._adapters = tuple(cache for cache in inventory.caches if cache.role == "adapter")
         self._bytes_copied = 0
         # Whether entries of growing caches cannot be moved, or caches of fixed size not be read: tokens are fed again
-        # then. Whether rows of growing caches can be gathered all the same; and whether the runtime mixes rows up itself.
+        # then. Whether rows of growing caches can be gathered all the same; and whether the runtime mixes rows up.
         self._growing_sealed = self._fixed_sealed = self._gathers_rows = self._mixes_rows = False
 
     @abstractmethod
