@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ SHOWN = [
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command.split()[0] for command, _ in SHOWN])
 def test_shown_output_is_what_the_command_prints(checkout, command, shown):
-    done = run(checkout, "-m", "graphpass.cli", *command.split())
+    done = run(checkout, "-m", "graphpass.cli", *shlex.split(command))
     assert done.returncode == (1 if "does not hold" in shown else 0), done.stderr
     printed = _without_measurements(done.stdout)
     for line in _without_measurements(shown).splitlines():
@@ -72,11 +73,11 @@ def test_the_demo_ends_as_shown(checkout):
     (block,) = re.findall(r"^```console\n\$ python (.*?)\n(.*?)^```", PAGES["README.md"], re.DOTALL | re.MULTILINE)
     command, shown = block
     convert = next(command for command, _ in SHOWN if command.startswith("convert"))
-    done = run(checkout, "-m", "graphpass.cli", *convert.split(), "--no-verify", "--no-tokenizer")
+    done = run(checkout, "-m", "graphpass.cli", *shlex.split(convert), "--no-verify", "--no-tokenizer")
     assert done.returncode == 0, done.stderr
     for file in export("llama", "ov-stateful").glob("openvino_*tokenizer.*"):
         shutil.copy(file, checkout / "demo-output")
-    done = run(checkout, *command.split())
+    done = run(checkout, *shlex.split(command))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(shown)
 
