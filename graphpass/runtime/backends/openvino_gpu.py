@@ -46,6 +46,9 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
     def _run(self, step: Step) -> dict[str, Array]:
         feeds = self._inputs.feeds(step)
         shapes = {name: value.shape for name, value in feeds.items()}
+        if self._fixed:
+            # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
+            shapes = {"": step.input_ids.shape}
         if self._is_changed and shapes == self._shapes:
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
