@@ -23,17 +23,22 @@ from .models import PATH, cache_option, load_model
 def command(console: Console, model: Path, target: str, confirm: bool, form: str, declared: tuple[str, ...]) -> None:
     """Predict how a target's runtime treats a model, and try it.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Prints for each attention and each cache
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them, or an encoder and its decoder: the decoder
+    is checked then, and tried with the encoder where the runtime runs both. Prints for each attention and each cache
     whether the runtime fuses it, and if not, the first node that prevents it. Then the runtime is tried, if that is
     possible on this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
     """
-    loaded = load_model(model, declared)
+    from graphpass.artifacts.encoder_decoder import find_encoder_decoder
+
+    parts = find_encoder_decoder(model)
+    loaded = load_model(model if parts is None else parts.decoder, declared)
+    encoder = None if parts is None else load_model(parts.encoder)
 
     from graphpass.reports.contract import as_json, as_text
     from graphpass.targets import check_model
 
     with stage("checking"):
-        report = check_model(loaded, target, confirm=confirm)
+        report = check_model(loaded, target, confirm=confirm, encoder=encoder)
     console.report(form, lambda: as_text(loaded, report), lambda: as_json(loaded, report))
     if not report.holds:
         raise click.exceptions.Exit(1)

@@ -78,9 +78,10 @@ GP225 A folder with an encoder needs a decoder for the first step and one for al
   decoder_with_past_model), both in one file (decoder_model_merged), or a stateful one, and all of one format. Optimum
   writes them for tasks that end in -with-past.
 GP226 The target makes no models of an encoder and a decoder, or not with what was asked for: NPUs and paged attention
-  take decoders alone, ONNX Runtime takes such models as they are, and nothing moves slots of them.
-GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention.
-  OpenVINO's runtimes want a decoder that does so. Export the model with optimum.
+  take decoders alone, ONNX Runtime takes such models as they are, onnxruntime-genai keeps their caches in no integers,
+  and nothing moves slots of them.
+GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention, as
+  the target ort-genai wants. OpenVINO's runtimes want a decoder that does so. Export the model with optimum.
 GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is
   venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
 GP229 The folder holds a language model and others that make its embeddings, in a format that the target does not take,
@@ -186,8 +187,8 @@ GP343 A variable that is no cache has the name that a cache would get. Rename it
 GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse
   constant was changed in place. The model is as it was before the edit.
 GP345 A decoder reads caches of cross attention that another model fills, and that model is not named, does not return
-  them, or needs inputs for them that the decoder does not have. Name the decoder for the first step of the same
-  export.
+  them, or needs inputs for them that the decoder, or the encoder that is to fill them, does not have. Name the decoder
+  for the first step of the same export.
 GP346 No branch of the model is decided by the input that select-branch was told of.
 GP347 An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and
   features of a fixed size, can be made up.
@@ -229,6 +230,8 @@ GP377 A draft reads the target's hidden states, and the model gives none. The pa
   outputs.
 GP378 A head that drafts tokens is a model with the inputs input_ids and states, and the outputs logits and states. This
   one has others.
+GP379 A linear layer keeps padding out by columns of attention_mask that are not those of the new tokens, so that these
+  cannot be hidden. Feed padding and tokens after it as one prompt, or run the pass extend-mask-to-past on the IR.
 GP381 The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, sequence,
   head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, heads, or key and
   value. Say what is missing, for example with --cache, or run unpack first.
@@ -261,6 +264,7 @@ GP396 genai_config.json holds the number of positions and of token ids, and neit
   it tells them. Copy config.json beside the model, or name the positions with ort-genai{context=N}.
 GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and caches of keys and values that grow,
   under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
+  Of models of an encoder and a decoder it takes those that hear, as Whisper does, and none that read text.
 GP398 f16 holds numbers up to 65504, and a weight of the model holds a larger one. Leave the model in f32, without the
   pass demote-to-f16 and without precision=f16.
 GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the

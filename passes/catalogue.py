@@ -12,6 +12,7 @@ _ROOMS = {
         "compute-cross-caches",
         "expose-alibi",
         "expose-position-ids",
+        "fill-cross-caches",
         "fuse-attention",
         "fuse-causal-conv",
         "fuse-group-query-attention",

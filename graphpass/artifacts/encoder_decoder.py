@@ -8,9 +8,6 @@ from pathlib import Path
 
 from graphpass.errors import UsageError
 
-#: Names of the results, which openvino.genai and optimum-intel read.
-ENCODER_FILE, DECODER_FILE = "openvino_encoder_model.xml", "openvino_decoder_model.xml"
-
 _EXPORT = "export it with a task that ends in -with-past"
 
 
@@ -21,7 +18,8 @@ class EncoderDecoder:
     Attributes:
         encoder: Computes hidden states.
         decoder: Computes a step from hidden states or caches of them, and its own past.
-        first: Computes the first step, and the caches of the hidden states; ``None`` if ``decoder`` does that.
+        first: Computes the first step, and the caches of the hidden states; ``None`` if ``decoder`` does that, or the
+            encoder returns these caches.
     """
 
     encoder: Path
@@ -38,19 +36,15 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     """Return the files in folder ``path``; ``None`` without an encoder.
 
     Raises:
-        UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder; GP227, files of another kind
-            of encoder-decoder models.
+        UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder.
     """
     try:
         names = {file.name for file in path.iterdir()}
     except OSError:  # `graphpass.io.find_model` reports it
         return None
     found = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
-    if names.issuperset(_BUILDER):
-        reason = f"{path} holds an encoder that fills the caches of cross attention itself, as ONNX Runtime GenAI wants"
-        raise UsageError("GP227", reason, "export the model with optimum instead")
     if not found:
-        return None
+        return EncoderDecoder(path / _BUILDER[0], path / _BUILDER[1], None) if names.issuperset(_BUILDER) else None
     if len(found) > 1:
         reason = f"{path} holds an encoder in ONNX and one in OpenVINO IR"
         raise UsageError("GP225", reason, "move one of the two models into a folder of its own")
@@ -73,14 +67,14 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
 
 def folder_of_part(file: Path) -> Path | None:
     """Return the folder of an encoder and a decoder with the part ``file``."""
-    for prefix, suffix in _FORMS:
-        parts = [file.with_name(f"{prefix}{part}{suffix}") for part in _PARTS]
+    for names in (*([f"{prefix}{part}{suffix}" for part in _PARTS] for prefix, suffix in _FORMS), _BUILDER):
+        parts = [file.with_name(name) for name in names]
         if file in parts and os.path.isfile(parts[0]) and any(map(os.path.isfile, parts[1:])):
             return file.parent
     return None
 
 
-#: Files of ONNX Runtime GenAI's builder.
+#: Files of onnxruntime-genai's builder, whose encoder fills the caches of cross attention.
 _BUILDER = ("encoder.onnx", "decoder.onnx")
 
 #: Optimum's names of the encoder and its decoders.

@@ -33,6 +33,7 @@ class Target(ABC):
         description: One line for people.
         dialect: The dialect that its runtime reads.
         output_file: Name of the model file that is written for it.
+        part_files: Names of the files of an encoder and its decoder.
         contract: Conditions that hold for every model made for it.
     """
 
@@ -40,6 +41,7 @@ class Target(ABC):
     description: ClassVar[str]
     dialect: ClassVar[Dialect]
     output_file: ClassVar[str]
+    part_files: ClassVar[tuple[str, str]] = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
     contract: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod
@@ -49,8 +51,12 @@ class Target(ABC):
         Passes refuse a model that they cannot take when they run.
         """
 
-    def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:  # noqa: ARG002
+    def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
         """Return the passes that make the encoder beside a decoder fit; see `pipeline`.
+
+        Args:
+            model: The encoder.
+            first: The file of the decoder for the first step, if that is another one.
 
         Raises:
             UsageError: GP226, the target takes no models of an encoder and a decoder.
@@ -71,7 +77,7 @@ class Target(ABC):
 
     def _takes_no_encoder(self) -> UsageError:
         message = f"target {self.name} takes no models of an encoder and a decoder"
-        return UsageError("GP226", message, "targets cpu and gpu take them")
+        return UsageError("GP226", message, "targets cpu, gpu and ort-genai take them")
 
     @property
     def gives_up_fusion(self) -> bool:
@@ -101,6 +107,10 @@ class Target(ABC):
             source: A file of the input, beside which configurations lie.
         """
         return {}
+
+    def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
+        """See `files`, of an encoder and its decoder."""
+        return self.files(decoder, source)
 
     def require_contract(self, model: Model) -> None:
         """Check the conditions of the contract.
@@ -137,6 +147,14 @@ class Target(ABC):
     def observe(self, model: Model) -> Observation | str:  # noqa: ARG002
         """Try the runtime on ``model``; return the obstacle if that is impossible."""
         return f"target {self.name} has no trial"
+
+    def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
+        """See `predict`, for a decoder beside its encoder."""
+        return self.predict(decoder, inventory)
+
+    def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:  # noqa: ARG002
+        """See `observe`, for a decoder beside its encoder."""
+        return self.observe(decoder)
 
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
         """Return the caches of ``model`` as the runtime sees them; ``None`` without a rule."""

@@ -25,9 +25,10 @@ The attribute ``loop`` of all but If is the kind of loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from graphpass.ir.graph import Graph
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 
@@ -81,6 +82,9 @@ class _Inlined(Model):
         self._refuse()
 
     def clone(self) -> Any:
+        self._refuse()
+
+    def excerpt(self, nodes: Iterable[Node]) -> NoReturn:  # noqa: ARG002 - it is there to refuse
         self._refuse()
 
     def _refuse(self) -> NoReturn:

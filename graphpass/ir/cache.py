@@ -101,6 +101,14 @@ class Cache:
         return int(numbers[-1]) if numbers else None
 
     @property
+    def filled_by(self) -> str:
+        """Return the name of the output of another model that computes it.
+
+        Exporters write ``present`` for ``past_key_values``, onnxruntime-genai's builder for ``past``.
+        """
+        return re.sub("past(_key_values)?", "present", self.read, count=1)
+
+    @property
     def bytes_per_token(self) -> int | None:
         """Return the bytes of one position; ``None`` without growth or known sizes."""
         return self._bytes() if self.axes.sequence is not None else None

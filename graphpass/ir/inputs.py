@@ -14,6 +14,9 @@ TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"
 
+#: Chooses between the decoders for the first step and for later ones, in a file that holds both as branches.
+BRANCH = "use_cache_branch"
+
 #: Begins the name of an output that gives the residual stream after a layer, whose number ends it.
 HIDDEN_STATES = "hidden_states."
 
@@ -24,6 +27,11 @@ _MOST_POSITIONS = 2**31 - 1
 def token_input(graph: Graph) -> Value | None:
     """Return the input that holds the new tokens, or their embeddings."""
     return next((graph.parameters[name] for name in TOKEN_INPUTS if name in graph.parameters), None)
+
+
+def is_merged(graph: Graph) -> bool:
+    """Return whether a model holds two decoders as branches."""
+    return BRANCH in graph.parameters
 
 
 def check_positions(what: str, count: int) -> None:

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from graphpass.errors import GraphpassError
 from graphpass.ir.declaration import Declaration, declarations_from, note_of
-from graphpass.ir.graph import Graph
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.types import Dialect, Port
 from graphpass.progress import timed
@@ -52,6 +52,18 @@ class Model(ABC):
     @abstractmethod
     def clone(self) -> Self:
         """Copy the model for edits; weights may be shared."""
+
+    @abstractmethod
+    def excerpt(self, nodes: Iterable[Node]) -> tuple[Self, dict[int, int]]:
+        """Copy ``nodes``; weights may be shared.
+
+        Args:
+            nodes: Nodes of `Model.graph`, outside of bodies.
+
+        Returns:
+            The copy, in which inputs stand for values that left-out nodes make; and its nodes by those that they are
+            copied from.
+        """
 
     @abstractmethod
     def digest(self) -> str:

@@ -139,7 +139,6 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
     """Read and plan the parts of a folder."""
-    from graphpass.artifacts.encoder_decoder import DECODER_FILE, ENCODER_FILE
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
     if target.gives_up_fusion:
@@ -149,12 +148,13 @@ def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
     if files.first is not None and not files.merged:
         inputs["first decoder"] = read_model(files.first)
     for model in inputs.values():
-        for name in (ENCODER_FILE, DECODER_FILE):
+        for name in target.part_files:
             refuse_input(model, job.output / name)
     first = decoder if files.merged else inputs.get("first decoder")
+    passes = target.encoder_pipeline(encoder, files.first), target.decoder_pipeline(decoder, files.first)
     parts = (
-        _Part("encoder", encoder, target.encoder_pipeline(encoder), ENCODER_FILE),
-        _Part("decoder", decoder, target.decoder_pipeline(decoder, files.first), DECODER_FILE),
+        _Part("encoder", encoder, passes[0], target.part_files[0]),
+        _Part("decoder", decoder, passes[1], target.part_files[1]),
     )
     return _Plan(files.encoder.parent, files.decoder, EncoderDecoderModels(encoder, decoder, first), inputs, parts)
 
@@ -172,7 +172,7 @@ def _convert(
     tokenizer: bool,
 ) -> Outcome:
     """Run the pipelines, prove the result, and write it with its companions."""
-    from graphpass.engine.conditions import OPENVINO
+    from graphpass.engine.conditions import ONNX, OPENVINO
     from graphpass.engine.pipeline import format_target
     from graphpass.io import check_destination
     from graphpass.reports.contract import hold_to_contract
@@ -189,12 +189,13 @@ def _convert(
                 ModelReport(part.name, part.file, part.model, result.model, part.passes, result.records, timings)
             )
         *others, main = models.values()
-        for other in others:
-            if missing := OPENVINO.missing(other):
-                raise PassFailedError("GP405", f"target {target.name} needs {OPENVINO.name!r}, but {missing}")
+        encoder = others[0] if others else None
+        dialect = OPENVINO if target.dialect == "openvino" else ONNX
+        if encoder is not None and (missing := dialect.missing(encoder)):
+            raise PassFailedError("GP405", f"target {target.name} needs {dialect.name!r}, but {missing}")
         with stage("checking"):
             allowed = allow_unfused or target.gives_up_fusion
-            contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed)
+            contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed, encoder=encoder)
         for name, model in models.items():
             check_destination(model, job.output / name)
         comparison = None
@@ -206,7 +207,8 @@ def _convert(
         if look is not None:
             look(reports)
         records = {report.name: report.records for report in reports}
-        made.write(folder, models, records, plan.source, target.files(main, plan.source), comparison)
+        texts = target.files(main, plan.source) if encoder is None else target.files_beside(encoder, main, plan.source)
+        made.write(folder, models, records, plan.source, texts, comparison)
         outcome = Outcome(
             plan.input,
             job.output,

@@ -57,7 +57,9 @@ class BrokenContractError(UnsupportedError):
         self.report = report
 
 
-def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bool) -> Report | None:
+def hold_to_contract(
+    model: Model, target: Target, *, confirm: bool, allowed: bool, encoder: Model | None = None
+) -> Report | None:
     """Check the result of a pipeline against its target's contract.
 
     Args:
@@ -65,6 +67,7 @@ def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bo
         target: Its target; without rules, only the conditions of its contract are checked.
         confirm: Whether to try the runtime.
         allowed: Whether the contract may be broken.
+        encoder: The encoder beside it, if it is a decoder that has one.
 
     Returns:
         The report; ``None`` for a target without rules.
@@ -78,7 +81,7 @@ def hold_to_contract(model: Model, target: Target, *, confirm: bool, allowed: bo
     target.require_contract(model)
     if not target.has_rules:
         return None
-    report = check_model(model, target, confirm=confirm)
+    report = check_model(model, target, confirm=confirm, encoder=encoder)
     if not report.holds and not allowed:
         flaws = flaws_of(report)
         more = f", and {len(flaws) - 1} more" if len(flaws) > 1 else ""

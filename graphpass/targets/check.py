@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.findings import Confirmation, Finding, Report, compare
+from graphpass.engine.findings import Confirmation, Finding, Observation, Report, compare
 from graphpass.engine.pipeline import format_target, parse_target
 from graphpass.engine.target import Target
 from graphpass.ir.model import Model
@@ -17,7 +17,7 @@ _TAKES = {
 }
 
 
-def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> Report:
+def check_model(model: Model, target: Target | str, *, confirm: bool = True, encoder: Model | None = None) -> Report:
     """Predict the treatment of ``model`` by a target's runtime.
 
     Args:
@@ -25,6 +25,7 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> 
         target: Any registered target, or its name with options, as ``--target`` takes it.
         confirm: Whether to try the runtime, as far as that is possible on this machine. Weights that take more than
             half of the memory that is available are not tried.
+        encoder: The encoder beside it, if it is a decoder that has one.
 
     Raises:
         UsageError: GP223 the target has no rules; GP228 no environment stands in for a GPU; or as
@@ -36,17 +37,20 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True) -> 
         reason = f"{chosen.name} {_TAKES[chosen.dialect]}"
         refused = Finding.of_model(model, "refused", reason)
         return Report(name, (refused,), Confirmation("impossible", reason) if confirm else None)
-    findings = chosen.predict(model, analyze_caches(model))
+    inventory = analyze_caches(model)
+    findings = chosen.predict(model, inventory) if encoder is None else chosen.predict_beside(encoder, model, inventory)
     if not confirm:
         return Report(name, findings)
-    observed = _too_large(model) or chosen.observe(model)
+    observed: Observation | str = _too_large(model, encoder)
+    if not observed:
+        observed = chosen.observe(model) if encoder is None else chosen.observe_beside(encoder, model)
     confirmation = Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)
     return Report(name, findings, confirmation)
 
 
-def _too_large(model: Model) -> str:
-    """Return the reason that ``model`` cannot be opened here, if it is too large."""
-    size, free = weight_bytes(model.graph), available_memory()
+def _too_large(*models: Model | None) -> str:
+    """Return the reason that models cannot be opened here, if they are too large."""
+    size, free = sum(weight_bytes(model.graph) for model in models if model is not None), available_memory()
     if size <= MEMORY_SHARE * free:
         return ""
     return f"weights of {size / 1e9:.1f} GB are more than half of the {free / 1e9:.1f} GB of memory that are free here"

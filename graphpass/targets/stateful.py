@@ -17,6 +17,7 @@ from graphpass.engine.syntax import quote
 from graphpass.engine.target import Target
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
+from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 
 
@@ -76,9 +77,18 @@ class StatefulTarget(Target):
         """
         return self._pipeline(model, None)
 
-    def encoder_pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+    def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        """See `Target.encoder_pipeline`.
+
+        Raises:
+            UsageError: GP226, the target takes no models of an encoder and a decoder; GP227, the encoder fills the
+                caches of cross attention.
+        """
         if not self.seq2seq:
-            return super().encoder_pipeline(model)
+            return super().encoder_pipeline(model, first)
+        if first is None and model.dialect == "onnx":
+            reason = "the encoder fills the caches of cross attention itself, as onnxruntime-genai wants"
+            raise UsageError("GP227", reason, "export the model with optimum instead")
         return parse(",".join([*_to_openvino(model), "promote-to-f32", "fuse-attention", "simplify-shapes"]))
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
@@ -100,7 +110,7 @@ class StatefulTarget(Target):
             *self.before_attention,
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
             "fuse-attention",
-            *_if(find_stepping(model, inventory).masks_new_tokens, "extend-mask-to-past"),
+            *_if(_reads_other_columns(model, inventory), "extend-mask-to-past"),
             *self._expose_positions(model, inventory),
             "expose-window",
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
@@ -134,6 +144,13 @@ class StatefulTarget(Target):
         return _if(not leaks, "expose-position-ids")
 
 
+def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
+    """Return whether linear layers read other columns of attention_mask than the last."""
+    from graphpass.analysis.equations.token_weights import find_weighing
+
+    return find_stepping(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
+
+
 def _has_windows(inventory: Inventory) -> bool:
     return any(block.window is not None or block.window_in is not None for block in inventory.attention)
 
@@ -142,7 +159,7 @@ def _to_openvino(model: Model) -> list[str]:
     if model.dialect == "openvino":
         return []
     # Files that hold the decoder for the first step and the one for all others choose by this input.
-    has_branches = any(port.name == "use_cache_branch" for port in model.inputs)
+    has_branches = is_merged(model.graph)
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
     return [*_if(has_branches, "select-branch"), *_if(lowered, "lower-operators"), "to-openvino"]
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.progress import advance, expect
 from graphpass.verify.difference import Tolerance, difference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
     from graphpass.verify.prompts import Vocabulary
@@ -48,6 +50,14 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
         if words := _difference(together, alone, tolerance):
             found.append(f"rows in a batch of 2 and alone: {words}")
     return found
+
+
+def other_columns(model: Model) -> list[str]:
+    """Return contradictions of a model with itself that sessions avoid."""
+    if not model.analysis(find_weighing).of_others:
+        return []
+    words = "several tokens after a padded past are weighed by the first columns of attention_mask"
+    return [f"{words}; fed one by one here"]
 
 
 def _logits(session: DecodeSession, ids: NDArray[np.int64]) -> Array:

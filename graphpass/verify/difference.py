@@ -43,10 +43,15 @@ class Tolerance:
             types |= {value.element_type for node in nodes if node.op != "Constant" for value in node.outputs}
             stored.append(any(node.outputs[0].element_type == "f16" for node in model.graph.of_op("Constant")))
         if "f16" in types and len(set(stored)) > 1:
-            return cls(_ROUNDED_WEIGHTS, _ROUNDED_WEIGHTS)
+            return cls.of_rounding()
         types |= set() if device == "CPU" else {"f16"}
         rounding = next((rounding for element_type, rounding in _ROUNDING.items() if element_type in types), _F32)
         return cls(rounding, rounding)
+
+    @classmethod
+    def of_rounding(cls) -> Tolerance:
+        """Return the effect of f16 on a model in f32."""
+        return cls(_ROUNDED_WEIGHTS, _ROUNDED_WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +79,19 @@ def difference(
         tolerance: Differences that count as equal.
     """
     left, right = reference.astype(np.float64), candidate.astype(np.float64)
-    considered = np.ones(left.shape, np.bool_)
-    if counts is not None:
-        considered &= counts.reshape(counts.shape + (1,) * (left.ndim - counts.ndim))
+    considered = _considered(np.ones(left.shape, np.bool_), counts)
     agree = np.isclose(right, left, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True)
     finite = considered & np.isfinite(left) & np.isfinite(right)
     largest = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
     parted = np.argwhere(considered & ~agree)
     return Difference(largest, tuple(int(axis) for axis in parted[0]) if len(parted) else None)
+
+
+def _considered(elements: NDArray[np.bool_], counts: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Mask ``elements`` by what counts of their leading axes; ``None`` counts all."""
+    return (
+        elements if counts is None else elements & counts.reshape(counts.shape + (1,) * (elements.ndim - counts.ndim))
+    )
 
 
 class OutputComparer:
@@ -150,7 +160,7 @@ class PooledComparer(OutputComparer):
         alike = np.where(finite, reference, candidate)
         if (unlike := super().compare(place, name, reference, alike, counts)) is not None:
             return unlike
-        considered = finite if counts is None else finite & counts.reshape(counts.shape + (1,) * (finite.ndim - 2))
+        considered = _considered(finite, counts)
         left, right = (array[considered].astype(np.float64) for array in (reference, candidate))
         self.largest = max(self.largest, float(np.abs(left - right).max(initial=0.0)))
         self._moved[name] = self._moved.get(name, 0.0) + float(np.square(left - right).sum())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
-from graphpass.verify.consistency import contradictions
+from graphpass.verify.conditioning import after_nudges
+from graphpass.verify.consistency import contradictions, other_columns
 from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
@@ -85,6 +87,8 @@ def compare(
 
     Caches in integers are proven in two steps: widened, and as they are, see `graphpass.verify.rounded_caches`.
 
+    A reference that fails with two rows, as exports that were traced with one may, is compared with one alone.
+
     Values agree if ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate that
     lacks an output, gives another shape, or fails to run where the reference runs, diverges.
 
@@ -109,31 +113,27 @@ def compare(
         UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
             no room for them.
     """
-    settings: dict[str, Any] = {
-        "steps": steps,
-        "prompt_ids": prompt_ids,
-        "atol": atol,
-        "rtol": rtol,
-        "edits": edits,
-        "padding": padding,
-        "device": device,
-        "properties": properties,
-        "opened": opened,
-    }
+    run = partial(
+        _compare,
+        steps=steps,
+        prompt_ids=prompt_ids,
+        atol=atol,
+        rtol=rtol,
+        edits=edits,
+        padding=padding,
+        device=device,
+        properties=properties,
+        opened=opened,
+    )
     wide = widened(reference), widened(candidate)
-    if wide == (reference, candidate):
-        return _compare(reference, candidate, examine=examine, **settings)
-    proven = _compare(*wide, examine=examine, **settings)
-    return proven if wide[1] is candidate else _after_rounding(proven, candidate, wide[1], settings)
-
-
-def _after_rounding(proven: Comparison, candidate: Model, wide: Model, settings: dict[str, Any]) -> Comparison:
-    """Return the comparison of ``candidate`` after the one of its form without rounding, ``wide``."""
-    found = with_rounding(proven, candidate, settings["opened"])
+    proven = run(*wide, examine=examine)
+    if wide[1] is candidate:
+        return proven
+    found = with_rounding(proven, candidate, wide[1], opened)
     if not found.passed:
         return found
     pooled = PooledComparer(Tolerance.for_models(candidate))
-    rounded = _compare(wide, candidate, examine=False, pooled=pooled, **settings)
+    rounded = run(wide[1], candidate, examine=False, pooled=pooled)
     if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
         rounded = replace(rounded, divergence=Divergence(0, 0, None, (), None, None, reason, place=ROUNDED))
     return after_proof(found, rounded)
@@ -174,12 +174,20 @@ def _compare(
     pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": padded_right})
     outputs = pooled or OutputComparer(tolerance)
     lockstep = _Lockstep(*sessions, outputs, alone=alone, pads=pads, padding=padding)
+
+    def against_itself(copy: Model) -> Comparison:
+        compared = OutputComparer(tolerance)
+        own = _Lockstep(sessions[0], opened(copy), compared, alone=alone, pads=pads, padding=padding)
+        return own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        if usual == Tolerance.of_rounding():
+            comparison = after_nudges(comparison, reference, against_itself)
         if steps and comparison.passed and pooled is None:
             comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
-        return lockstep.examined(comparison) if examine else comparison
+        return lockstep.examined(comparison, reference) if examine else comparison
     except UsageError as error:
         if error.id != "GP267":
             raise
@@ -219,11 +227,14 @@ class _Lockstep:
             names = f"{', '.join(reference.outputs)} against {', '.join(candidate.outputs)}"
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
         self._last_only = reference.last_only or candidate.last_only
-        self._vocabulary = Vocabulary(reference.prefill(np.zeros((batch or 1, 1), np.int64)).shape[-1])
+        self._vocabulary = Vocabulary.of(reference, batch)
         # A dict, because skipped parts are found anew at every step but reported once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
         )
+        if batch is None and (failure := _why_one_row(reference)) is not None:
+            batch = 1
+            self._skipped[f"several rows: the reference takes one: {failure}"] = None
         if self._last_only:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
@@ -252,10 +263,11 @@ class _Lockstep:
                 break
         return Comparison(tuple(runs), self._reference.outputs, self._outputs.largest, divergence, tuple(self._skipped))
 
-    def examined(self, comparison: Comparison) -> Comparison:
+    def examined(self, comparison: Comparison, reference: Model) -> Comparison:
         """Return ``comparison`` with warnings of how the reference contradicts itself."""
         try:
             found = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
+            found += other_columns(reference)
         except (UsageError, UnsupportedError) as error:
             if error.id not in _NO_ROOM:
                 raise
@@ -404,6 +416,17 @@ def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | No
             f"the reference's batch is fixed at {reference.fixed_batch}, the candidate's at {candidate.fixed_batch}",
         )
     return fixed.pop() if fixed else None
+
+
+def _why_one_row(session: DecodeSession) -> str | None:
+    """Return why ``session`` runs no batch, as exports that were traced with one row may."""
+    try:
+        session.prefill(np.zeros((2, 2), np.int64))
+    except UnsupportedError as error:
+        if error.id != "GP322":
+            raise
+        return error.message
+    return None
 
 
 def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:

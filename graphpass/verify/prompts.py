@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphpass.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphpass.runtime.sessions.session import DecodeSession
 
 #: Tokens of text before an image.
 _PICTURED = 2
@@ -95,6 +99,19 @@ class Vocabulary:
         """Start with the first prompt; ``size`` is the number of token ids."""
         self.size = size
         self._generator = np.random.Generator(np.random.PCG64(20))
+
+    @classmethod
+    def of(cls, session: DecodeSession, batch: int | None) -> Vocabulary:
+        """Return that of a model, as large as its logits are wide.
+
+        Args:
+            session: A session of the model; it is reset, and fed one token a row.
+            batch: Rows to feed; ``None`` for one.
+
+        Raises:
+            GraphpassError: As `DecodeSession.prefill`.
+        """
+        return cls(session.prefill(np.zeros((batch or 1, 1), np.int64)).shape[-1])
 
     def prompt(self, length: int) -> tuple[int, ...]:
         """Return another prompt."""

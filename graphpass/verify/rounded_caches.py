@@ -54,12 +54,15 @@ def widened(model: Model) -> Model:
     return copy
 
 
-def with_rounding(proven: Comparison, candidate: Model, opened: Callable[..., DecodeSession]) -> Comparison:
+def with_rounding(
+    proven: Comparison, candidate: Model, wide: Model, opened: Callable[..., DecodeSession]
+) -> Comparison:
     """Add the first scale of ``candidate`` that does not suit to a comparison.
 
     Args:
         proven: The comparison.
         candidate: The model in question, as it is.
+        wide: The same with its caches widened.
         opened: Opens a model, as `graphpass.runtime.open_session`.
 
     Raises:
@@ -67,7 +70,7 @@ def with_rounding(proven: Comparison, candidate: Model, opened: Callable[..., De
     """
     runs = tuple(replace(run, description=f"caches widened: {run.description}") for run in proven.sequences)
     found = replace(proven, sequences=runs)
-    reason = find_coarse_scale(candidate, opened) if proven.passed else None
+    reason = find_coarse_scale(candidate, wide, opened) if proven.passed else None
     if reason is None:
         return found
     return replace(found, divergence=Divergence(0, 0, None, (), None, None, reason, place=ROUNDED))
@@ -102,11 +105,12 @@ def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
     return f"rounding to {bits} bits takes {shares[worst]:.0%} of output {worst}, {allowed}"
 
 
-def find_coarse_scale(candidate: Model, opened: Callable[..., DecodeSession]) -> str | None:
+def find_coarse_scale(candidate: Model, wide: Model, opened: Callable[..., DecodeSession]) -> str | None:
     """Return the cache that loses too much to rounding, if any.
 
     Args:
         candidate: A model with caches in integers.
+        wide: The same with its caches widened.
         opened: Opens a model, as `graphpass.runtime.open_session`.
 
     Raises:
@@ -117,10 +121,9 @@ def find_coarse_scale(candidate: Model, opened: Callable[..., DecodeSession]) ->
         return None
     if (unknown := next((name for name, scale in scales.items() if scale.scale is None), None)) is not None:
         return f"the scales of cache {unknown} are no constants"
-    model = widened(candidate)
-    session = opened(model)
-    let_take_ids(model, session)
-    vocabulary = Vocabulary(session.prefill(np.zeros((session.fixed_batch or 1, 1), np.int64)).shape[-1])
+    session = opened(wide)
+    let_take_ids(wide, session)
+    vocabulary = Vocabulary.of(session, session.fixed_batch)
     vocabulary.prompt(_LEFT_OUT)
     contents = sample_caches(session, [vocabulary.prompt(_PROMPT)]).contents
     losses = {name: rounding_loss(contents[name], scale) for name, scale in scales.items() if name in contents}

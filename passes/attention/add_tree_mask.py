@@ -148,8 +148,9 @@ def _position_obstacle(graph: Graph, block: AttentionBlock, attention: Attention
     if block.mask is None:
         return "it is not known what its mask is made of"
     if block.window is not None or block.window_in is not None:
-        operands = attention.node.inputs if attention is not None else ()
-        window = read_mask(graph, operands[3]) if len(operands) > 3 else None
+        node = attention.node if attention is not None else None
+        mask = node.input(3) if node is not None else None
+        window = read_mask(graph, mask, node.source().element_type) if node is not None else None
         if block.window_in == "state" or window is None or not compares_positions(graph, window):
             return "its window counts places in the cache, where branches lie one behind the other"
     biases = [called for part, called in (("alibi", "ALiBi"), ("bias", "a bias")) if part in block.mask]

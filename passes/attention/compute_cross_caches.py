@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError
 from graphpass.io import load
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Node, Value
-from graphpass.ir.values import REALS
-from graphpass.passes.convert.select_branch import SelectBranch
+from graphpass.ir.graph import Value
+from graphpass.passes.attention.first_decoders import first_decoder, is_states
 from graphpass.passes.convert.to_openvino import ToOpenVINO
-
-#: The condition of a file that holds both decoders as branches.
-_SWITCH = "use_cache_branch"
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class ComputeCrossCaches(Pass[OpenVINOModel]):
                 donor.adopt(node, f"cross_caches/{node.name}")
                 continue
             own = inputs.get(node.name)
-            if own is None and not _is_states(node):
+            if own is None and not is_states(node):
                 reason = f"{source.path} computes caches from input {node.name}, which the other decoder does not have"
                 raise PreconditionError("GP345", reason, "name the two decoders of one export")
             given = node.outputs[0]
@@ -81,24 +75,16 @@ class ComputeCrossCaches(Pass[OpenVINOModel]):
 
 def _in_openvino(path: Path) -> OpenVINOModel:
     model = load(path)
-    passes: list[Pass[Any]] = [ToOpenVINO()] if model.dialect == "onnx" else []
-    if any(port.name == _SWITCH for port in model.inputs):
-        passes.insert(0, SelectBranch(_SWITCH, value=False))
-    model = PassManager(passes).run(model).model
+    model = first_decoder(model, (ToOpenVINO(),) if model.dialect == "onnx" else ())
     assert isinstance(model, OpenVINOModel)
     return model
 
 
 def _computed(source: OpenVINOModel, cache: Cache) -> Value:
-    """Return the first value of ``cache``: exporters call it present instead of past_key_values."""
-    wanted = cache.read.replace("past_key_values", "present")
+    """Return the first value of ``cache``."""
+    wanted = cache.filled_by
     found = source.graph.writes.get(wanted)
     if found is None:
         reason = f"{source.path} does not compute cache {cache.read}: it has no output {wanted}"
         raise PreconditionError("GP345", reason, "name the decoder model for the first step")
     return found.source()
-
-
-def _is_states(parameter: Node) -> bool:
-    value = parameter.outputs[0]
-    return value.rank == 3 and value.element_type in REALS

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.pairs import look_through_moves
+from graphpass.analysis.shapes.linear_size import Size
+from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, MOVES, SLICES
+from graphpass.ir.operators import CASTS, MOVES, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
 
 _POSITIONS = "position_ids"
-
-#: Operators that keep a length.
-_KEEPS_LENGTH = KEEPS_ORDER | SLICES | {"Gather"}
 
 #: Operators between positions and the angles of a rotary embedding.
 #: A Tile by the batch reads one row, and an input has one for each of the batch.
@@ -52,6 +51,11 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
     Before:
         Range(0, length) -> Unsqueeze(0) -> Add(., past length) -> rotary embedding
+    After:
+        position_ids (Parameter) -> rotary embedding
+
+    Before:
+        Range(0, length) -> Add(., length of attention_mask) -> Subtract(., length) -> Unsqueeze(0) -> rotary embedding
     After:
         position_ids (Parameter) -> rotary embedding
 
@@ -92,29 +96,45 @@ def _counted_rows(model: Model) -> list[Value]:
     """Return positions ``[1, length]`` by the cache, or ``[batch, length]`` by the mask."""
     graph = model.graph
     found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
-    pasts = _pasts(model)
+    sizes = model.analysis(infer_sizes)
+    pasts = _past_lengths(model, sizes)
     for node in graph.of_op("Range"):
-        if _is_past_length(graph, node.inputs[0], pasts):
-            found += _rows(graph, node.outputs[0])
-        elif fold_scalar(graph, node.inputs[0]) == 0:
-            found += _moved_rows(graph, node.outputs[0], pasts)
+        start = sizes.content(node.inputs[0])
+        if start is not None and fold_scalar(graph, node.inputs[2]) == 1:
+            found += _rows_after(graph, sizes, node.outputs[0], start[0], pasts)
     return found
 
 
-def _rows(graph: Graph, counted: Value) -> list[Value]:
-    """Return ``counted``, laid out as ``[1, length]`` or ``[1, 1, length]``."""
-    return [use.node.outputs[0] for use in graph.uses(counted) if _makes_row(use.node)]
+def _past_lengths(model: Model, sizes: Sizes) -> set[Size]:
+    """Return the cache's length, and the mask's without the new tokens, as sizes."""
+    graph = model.graph
+    found = set()
+    for cache in analyze_caches(model).of_kind("kv"):
+        shape = sizes.shape(graph.reads[cache.read].outputs[0])
+        if shape is not None and cache.axes.sequence is not None:
+            found.add(shape[cache.axes.sequence])
+    total, new = (sizes.shape(value) for value in (graph.parameters.get("attention_mask"), token_input(graph)))
+    if total is not None and new is not None and len(total) == 2:
+        found.add(total[1] - new[1])
+    return found
 
 
-def _moved_rows(graph: Graph, counted: Value, pasts: set[tuple[int, int]]) -> list[Value]:
-    """Return sums of the cache's length and positions in the step."""
+def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Size, pasts: set[Size]) -> list[Value]:
+    """Return rows of `_makes_row` that count on from the past."""
     found: list[Value] = []
-    for value in (counted, *_rows(graph, counted)):
+    pending = [(counted, start)]
+    while pending:
+        value, first = pending.pop()
+        if first in pasts and (value.rank or 0) > 1:
+            found.append(value)
+            continue
         for use in graph.uses(value):
-            others = [other for port, other in enumerate(use.node.inputs) if port != use.port]
-            if use.node.op == "Add" and _is_past_length(graph, others[0], pasts):
-                moved = use.node.outputs[0]
-                found += [moved] if moved.rank == 2 else _rows(graph, moved)
+            node = use.node
+            moved = sizes.content(node.inputs[1 - use.port]) if node.op in {"Add", "Subtract"} else None
+            if _makes_row(node):
+                pending.append((node.outputs[0], first))
+            elif moved is not None and len(moved) == 1 and (node.op == "Add" or use.port == 0):
+                pending.append((node.outputs[0], first + moved[0] if node.op == "Add" else first - moved[0]))
     return found
 
 
@@ -144,19 +164,6 @@ def _ends_last(graph: Graph, node: Node) -> bool:
     return [cut.axis for cut in cuts] == [1] and cuts[0].reaches_end
 
 
-def _pasts(model: Model) -> set[tuple[int, int]]:
-    reads = {cache.read for cache in analyze_caches(model).of_kind("kv")}
-    return {(node.index, 0) for node in model.graph.of_op("Parameter", "ReadValue") if node.name in reads}
-
-
-def _is_past_length(graph: Graph, value: Value | None, pasts: set[tuple[int, int]]) -> bool:
-    shape = graph.producer(graph.look_through(value, _KEEPS_LENGTH)) if value is not None else None
-    if shape is None or shape.op != "ShapeOf":
-        return False
-    origin = look_through_moves(graph, shape.source())
-    return (origin.node, origin.port) in pasts
-
-
 def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
     found: list[_EmbeddingUse] = []
     pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
@@ -169,17 +176,23 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
             elif _leads_to_embedding(graph, use):
-                found.append(_EmbeddingUse(use, laid_out, max((positions.rank or 0) - 2, 0)))
+                found.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingUse:
-    """A use by an embedding, after Unsqueezes, with ``leading`` axes before the batch."""
+    """A use by an embedding, after Unsqueezes.
+
+    Attributes:
+        leading: Number of axes before the batch.
+        trailing: Number of axes after the length.
+    """
 
     use: Use
     laid_out: tuple[Node, ...]
     leading: int
+    trailing: int
 
 
 class _Sources:
@@ -192,9 +205,10 @@ class _Sources:
 
     def of(self, found: _EmbeddingUse, element_type: str) -> Handle:
         made, source = self._made, self._made[(), "i64"]
-        done: tuple[int, ...] = tuple(range(-found.leading, 0))
+        axes = (*range(found.leading), *range(found.leading + 2, found.leading + 2 + found.trailing))
+        done: tuple[int, ...] = tuple(-1 - axis for axis in axes)
         if (done, "i64") not in made:
-            made[done, "i64"] = self._write.op("Unsqueeze", source, axes=range(found.leading), label="leading")
+            made[done, "i64"] = self._write.op("Unsqueeze", source, axes=axes, label="laid_out")
         for step in found.laid_out:
             source = made[done, "i64"]
             done = (*done, step.index)
@@ -207,9 +221,18 @@ class _Sources:
 
 
 def _makes_row(node: Node) -> bool:
-    """Return whether ``node`` makes ``[1, length]`` of a vector, or ``[1, 1, length]``."""
+    """Return whether ``node`` makes ``[1, length]``, ``[1, 1, length]`` or ``[1, length, 1]`` of a vector."""
     shape = node.outputs[0].shape if node.outputs else None
-    return node.op in {"Unsqueeze", "Reshape"} and shape is not None and tuple(shape[:-1]) in {(1,), (1, 1)}
+    if node.op not in {"Unsqueeze", "Reshape"} or shape is None or len(shape) not in {2, 3}:
+        return False
+    return {*shape[:-1]} == {1} or (shape[0], shape[-1]) == (1, 1)
+
+
+def _axes_around(positions: Value) -> tuple[int, int]:
+    """Return the numbers of axes before the batch and after the length, see `_makes_row`."""
+    shape = positions.shape or ()
+    trailing = int(len(shape) > 2 and shape[-1] == 1 and shape[1] != 1)
+    return max(len(shape) - 2 - trailing, 0), trailing
 
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from graphpass.analysis.equations.causal_convs import COLUMNS, CausalConv, find_causal_convs
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import Rewriter
-
-#: Operators are written as of this version and later ones.
-_FIRST_OPSET = 13
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class FuseCausalConv(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        if opset_of(model.proto) < _FIRST_OPSET:
-            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        if (reason := why_too_old(opset_of(model.proto))) is not None:
+            return Skipped(reason)
         found = model.analysis(find_causal_convs)
         fused = [one for one in found.values() if isinstance(one, CausalConv)]
         if fused:

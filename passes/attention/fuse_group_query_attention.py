@@ -12,6 +12,7 @@ from graphpass.analysis.equations.rotation import Rotation, rotation_tables
 from graphpass.analysis.equations.steps import POSITIONS, find_step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Node, Value
@@ -26,9 +27,6 @@ from graphpass.targets.ort.kernels import why_left
 from graphpass.targets.ort.providers import PROVIDERS, Device
 
 _DOMAIN = "com.microsoft"
-
-#: Operators are written as of this version and later ones.
-_FIRST_OPSET = 13
 
 Padding = Literal["any", "right"]
 
@@ -88,8 +86,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done | Skipped:
         if self.context is not None:
             check_positions("context", self.context)
-        if opset_of(model.proto) < _FIRST_OPSET:
-            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        if (reason := why_too_old(opset_of(model.proto))) is not None:
+            return Skipped(reason)
         found = model.analysis(find_grouped_queries)
         found = {name: self._allowed(model, one) for name, one in found.items()}
         fused = [one for one in found.values() if isinstance(one, GroupedQuery)]

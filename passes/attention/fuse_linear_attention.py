@@ -11,14 +11,12 @@ import numpy
 
 from graphpass.analysis.equations.linear_attention import LinearAttention, Role, find_linear_attention
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import Handle, Rewriter
-
-#: Operators are written as of this version and later ones.
-_FIRST_OPSET = 13
 
 #: Swaps keys and values of a state.
 _SWAP = [0, 1, 3, 2]
@@ -51,8 +49,8 @@ class FuseLinearAttention(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        if opset_of(model.proto) < _FIRST_OPSET:
-            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        if (reason := why_too_old(opset_of(model.proto))) is not None:
+            return Skipped(reason)
         found = model.analysis(find_linear_attention)
         fused = {name: one for name, one in found.items() if isinstance(one, LinearAttention)}
         if fused:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.analysis.caches.quantized import rounded
+from graphpass.analysis.caches.quantized import rounded, top_of
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.values import fixed_size
 
@@ -71,7 +71,7 @@ def scale_of(content: NDArray[numpy.float32], bits: int, pairs: Pairs | None) ->
     wide = content.astype(numpy.float32)
     largest = (numpy.abs(wide) if pairs is None else pairs.largest(wide)).max(axis=1, keepdims=True)
     largest = numpy.maximum(largest, largest.max() * _LEAST or 1.0)
-    top = numpy.float32((1 << (bits - 1)) - 1)
+    top = numpy.float32(top_of(bits))
     if bits == 8:
         return numpy.asarray(largest * _ROOM / top, numpy.float32)
     scales = [largest * cut / top for cut in _CUTS]

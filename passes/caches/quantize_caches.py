@@ -175,8 +175,7 @@ def _opened(model: OnnxModel) -> DecodeSession:
 
 def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> list[tuple[int, ...]]:
     """Check the ids of ``prompts``; choose some as verification does without any."""
-    first = numpy.zeros((session.fixed_batch or 1, 1), numpy.int64)
-    vocabulary = Vocabulary(session.prefill(first).shape[-1])
+    vocabulary = Vocabulary.of(session, session.fixed_batch)
     if prompts is None:
         return [vocabulary.prompt(length) for length in _LENGTHS]
     return [vocabulary.check(prompt) for prompt in prompts]

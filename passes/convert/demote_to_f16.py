@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from graphpass.analysis.caches.cross import filled_caches
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.half_precision import HalfPrecision, HalfRules, find_half_precision
 from graphpass.dialects.onnx.half_ports import half_ports
@@ -42,6 +43,10 @@ class DemoteToF16(Pass[OnnxModel]):
     files go to a new one. There is no bf16: ONNX Runtime (1.32) has no products in it on the CPU, so that nothing here
     could prove such a model.
 
+    Options:
+        cross: Let caches of cross attention be f16 as well, those that a decoder reads and those that an encoder fills:
+            both have to be demoted so.
+
     Shapes:
         any
 
@@ -59,28 +64,32 @@ class DemoteToF16(Pass[OnnxModel]):
     name = "demote-to-f16"
     dialect = "onnx"
 
+    cross: bool = False
+
     def run(self, model: OnnxModel) -> Done:
         graph, inventory = model.graph, analyze_caches(model)
         opset = opset_of(model.proto)
         carried = [cache for cache in inventory.of_kind("kv", "linear") if cache.write is not None]
         narrow = [cache for cache in carried if cache.role != "recurrent"]
+        read = [*narrow, *(inventory.of_kind("cross") if self.cross else ())]
+        filled = [result.name for result in filled_caches(model)] if self.cross else []
         rules = HalfRules(
             lambda node: half_ports(node, opset).inputs,
             lambda node: half_ports(node, opset).outputs,
-            frozenset(cache.read for cache in narrow),
+            frozenset(cache.read for cache in read),
             frozenset(str(cache.write) for cache in carried if cache.role == "recurrent"),
         )
         rewriter = model.rewriter()
         edit = _Demotion(rewriter, rules, find_half_precision(graph, rules), HalfWeights(model.path))
-        edit.run(frozenset(str(cache.write) for cache in narrow))
+        edit.run(frozenset([*(str(cache.write) for cache in narrow), *filled]))
         if edit.weights.file is not None:
             model.scratch += (edit.weights.file,)
         rewriter.finish()
         kept = sorted({graph.nodes[index].op for index in edit.found.wide})
         notes = [f"f32 stays in {', '.join(kept)}"] if kept else []
-        demoted = sum(graph.parameters[cache.read] in edit.found.values for cache in narrow)
+        demoted = sum(graph.parameters[cache.read] in edit.found.values for cache in read)
         notes += [f"{demoted} caches go in and come out in f16, other inputs and outputs as before"] if demoted else []
-        return Done(edit.counts | {"caches demoted": demoted}, tuple(notes))
+        return Done(edit.counts | {"caches demoted": demoted + len(filled)}, tuple(notes))
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.constants import fold_scalar, reduced_axes
@@ -22,8 +23,8 @@ _NORMED = op.Multiply(_X, _INVERSE, name="normed") | op.Divide(_X, _ROOT, name="
 #: A root mean square norm, weighted.
 _NORM = op.Multiply(_WEIGHT, look_through(_NORMED, CASTS))
 
-#: Operators are written as of this version and later ones; from the other one on, ONNX has the norm itself.
-_FIRST_OPSET, _RMS_OPSET = 13, 23
+#: From this version on ONNX has the norm itself.
+_RMS_OPSET = 23
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class FuseNorms(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> Done | Skipped:
         opset = opset_of(model.proto)
-        if opset < _FIRST_OPSET:
-            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        if (reason := why_too_old(opset)) is not None:
+            return Skipped(reason)
         graph, rewriter = model.graph, model.rewriter()
         kind = "RMSNormalization" if opset >= _RMS_OPSET else "SimplifiedLayerNormalization"
         found = [(match, source) for match in _NORM.find(graph) if (source := _source(graph, match)) is not None]

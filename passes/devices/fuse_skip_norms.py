@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Node, Value
@@ -16,7 +17,6 @@ _JOINED = {
     "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
     "LayerNormalization": "SkipLayerNormalization",
 }
-_FIRST_OPSET = 13
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class FuseSkipNorms(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        if opset_of(model.proto) < _FIRST_OPSET:
-            return Skipped(f"the model is of an opset before {_FIRST_OPSET}")
+        if (reason := why_too_old(opset_of(model.proto))) is not None:
+            return Skipped(reason)
         graph, sizes, rewriter = model.graph, model.analysis(infer_sizes), model.rewriter()
         joined: set[Value] = set()
         for norm in graph.of_op(*_JOINED):

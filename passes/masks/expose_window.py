@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.lengths.buffers import find_mask_buffers
-from graphpass.analysis.masks.window import WindowMask, read_mask
+from graphpass.analysis.masks.window import WindowMask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.rewriter import Handle
-from graphpass.passes.masks.window_mask import added_masks, write_mask
+from graphpass.passes.masks.window_mask import window_masks, write_mask
 from graphpass.passes.masks.window_places import Places, count_places
 
 
@@ -56,14 +56,12 @@ class ExposeWindow(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         compared = _compare_buffers(model)
-        masks = (read_mask(model.graph, value) for _, value in added_masks(model))
-        counted = count_places(model, [mask for mask in masks if mask is not None])
+        counted = count_places(model, [mask for _, _, mask in window_masks(model)])
         rewriter = model.rewriter()
         graph, count = rewriter.graph, 0
         written: dict[WindowMask, Handle] = {}
-        for node, value in added_masks(model):
-            mask = read_mask(graph, value)
-            if mask is None or _is_exposed(graph, value):
+        for node, value, mask in window_masks(model):
+            if _is_exposed(graph, value):
                 continue
             if mask not in written:
                 written[mask] = write_mask(rewriter, mask, f"{node.name}/window_mask")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.stepping import weighs_new_tokens
+from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.analysis.masks.facts import mask_facts
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.rewriter import Handle, Writer
-from graphpass.ir.values import MASKED
+from graphpass.ir.values import MASKED, fixed_size
 
 _MASK = "attention_mask"
 
@@ -26,6 +28,9 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
     After this pass linear layers take the mask's last columns, and attention sees each position of the past that the
     mask counts. A mask of the new tokens alone goes on meaning what it meant.
 
+    Its export of lfm2_moe weighs several tokens by the mask's first columns, and one by none, while attention reads all
+    columns: several tokens after a padded past come out wrong. After this pass each is weighed by its own column.
+
     Shapes:
         attention_mask i64 ``[batch, total]`` instead of ``[batch, length]``; masks of attention ``[batch, 1, length,
         total]``
@@ -37,6 +42,11 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         attention_mask -> Slice(total - length :) -> Slice(0 : length) -> Unsqueeze -> Multiply(hidden states)
         LogicalAnd(place of the key <= place of the query, attention_mask) -> Select(0, -65504)
         -> ScaledDotProductAttention
+
+    Before:
+        attention_mask -> Slice(0 : length) -> Unsqueeze -> Select(length = 1, 1, .) -> Multiply(hidden states)
+    After:
+        attention_mask -> Slice(-length :) -> Unsqueeze -> Multiply(hidden states)
     """
 
     name = "extend-mask-to-past"
@@ -44,11 +54,14 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
         graph = model.graph
-        if not any(True for _ in weighs_new_tokens(graph)):
+        tokens, mask = token_input(graph), graph.parameters.get(_MASK)
+        weights = model.analysis(find_weighing).of_others
+        if mask is None or not (weights or any(True for _ in weighs_new_tokens(graph))):
             return Done()
-        tokens, mask = token_input(graph), graph.parameters[_MASK]
         if tokens is None:
             return Skipped("the model has no input input_ids whose length says which tokens are new")
+        if weights:
+            return _weigh_by_own_columns(model, tokens, mask, weights)
         attention = [found.node for found in model.analysis(find_attention)]
         for node in attention:
             if (reason := _obstacle(graph, node)) is not None:
@@ -70,6 +83,22 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
             rewriter.redirect(node, 3, written[kind])
         rewriter.finish()
         return Done({"masks of attention": len(attention)})
+
+
+def _weigh_by_own_columns(model: OpenVINOModel, tokens: Value, mask: Value, weights: Iterable[Value]) -> Done:
+    rewriter = model.rewriter()
+    write = rewriter.under(_MASK)
+    start = write.op("Negative", write.size(tokens, 1, "new"))
+    own = write.slice(mask, start, None, axis=1, label="of_new")
+    made: dict[tuple[int, str], Handle] = {}
+    for value in dict.fromkeys(weights):
+        channels, kind = 2 if fixed_size(value, 2) == 1 else 1, value.element_type
+        if (channels, kind) not in made:
+            column = write.op("Unsqueeze", own, axes=[channels])
+            made[channels, kind] = write.op("Convert", column, to=kind, label=f"weights_{channels}_{kind}")
+        rewriter.replace(value, made[channels, kind])
+    rewriter.finish()
+    return Done({"weights of tokens": len(set(weights))})
 
 
 def _obstacle(graph: Graph, node: Node) -> str | None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.masks.window import WindowMask, read_mask
+from graphpass.analysis.masks.window import WindowMask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.passes.masks.window_mask import added_masks, write_mask
+from graphpass.passes.masks.window_mask import window_masks, write_mask
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,7 @@ def _source(graph: Graph, value: Value) -> Node:
 def _windows(model: OpenVINOModel) -> Iterator[tuple[str, Value, WindowMask] | UnsupportedError]:
     """Yield each attention whose window counts places, by name, with its mask, or an error."""
     graph = model.graph
-    read = ((node.name, value, read_mask(graph, value)) for node, value in added_masks(model))
-    found = {name: (value, mask) for name, value, mask in read if mask is not None}
+    found = {node.name: (value, mask) for node, value, mask in window_masks(model)}
     for block in analyze_caches(model).attention:
         if block.window is None and block.window_in is None:
             continue

@@ -7,14 +7,22 @@ from collections.abc import Iterator
 import numpy
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.masks.window import Condition, WindowMask
+from graphpass.analysis.masks.window import Condition, WindowMask, read_mask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED_BELOW
 
 
-def added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
+def window_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value, WindowMask]]:
+    """Yield masks with a window, as they are and read, with the operator that takes them."""
+    for node, value in _added_masks(model):
+        mask = read_mask(model.graph, value, node.source().element_type)
+        if mask is not None:
+            yield node, value, mask
+
+
+def _added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
     """Yield masks that are added to scores, with the operator that takes these."""
     for attention in model.analysis(find_attention):
         node = attention.node

@@ -83,8 +83,9 @@ class MakeStatic(Pass[Model]):
             raise UnsupportedError(
                 "GP392",
                 "the model counts slots of its caches, also those that the mask hides",
-                "on ONNX run lower-operators before; on an IR fuse-attention, expose-position-ids and "
-                "window-from-positions",
+                "run lower-operators before; in an IR passes mend more of it: graphpass split --to openvino"
+                if model.dialect == "onnx"
+                else "run fuse-attention, expose-position-ids and window-from-positions before",
             )
         stepping = find_stepping(model, inventory)
         if stepping.one_by_one and 1 < self.length < self.past:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
+from graphpass.analysis.shapes.constant_shape import constant_shape
 from graphpass.analysis.shapes.linear_size import Vector
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold
@@ -59,15 +60,12 @@ class ReshapeByConstants(Pass[Model]):
         graph, sizes, rewriter = model.graph, find_lengths(model), model.rewriter()
         count = 0
         for node in graph.of_op("Reshape"):
-            target = sizes.content(node.inputs[1])
-            if graph.producer(node.source(1)).op == "Constant" or target is None:
+            if graph.producer(node.source(1)).op == "Constant":
                 continue
             if self.unknown and not _is_open(node, sizes.shape(node.outputs[0])):
                 continue
-            source = sizes.shape(node.source()) or ()
-            shape = [_copied_or_number(node, axis, source, target) for axis in range(len(target))]
-            if shape.count(-1) <= 1 and None not in shape:
-                rewriter.set_shape(node, [size for size in shape if size is not None])
+            if (shape := constant_shape(node, sizes)) is not None:
+                rewriter.set_shape(node, shape)
                 count += 1
         rewriter.finish()
         counts = {"shapes made constant": count, "sizes made constant": folded}
@@ -93,13 +91,3 @@ def _is_open(node: Node, known: Vector | None) -> bool:
     """Return whether a fixed size of the result is not in its shape."""
     sizes = zip(node.outputs[0].shape or (), known or (), strict=False)
     return any(size.as_int is not None and not isinstance(declared, int) for declared, size in sizes)
-
-
-def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:
-    """Return 0, a number, or -1 for what is left; ``None`` if 0 copies nothing."""
-    size = target[axis]
-    if size.as_int == 0 and not node.attributes.get("special_zero", True):
-        return None
-    if size.as_int is not None:
-        return size.as_int
-    return 0 if axis < len(source) and source[axis] == size else -1

@@ -14,6 +14,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import SLICES
+from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
 from graphpass.passes.attention.step_lengths import StepLengths
 from graphpass.passes.shapes.rewiring import Rewiring
@@ -35,6 +36,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
       depend on no dimension stay: runtimes fold them, and recognise some operators by them.
     - Operators that give their input are dropped. What an output of the model is named after stays, and so does the end
       of a mask in the form from which paged attention reads a sliding window (see `expose-window`).
+    - The batch is read from the tokens where their batch is proven to be that of the mask.
     - A Broadcast is dropped whose user broadcasts to the same shape by itself, as the product of rotary frequencies
       with positions does.
 
@@ -69,6 +71,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
             rewriter.redirect(node, port, value)
         rewriter.finish()
         counts["reads of keys redirected"] = _read_inputs(model)
+        counts["reads of the mask redirected"] = _read_tokens(model)
         return Done({words: count for words, count in counts.items() if count})
 
 
@@ -102,6 +105,34 @@ def _read_inputs(model: OpenVINOModel) -> int:
         rewriter.redirect(use.node, use.port, write.convert(made, value.element_type))
     rewriter.finish()
     return len(known)
+
+
+def _read_tokens(model: OpenVINOModel) -> int:
+    """Read the batch from the tokens, not from the padding mask, which paged attention drops."""
+    graph = model.graph
+    tokens, mask = token_input(graph), graph.parameters.get("attention_mask")
+    shapes = [use.node for use in graph.uses(mask) if use.node.op == "ShapeOf"] if mask is not None else []
+    if tokens is None or not shapes:
+        return 0
+    sizes = find_lengths(model)
+    batch = (sizes.shape(tokens) or (None,))[0]
+    uses = [
+        use
+        for shape in shapes
+        for use in graph.uses(shape.outputs[0])
+        if all(sizes.content(value) == (batch,) for value in use.node.outputs)
+    ]
+    if not uses:
+        return 0
+    rewriter = model.rewriter()
+    write = rewriter.under("batch")
+    made: dict[str, Handle] = {}
+    for use in uses:
+        kind = use.node.source(use.port).element_type
+        made[kind] = made.get(kind) or write.op("ShapeOf", tokens, output_type=kind)
+        rewriter.redirect(use.node, use.port, made[kind])
+    rewriter.finish()
+    return len(uses)
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:

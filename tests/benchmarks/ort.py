@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 import resource
 import statistics
 import sys
@@ -72,18 +73,20 @@ class Runner:
         self.shares = file.parent.name != "export"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        # Threads of the models that wait for their turn would take the cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         self.inputs = {port.name: port for port in self.session.get_inputs()}
         self.pasts = [name for name in self.inputs if name.startswith("past")]
         self.buffers: dict[str, Any] = {}
 
     def fill(self, length: int) -> None:
-        random = numpy.random.default_rng(0)
+        numbers = numpy.random.default_rng(0)
         for name in self.pasts:
             kind, size = TYPES[self.inputs[name].type], self.inputs[name].shape[3]
-            held = random.standard_normal((1, 2, length, size), numpy.float32)
+            held = numbers.standard_normal((1, 2, length, size), numpy.float32)
             if kind != numpy.float32:
-                held = random.integers(0, 100, held.shape).astype(kind)
+                held = numbers.integers(0, 100, held.shape).astype(kind)
             if self.shares:
                 whole = numpy.zeros((1, 2, CAPACITY, size), kind)
                 whole[:, :, :length] = held
@@ -116,14 +119,16 @@ class Runner:
 
 def steps(files: dict[str, Path]) -> None:
     runners = {name: Runner(file) for name, file in files.items()}
+    order = random.Random(0)
     for length in LENGTHS:
         seconds: dict[str, list[float]] = {name: [] for name in runners}
         for name, runner in runners.items():
             runner.fill(length)
             size = sum(buffer.numpy().nbytes for buffer in runner.buffers.values())
             print(f"caches of {length} {name:>8} {size / 2**20:8.1f} MB")
-        for turn in range(STEPS + 2):
-            for name in sorted(runners, reverse=turn % 2 == 0):
+        for _ in range(STEPS + 2):
+            # Of two orders, each begins with the model that ran last.
+            for name in order.sample(list(runners), len(runners)):
                 seconds[name].append(runners[name].run(length, 1))
         show(f"step at {length}", {name: statistics.median(found[2:]) for name, found in seconds.items()})
 

@@ -254,7 +254,8 @@ def _folder(path: Path, target: str) -> Result:
     found = {}
     for name, file in (("encoder", parts.encoder), ("decoder", parts.decoder)):
         model = graphpass.load(file)
-        passes = chosen.encoder_pipeline(model) if name == "encoder" else chosen.decoder_pipeline(model, parts.first)
+        made = chosen.encoder_pipeline if name == "encoder" else chosen.decoder_pipeline
+        passes = made(model, parts.first)
         hashes = _hashes(graphpass.PassManager(passes).run(model).model)
         found |= {f"{name} {key}": text for key, text in hashes.items()}
     return found

@@ -59,7 +59,9 @@ def with_matmul_nbits(source: Path, folder: Path, bits: int, *, zero_points: boo
             numpy_helper.from_array(scale.reshape(-1), f"{name}_scale"),
         ]
         if zeros is not None:
-            tensors.append(numpy_helper.from_array(numpy.frombuffer(packed(zeros, bits), numpy.uint8), f"{name}_zero"))
+            # Each row of zero points fills whole bytes.
+            even = numpy.pad(zeros[:, :, 0], [(0, 0), (0, zeros.shape[1] % 2 if bits == 4 else 0)])
+            tensors.append(numpy_helper.from_array(numpy.frombuffer(packed(even, bits), numpy.uint8), f"{name}_zero"))
         product = helper.make_node(
             "MatMulNBits",
             [node.input[0], *(tensor.name for tensor in tensors)],
@@ -201,7 +203,8 @@ def _rewritten(
         name = (
             node.input[1] if node.op_type == "MatMul" else node.input[0] if tables and node.op_type == "Gather" else ""
         )
-        if name not in weights or len(weights[name].dims) != 2:
+        is_whole = name in weights and (node.op_type == "Gather" or weights[name].dims[0] % GROUP == 0)
+        if not is_whole or len(weights[name].dims) != 2:
             nodes.append(node)
             continue
         made, tensors = write(node, numpy_helper.to_array(weights[name]))

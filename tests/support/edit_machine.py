@@ -85,7 +85,7 @@ def check_edited(subject: Subject, oracle: Oracle, got: np.ndarray, wanted: np.n
 
 
 def _step_by_step(session: DecodeSession, oracle: Oracle, wanted: np.ndarray) -> np.ndarray:
-    """What ``session`` gives for the last tokens where any logits are ``wanted``."""
+    """Return the logits of ``session`` for the last tokens where any are ``wanted``."""
     found = np.full_like(wanted, np.nan)
     for row, tokens in enumerate(oracle.tokens):
         session.reset()

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy
-from onnx import helper, numpy_helper
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from graphpass.dialects.onnx.model import OnnxModel
+from support.compressed_weights import packed, rounded
 
 HIDDEN, INNER, EXPERTS, CHOSEN = 8, 6, 4, 2
 
@@ -224,3 +226,68 @@ def _gathered(
     weighted = layer.op("Mul", result, column)
     whole = layer.op("Reshape", weighted, layer.hold([-1, layer.chosen, layer.hidden]))
     return layer.op("ReduceSum", whole, layer.hold([1]), keepdims=0)
+
+
+def quantized(model: OnnxModel, stored: str, block: int, *, zeros: bool, turned: bool = False) -> OnnxModel:
+    """Return a layer whose experts' weights are stored in blocks of their inputs.
+
+    Args:
+        model: Of `experts`.
+        stored: ``int4``, ``uint4``, ``int8``, ``uint8`` for DequantizeLinear; ``nbits4`` or ``nbits8`` for MatMulNBits,
+            if the form is separate.
+        block: Inputs of a block.
+        zeros: Whether blocks have zero points.
+        turned: As given to `experts`.
+    """
+    is_packed, bits = stored.startswith("nbits"), int(stored[-1])
+    is_signed, code = stored.startswith("int"), 0 if is_packed else getattr(TensorProto, stored.upper())
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    kept, made, nodes = [], [], []
+    is_separate = any(node.op_type == "NonZero" for node in proto.graph.node)
+    rank = 2 if is_separate else 3
+    routed = {name for node in proto.graph.node if node.name == "logits" for name in node.input}
+    for tensor in proto.graph.initializer:
+        weight = numpy_helper.to_array(tensor)
+        if weight.dtype.kind != "f" or weight.ndim < rank or tensor.name in routed or weight.shape[-2] == 1:
+            kept.append(tensor)
+            continue
+        rows = weight if turned else numpy.swapaxes(weight, -1, -2)
+        groups = rows.reshape(*rows.shape[:-1], -1, block)
+        middle = 2 ** (bits - 1) if zeros and not is_signed else 0
+        numbers, scales, points = rounded(groups, bits, middle)
+        if zeros and is_signed:
+            points = points + 1
+        if not zeros and stored.startswith(("u", "nbits")):
+            # No zero points: 0 for DequantizeLinear, the middle for MatMulNBits.
+            numbers = numbers + (2 ** (bits - 1) if is_packed else 0)
+            numbers = numbers if is_packed else numpy.abs(numbers)
+        numbers, scales, points = numbers.reshape(rows.shape), scales[..., 0], points[..., 0]
+        parts = {"stored": numbers, "scales": scales} | ({"zeros": points} if zeros else {})
+        if not turned and not is_packed:
+            parts = {name: numpy.swapaxes(array, -1, -2) for name, array in parts.items()}
+        names = [f"{tensor.name}_{name}" for name in parts]
+        for name, (part, array) in zip(names, parts.items(), strict=True):
+            if part == "scales":
+                made.append(numpy_helper.from_array(numpy.ascontiguousarray(array), name))
+            elif is_packed:
+                even = numpy.pad(array, [(0, 0), (0, array.shape[-1] % 2 if bits == 4 else 0)])
+                raw = numpy.frombuffer(packed(even, bits), numpy.uint8)
+                shape = (rows.shape[0], -1, block * bits // 8) if part == "stored" else (-1,)
+                made.append(numpy_helper.from_array(raw.reshape(shape), name))
+            else:
+                made.append(helper.make_tensor(name, code, array.shape, packed(array, bits), raw=True))
+        if not is_packed:
+            axis = rows.ndim - 1 if turned else rows.ndim - 2
+            nodes.append(helper.make_node("DequantizeLinear", names, [tensor.name], axis=axis, block_size=block))
+            continue
+        sizes = {"N": rows.shape[0], "K": rows.shape[1], "bits": bits, "block_size": block}
+        for node in proto.graph.node:
+            if node.op_type == "MatMul" and node.input[1] == tensor.name:
+                node.op_type, node.domain, node.input[1:] = "MatMulNBits", "com.microsoft", names
+                node.attribute.extend(helper.make_attribute(key, value) for key, value in sizes.items())
+    graph = helper.make_graph(
+        [*nodes, *proto.graph.node], "experts", proto.graph.input, proto.graph.output, [*kept, *made]
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=10))

@@ -27,10 +27,24 @@ def hybrids() -> Path:
 
 
 @functools.cache
+def steps() -> Path:
+    """The unpacked models of ``steps.tar.xz``, each of one token at a time in ``ov-step``."""
+    unpacked: Path = _archive().unpack(_ROOT / "build" / "steps", _ROOT / "fixtures" / "steps.tar.xz")
+    return unpacked
+
+
+@functools.cache
 def vision(name: str) -> Path:
     """The folder of a model of ``vision.tar.xz``: a language model, and those that embed text and images for it."""
     unpacked: Path = _archive().unpack(_ROOT / "build" / "vision", _ROOT / "fixtures" / "vision.tar.xz")
     return unpacked / name / "ov-stateful"
+
+
+@functools.cache
+def dynamo(name: str) -> Path:
+    """The folder of a model of ``dynamo.tar.xz``: ``dynamo("mistral")``, with exports named after opsets in it."""
+    unpacked: Path = _archive().unpack(_ROOT / "build" / "dynamo", _ROOT / "fixtures" / "dynamo.tar.xz")
+    return unpacked / name
 
 
 def _archive() -> Any:

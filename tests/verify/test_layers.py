@@ -118,6 +118,28 @@ def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
     assert (found.reach.masks, found.reach.angles) == (2, 2)
 
 
+def test_tables_that_all_layers_share_leave_one_to_run() -> None:
+    """The result alone has the cosines and sines of its rotary embedding."""
+    made = converted(exported("llama_12l/onnx"), "ort{context=128}").model
+    found = compare_within(exported("llama_12l/onnx"), made, TINY)
+    assert found.passed
+    assert [part.name for part in found.parts if part.like is None] == ["embedding", "layer 0", "layer 1", "head"]
+
+
+def test_a_table_of_one_layer_alone_is_found() -> None:
+    made = converted(exported("llama_12l/onnx"), "ort{context=128}").model.clone()
+    rewriter = made.rewriter()
+    late = list(made.graph.of_op("RotaryEmbedding"))[-1]
+    port = next(port for port, value in enumerate(late.inputs) if value is not None and "cos_cache" in value.name)
+    table = made.graph.constant(late.source(port)).copy()
+    table[2:] *= 1.01
+    rewriter.redirect(late, port, rewriter.under("mutant").constant(table, "cos_cache"))
+    rewriter.finish()
+    found = compare_within(exported("llama_12l/onnx"), made, TINY)
+    assert not found.passed
+    assert found.parts[-1].name == "layer 11"
+
+
 def test_weights_that_two_layers_exchanged_are_found() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, edited(converted(model).model, exchange_weights), TINY, steps=0)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import pytest
 from support.models import export
 from support.scale import SIZES, scaled
 
@@ -65,35 +64,3 @@ def load_static(model):
     from graphpass.engine.pipeline import parse
 
     return PassManager(parse("static-cache{capacity=14}")).run(model).model
-
-
-@pytest.mark.parametrize(
-    ("name", "variant", "warned"),
-    [
-        ("llama", "onnx", False),
-        ("mamba", "ov-stateful", True),  # optimum-intel's export computes a prompt otherwise than its tokens
-        pytest.param("zamba2", "ov-stateful", True, marks=pytest.mark.slow),  # beyond 16 tokens
-        pytest.param("lfm2", "ov-stateful", False, marks=pytest.mark.slow),
-        pytest.param("granitemoehybrid", "ov-stateful", False, marks=pytest.mark.slow),
-        pytest.param("qwen3_next", "ov-stateful", False, marks=pytest.mark.slow),
-    ],
-)
-def test_references_that_contradict_themselves_are_named(name, variant, warned):
-    model = load(export(name, variant))
-    found = compare(model, model, steps=1, examine=True)
-    assert found.passed
-    assert bool(found.warnings) is warned
-    if warned:
-        assert (
-            "the reference contradicts itself: a prompt of 20 tokens at once and token by token: logits differ by"
-            in (found.summary())
-        )
-    assert compare(model, model, steps=1).warnings == ()
-
-
-def test_a_reference_without_room_to_be_held_against_itself_is_reported():
-    fixed = load_static(load(export("mistral_sw8", "onnx")))
-    found = compare(fixed, fixed, steps=2, examine=True)
-    assert found.passed
-    assert found.warnings == ()
-    assert any(words.startswith("the reference with itself: it has no room for it: ") for words in found.skipped)

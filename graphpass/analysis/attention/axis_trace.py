@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, LOOP_ENTRIES, LOOP_EXITS
@@ -95,8 +96,15 @@ def trace(start: Place, follow: Callable[[Place], Iterable[Step]]) -> Iterator[P
                 pending.append(Place(step.value, step.labels, path))
 
 
-def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
-    """Return the inputs that hold the content of ``value``; none if it is unknown."""
+def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = None) -> list[Step]:
+    """Return the inputs that hold the content of ``value``; none if it is unknown.
+
+    Args:
+        graph: The graph.
+        value: Where the trace is.
+        labels: The meaning of its axes.
+        sizes: Tells which axes a Reshape merges or takes apart where shapes do not.
+    """
     node = graph.producer(value)
     source = node.input(0)
     if node.op in _COMBINED:
@@ -121,12 +129,12 @@ def before(graph: Graph, value: Value, labels: Labels) -> list[Step]:
             return []
         inside = _aligned(source, labels)
         return _step(source, inside, PathStep("weights", node)) if len(inside or ()) > 1 else []
+    if node.op == "Reshape":
+        return _step(source, _regrouped(source, node.outputs[0], labels, sizes))
     return _step(source, *_through(node, source, labels)) + _overwriting(node, labels)
 
 
 def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, PathStep | None]:
-    if node.op == "Reshape":
-        return _regrouped(source, node.outputs[0], labels), None
     if node.op == "Broadcast":
         return _beside_copies(source, node.outputs[0], _aligned(source, labels)), None
     effect = axis_effect(node, len(labels))
@@ -145,10 +153,12 @@ def _inside(effect: AxisEffect, labels: Labels) -> Labels:
     return tuple(found[axis] for axis in range(len(found)))
 
 
-def _regrouped(source: Value, result: Value, labels: Labels) -> Labels | None:
+def _regrouped(source: Value, result: Value, labels: Labels, sizes: Sizes | None) -> Labels | None:
     if source.shape is None or result.shape is None or len(result.shape) != len(labels):
         return None
     groups = axis_groups(source.shape, result.shape)
+    if groups is None and sizes is not None:
+        groups = axis_groups(_inferred(sizes, source), _inferred(sizes, result))
     if groups is None:
         return copies_merged(len(source.shape), labels)
     inside: list[Label] = []
@@ -164,6 +174,11 @@ def _regrouped(source: Value, result: Value, labels: Labels) -> Labels | None:
         else:
             return None
     return tuple(inside)
+
+
+def _inferred(sizes: Sizes, value: Value) -> tuple[Dimension, ...]:
+    found = sizes.shape(value) or ()
+    return tuple(str(size) if size.as_int is None else size.as_int for size in found)
 
 
 def copies_merged(rank: int, labels: Labels) -> Labels | None:

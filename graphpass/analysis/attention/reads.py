@@ -11,6 +11,7 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.softmax import score_products
 from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, SOURCES
@@ -44,10 +45,9 @@ Reads = dict[int, tuple[Read, ...]]
 
 def attention_reads(model: Model) -> Reads:
     """Return reads as key or value of each Parameter and ReadValue, by node index."""
-    graph = model.graph
     found: Reads = {}
     for start in _starts(model):
-        for source, read in _follow(graph, start):
+        for source, read in _follow(model, start):
             found[source.index] = (*found.get(source.index, ()), read)
     return found
 
@@ -101,14 +101,15 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
             yield attention, "key", key, BHLD if product.attributes["transpose_b"] else BHDL
 
 
-def _follow(graph: Graph, start: Start) -> Iterator[tuple[Node, Read]]:
+def _follow(model: Model, start: Start) -> Iterator[tuple[Node, Read]]:
     attention, role, value, labels = start
+    graph, sizes = model.graph, model.analysis(infer_sizes)
 
     def steps(place: Place) -> Iterable[Step]:
         node = graph.producer(place.value)
         if node.op in SOURCES or _is_far(node, place):
             return ()
-        found = before(graph, place.value, place.labels)
+        found = before(graph, place.value, place.labels, sizes)
         is_weighted = place.passed("weights")
         return (one for one in found if not is_weighted or one.passed is None or one.passed.kind != "weights")
 

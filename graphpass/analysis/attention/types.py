@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.pattern import Miss
+from graphpass.ir.values import REALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,11 @@ class Mask:
     is_subtracted: bool = False
     scales: tuple[Scale, ...] = ()
     merges_heads: bool = False
+
+    @classmethod
+    def of_operator(cls, value: Value) -> Mask:
+        """Return a mask that an operator takes: numbers to add, or booleans that keep scores."""
+        return cls(value, keeps=None if value.element_type in REALS else True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class CacheScale:
     def largest(self) -> NDArray[numpy.float32]:
         """Return the largest numbers that it reaches."""
         assert self.scale is not None
-        return self.scale * numpy.float32((1 << (self.bits - 1)) - 1)
+        return self.scale * numpy.float32(top_of(self.bits))
 
     def rounded(self, content: NDArray[Any]) -> NDArray[numpy.float32]:
         """Return what a cache gives back of ``content``, ``[.., heads, positions, head_dim]``."""
@@ -52,10 +52,15 @@ class CacheScale:
         return rounded(content, self.scale, self.bits)
 
 
+def top_of(bits: int) -> int:
+    """Return the largest integer of ``bits`` bits and a sign."""
+    return (1 << (bits - 1)) - 1
+
+
 def rounded(content: NDArray[Any], scale: NDArray[numpy.float32], bits: int) -> NDArray[numpy.float32]:
     """Return numbers after a way through ``bits`` bits."""
-    end = 1 << (bits - 1)
-    levels = numpy.rint(content.astype(numpy.float32) / scale).clip(-end, end - 1)
+    top = top_of(bits)
+    levels = numpy.rint(content.astype(numpy.float32) / scale).clip(-top - 1, top)
     return numpy.asarray(levels * scale, numpy.float32)
 
 

@@ -17,6 +17,7 @@ from graphpass.ir.operators import (
     LOOP_ENTRIES,
     MOVES,
     PICKS,
+    SCATTERS,
     SLICES,
     STATE_OPERATORS,
     InnerState,
@@ -24,7 +25,7 @@ from graphpass.ir.operators import (
     quantized_bits,
 )
 from graphpass.ir.types import Dimension
-from graphpass.ir.values import INTEGERS
+from graphpass.ir.values import INTEGERS, fixed_size
 
 #: Leave a window a window: conversions, reordering by beams, cuts.
 _WAY = CASTS | SLICES | {"Gather"}
@@ -124,11 +125,28 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
 def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
     """Return the Concat or Roll that shifts new columns into a convolution's window.
 
-    Bodies of loops shift once a token; ``in_loops`` enters them.
+    Bodies of loops shift once a token; ``in_loops`` enters them. Windows of all layers may be stacked, as transformers
+    keeps those of mamba2 (4.57): each goes back into the stack.
     """
-    way = _WAY | LOOP_ENTRIES if in_loops else _WAY
-    uses = graph.forward([past], lambda use: use.node.outputs if use.node.op in way and use.port == 0 else ())
+    stack = _stack_of(graph, past)
+    way = _WAY | (LOOP_ENTRIES if in_loops else frozenset()) | (SCATTERS if stack is not None else frozenset())
+    starts = (past,) if stack is None else stack.outputs
+    uses = graph.forward(starts, lambda use: use.node.outputs if use.node.op in way and use.port == 0 else ())
     return next((use.node for use in uses if use.node.op in {"Concat", "Roll", "CausalConvWithState"}), None)
+
+
+def _stack_of(graph: Graph, past: Value) -> Node | None:
+    """Return the Concat that stacks ``past`` with those of other layers."""
+    for use in graph.uses(past):
+        for one in graph.uses(use.node.outputs[0]) if use.node.op == "Unsqueeze" else ():
+            if one.node.op == "Concat" and all(
+                source is not None
+                and graph.producer(source).op == "Unsqueeze"
+                and fixed_size(source, one.node.attributes["axis"]) == 1
+                for source in one.node.inputs
+            ):
+                return one.node
+    return None
 
 
 def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:

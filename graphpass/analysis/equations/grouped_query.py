@@ -7,12 +7,12 @@ window, and rotates query and key. Source of its limits: onnxruntime 1.31, ``gro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 
 from graphpass.analysis.attention.find import find_attention, match
-from graphpass.analysis.attention.types import Attention, Scale
+from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.masks import ShownMask, show_mask
 from graphpass.analysis.equations.numbering import find_numbers
@@ -103,18 +103,36 @@ class GroupedQuery:
 
 
 def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
-    """Read all decomposed attention, by node in execution order, or a reason to leave it."""
+    """Read decomposed attention and ONNX's own, or reasons to leave it, in execution order."""
     found: dict[str, GroupedQuery | Miss] = {}
     masks: dict[object, ShownMask | Miss] = {}
     for attention in model.analysis(find_attention):
-        if attention.is_fused:
+        node = attention.node
+        if attention.is_fused and node.op != "Attention":
             continue
-        read = match(model.graph, attention.node, loosely=True)
         try:
-            found[attention.node.name] = read if isinstance(read, Miss) else _read(model, read, masks)
+            read = _operator(attention) if attention.is_fused else match(model.graph, node, loosely=True)
+            found[node.name] = read if isinstance(read, Miss) else _read(model, read, masks)
         except MissError as error:
-            found[attention.node.name] = error.miss
+            found[node.name] = error.miss
     return found
+
+
+def _operator(attention: Attention) -> Attention:
+    """Return what ONNX's Attention does in terms of decomposed attention.
+
+    Raises:
+        MissError: It does more, see onnx.defs, Attention-23 and -24.
+    """
+    node = attention.node
+    mask, *further = [node.input(port) for port in range(3, 7)]
+    if any(further):
+        raise MissError(node, "it takes a past, or numbers of positions, as inputs of its own")
+    if OPERATORS[node.op].hides_later(node):
+        raise MissError(node, "it counts positions from the first query, and not from the past")
+    if any(operand is None or operand.rank != 4 for operand in (attention.query, attention.key, attention.value)):
+        raise MissError(node, "its heads are no axis of its operands")
+    return replace(attention, masks=() if mask is None else (Mask.of_operator(mask),))
 
 
 def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Miss]) -> GroupedQuery:
@@ -133,7 +151,7 @@ def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Mi
     types = {query.element_type, key.new.element_type, value.new.element_type, key.past.element_type}
     if len(types) > 1:
         raise MissError(node, f"GroupQueryAttention wants operands of one type, not {', '.join(sorted(types))}")
-    scale, softcap = _scaling(model, attention)
+    scale, softcap = _scaling(model, attention, head_dim)
     _check_sink(attention, heads)
     return GroupedQuery(
         attention,
@@ -214,7 +232,10 @@ def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None
         raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
 
 
-def _scaling(model: Model, attention: Attention) -> tuple[float, float]:
+def _scaling(model: Model, attention: Attention, head_dim: int) -> tuple[float, float]:
+    if attention.is_fused:
+        given = attention.node.attributes
+        return given.get("scale") or head_dim**-0.5, given.get("softcap", 0.0)
     before = _product(model, attention.node, attention.scales)
     if attention.cap_scales is None:
         return before, 0.0

@@ -57,10 +57,41 @@ def _flatten(node: Node, inputs: list[Array]) -> Array:
     return inputs[0].reshape(rows, -1) if inputs[0].size else inputs[0].reshape(rows, 0)
 
 
+def _gathered(node: Node, inputs: list[Array]) -> Array | None:
+    # The dialects disagree on several batch axes: GatherND-5 of OpenVINO merges them.
+    if node.attributes.get("batch_dims"):
+        return None
+    data, indices = inputs
+    found: Array = data[tuple(numpy.moveaxis(indices, -1, 0))]
+    return found
+
+
 def _matmul(node: Node, inputs: list[Array]) -> Array:
     first, second = inputs
     first = first.swapaxes(-1, -2) if node.attributes["transpose_a"] else first
     return first @ (second.swapaxes(-1, -2) if node.attributes["transpose_b"] else second)
+
+
+def _rotated(node: Node, inputs: list[Array]) -> Array | None:
+    """Rotate halves or pairs of heads.
+
+    com.microsoft has positions before the tables; ONNX has them behind, or tables with a row for each new position.
+    """
+    whole, *given = inputs
+    cos, sin = (one for one in given if one.dtype.kind == "f")
+    places = [one for one in given if one.dtype.kind != "f"]
+    if whole.ndim != 4 or node.attributes.get("scale", 1.0) != 1.0 or any(one.ndim != 2 for one in places):
+        return None
+    cos, sin = (table[places[0]] if places else table for table in (cos, sin))
+    if cos.ndim != 3:
+        return None
+    cos, sin, half = cos[:, None], sin[:, None], cos.shape[-1]
+    is_interleaved = node.attributes.get("interleaved")
+    ends = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if is_interleaved else (slice(half), slice(half, 2 * half))
+    first, second = (whole[..., end] for end in ends)
+    result = whole.copy()
+    result[..., ends[0]], result[..., ends[1]] = first * cos - second * sin, first * sin + second * cos
+    return result
 
 
 def _scatter(node: Node, inputs: list[Array]) -> Array | None:
@@ -127,8 +158,10 @@ _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "Einsum": lambda node, inputs: numpy.einsum(node.attributes["equation"].decode(), *inputs),
     "Flatten": _flatten,
     "GatherElements": lambda node, inputs: numpy.take_along_axis(inputs[0], inputs[1], node.attributes.get("axis", 0)),
+    "GatherND": _gathered,
     "IsNaN": lambda _node, inputs: numpy.isnan(inputs[0]),
     "MatMul": _matmul,
+    "NonZero": lambda _node, inputs: numpy.array(numpy.nonzero(inputs[0])),
     "ReduceSum": _sum,
     "Max": lambda _node, inputs: reduce(numpy.maximum, inputs),
     "Min": lambda _node, inputs: reduce(numpy.minimum, inputs),
@@ -137,6 +170,7 @@ _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "ReduceMin": _reduced(numpy.min),
     "ReduceProd": _reduced(numpy.prod),
     "ScatterNDUpdate": _scatter,
+    "RotaryEmbedding": _rotated,
     "Sigmoid": lambda _node, inputs: ELEMENTWISE["Sigmoid"](inputs[0]),
     "Sin": lambda _node, inputs: numpy.sin(inputs[0]),
     "Softplus": lambda _node, inputs: ELEMENTWISE["Softplus"](inputs[0]),

@@ -24,7 +24,7 @@ from graphpass.ir.pattern import MissError
 from graphpass.ir.values import REALS, fixed_size
 
 #: Lie between a projection and its rotated form.
-_ROTATES = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative"}
+_ROTATES = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative", "RotaryEmbedding"}
 
 #: Most operators between them: 26 are in the fixtures.
 _MOST = 96

@@ -192,7 +192,7 @@ def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss |
             continue
         if value.rank is None or value.rank < 2:
             return (), Miss(node, f"its mask {value.name} is no mask of positions")
-        found.append(Mask(value, keeps=None if value.element_type in REALS else True))
+        found.append(Mask.of_operator(value))
     return tuple(found), None
 
 
@@ -288,7 +288,8 @@ def _looked_up(node: Node) -> Iterator[Table]:
     positions = next((value for value in present if value.element_type not in REALS), None)
     for value in present:
         if value.element_type in REALS:
-            yield Table(value, None, positions)
+            # Without positions, tables have a row for each new one.
+            yield Table(value, 1 if value.rank == 3 else None, positions)
 
 
 def _rows(table: Table, step: Step, evaluation: Evaluation) -> Array:

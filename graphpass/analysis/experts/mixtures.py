@@ -10,6 +10,7 @@ from graphpass.analysis.experts.dense import DENSE, dense_result, dense_rows
 from graphpass.analysis.experts.gathered import GATHERED, gathered_result, gathered_rows
 from graphpass.analysis.experts.layers import gathered_tokens
 from graphpass.analysis.experts.products import Expert, read_expert
+from graphpass.analysis.experts.quantized import Blocks
 from graphpass.analysis.experts.routing import Routing, read_routing
 from graphpass.analysis.experts.separate import EXPERT, ONE_HOT, routed_experts, summed
 from graphpass.analysis.shapes.sizes import infer_sizes
@@ -21,6 +22,9 @@ from graphpass.ir.values import fixed_size
 
 #: Types that kernels of all providers have.
 _TYPES = frozenset({"f16", "f32"})
+
+#: Bits of weights for which QMoE has no kernel that keeps activations in f32.
+_ROUNDING_BITS = 8
 
 #: Operators from marks of chosen experts to the search for one's tokens.
 _SEARCH = KEEPS_ORDER | {"Gather", "Transpose"}
@@ -49,6 +53,28 @@ class Mixture:
     routing: Routing
     experts: tuple[Expert, ...]
     count: int
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """Return the scales of one weight, whose form all have; ``None`` without."""
+        return self.experts[0].last.blocks
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether the model lets all products round activations to 8 bits."""
+        return all(one.blocks is not None and one.blocks.rounds for each in self.experts for one in each.products)
+
+
+def why_exact_stays(graph: Graph, one: Mixture) -> Miss | None:
+    """Return why quantized experts stay if activations may not be rounded.
+
+    ONNX Runtime 1.32's kernel rounds them for weights in 8 bits at every ``accuracy_level``
+    (``onnxruntime/contrib_ops/cpu/moe/moe_quantization_cpu.cc``), by 1 % of results.
+    """
+    if one.blocks is None or one.blocks.bits != _ROUNDING_BITS or one.rounds:
+        return None
+    reason = f"QMoE rounds activations to 8 bits for weights in {one.blocks.bits}; activations=int8 lets it"
+    return Miss(graph.producer(one.result), reason)
 
 
 def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
@@ -113,8 +139,7 @@ def _dense(model: Model, match: Match) -> Mixture:
         raise MissError(match.nodes["weighted"], "it does not weigh each token's results")
     expert = read_expert(graph, result)
     rows = dense_rows(graph, expert.rows, count)
-    ranks = {product.weight.rank for product in (*expert.first, expert.last)}
-    if ranks != {3} or any(fixed_size(product.weight, 0) != count for product in (*expert.first, expert.last)):
+    if any(not one.is_stacked or fixed_size(one.weight, 0) != count for one in expert.products):
         raise MissError(graph.producer(result), f"its weights are not those of {count} experts")
     return _mixture(model, rows, match.node.outputs[0], match["chosen"], match["weights"], (expert,), count)
 
@@ -168,7 +193,9 @@ def _require_sizes(graph: Graph, rows: Value, total: Value, expert: Expert) -> N
         raise MissError(graph.producer(total), "sizes of tokens and weights of its experts do not agree")
     if len({(one.bias is None) for one in expert.first}) > 1:
         raise MissError(graph.producer(total), "one product of its experts has a bias, another has none")
-    types = {one.weight.element_type for one in (*expert.first, expert.last)}
+    if len({one.blocks and one.blocks.form for one in expert.products}) > 1:
+        raise MissError(graph.producer(total), "weights of its experts are quantized in different ways")
+    types = {one.element_type for one in expert.products}
     if types != {rows.element_type} or not types <= _TYPES:
         words = f"its tokens are of type {rows.element_type}, weights of {' and '.join(sorted(types))}"
         raise MissError(graph.producer(total), f"{words}, and not both of one of {' and '.join(sorted(_TYPES))}")

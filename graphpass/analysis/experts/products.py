@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphpass.analysis.experts.activation import Activation, is_elementwise, name_activation
+from graphpass.analysis.experts.quantized import Blocks, dequantized_blocks, packed_blocks
 from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER, RESHAPES, SLICES, SPLITS
@@ -25,6 +26,7 @@ class Product:
         bias: The stored bias of all columns; ``None`` for none.
         columns: First column, end and step of those that are read.
         inputs: Number of inputs.
+        blocks: Scales of ``weight``, if it is quantized.
     """
 
     weight: Value
@@ -32,6 +34,17 @@ class Product:
     bias: Value | None
     columns: tuple[int, int, int]
     inputs: int
+    blocks: Blocks | None = None
+
+    @property
+    def element_type(self) -> str:
+        """Return the type of the numbers that the product computes with."""
+        return self.weight.element_type if self.blocks is None else self.blocks.scales.element_type
+
+    @property
+    def is_stacked(self) -> bool:
+        """Return whether ``weight`` is that of all experts."""
+        return self.weight.rank == 3 and not (self.blocks is not None and self.blocks.is_packed)
 
     @property
     def outputs(self) -> int:
@@ -58,11 +71,16 @@ class Expert:
     index: Value | None
 
     @property
+    def products(self) -> tuple[Product, ...]:
+        """Return all products."""
+        return *self.first, self.last
+
+    @property
     def form(self) -> tuple[object, ...]:
         """Activation and sizes, without the numbers of the weights."""
-        products = (*self.first, self.last)
         return self.activation, tuple(
-            (one.inputs, one.outputs, one.bias is None, one.weight.element_type) for one in products
+            (one.inputs, one.outputs, one.bias is None, one.element_type, one.blocks and one.blocks.form)
+            for one in self.products
         )
 
 
@@ -135,6 +153,8 @@ class _Reader:
                 raise MissError(node, "it adds no constant to a product")
             bias, adds = biases[0], node
             node = self._producer(next(one for one in node.inputs if one is not None and one != bias))
+        if node.op == "MatMulNBits" and not self._gathered:
+            return self._packed(node, bias, columns)
         if node.op != "MatMul" or node.attributes.get("transpose_a") or node.attributes.get("transpose_b"):
             raise MissError(node, f"{node.op} is no product with weights of an expert")
         rows, weight = node.source(), node.source(1)
@@ -143,34 +163,51 @@ class _Reader:
         if is_swapped:
             rows, weight = weight, rows
         width, inputs = (_size(graph, weight, axis) for axis in ((-2, -1) if is_swapped else (-1, -2)))
-        stored, is_turned = self._weight(weight)
+        stored, is_turned, blocks = self._weight(weight, is_swapped=is_swapped)
+        made = Product(stored, is_turned, None, columns or (0, width, 1), inputs, blocks)
         if bias is not None:
-            bias = self._bias(adds, bias, stored, width)
+            made = replace(made, bias=self._bias(adds, bias, made, width))
         if self._gathered:
             rows = graph.look_through(rows, {"Squeeze", "Unsqueeze"})
             if rows.rank != 2:
                 raise MissError(node, "its rows are no tokens of one axis")
-        return Product(stored, is_turned != is_swapped, bias, columns or (0, width, 1), inputs), rows
+        return made, rows
+
+    def _packed(self, node: Node, bias: Value | None, columns: tuple[int, int, int] | None) -> tuple[Product, Value]:
+        """Return a MatMulNBits, which has outputs first."""
+        width, inputs = node.attributes["N"], node.attributes["K"]
+        blocks = packed_blocks(self._graph, node)
+        made = Product(node.source(1), True, None, columns or (0, width, 1), inputs, blocks)
+        own = node.input(5)
+        if own is not None and bias is not None:
+            raise MissError(node, "its product has two biases")
+        bias = bias if own is None else own
+        if bias is not None:
+            made = replace(made, bias=self._bias(node, bias, made, width))
+        return made, node.source()
 
     def _producer(self, value: Value) -> Node:
         """Return the producer of ``value``; products of gathered weights have one row or column more."""
         graph = self._graph
         return graph.producer(graph.look_through(value, {"Squeeze", "Unsqueeze"}) if self._gathered else value)
 
-    def _weight(self, weight: Value) -> tuple[Value, bool]:
-        """Return the constant, and whether inputs and outputs are swapped in it."""
+    def _weight(self, weight: Value, *, is_swapped: bool) -> tuple[Value, bool, Blocks | None]:
+        """Return the constant, whether outputs come first, and scales of a quantized one."""
         graph = self._graph
-        node, is_turned = graph.producer(weight), False
+        node, is_turned = graph.producer(weight), is_swapped
         if node.op == "Transpose":
             order = node.attributes.get("order", ())
-            is_turned = order == (*range(len(order) - 2), len(order) - 1, len(order) - 2)
-            weight = node.source() if is_turned else weight
+            if order == (*range(len(order) - 2), len(order) - 1, len(order) - 2):
+                weight, is_turned = node.source(), not is_swapped
         if self._gathered:
             weight = self._source(weight)
+        node, blocks = graph.producer(weight), None
+        if node.op == "DequantizeLinear":
+            weight, blocks = node.source(), dequantized_blocks(graph, node, -1 if is_turned else -2)
         ranks = {3} if self._gathered else {2, 3}
         if graph.producer(weight).op != "Constant" or weight.rank not in ranks:
-            raise MissError(graph.producer(weight), "weights of an expert are computed, or quantized")
-        return weight, is_turned
+            raise MissError(graph.producer(weight), "weights of an expert are computed")
+        return weight, is_turned, blocks
 
     def _source(self, gathered: Value) -> Value:
         """Return the table of all experts from which each row takes its expert's part."""
@@ -193,14 +230,14 @@ class _Reader:
         stored = graph.look_through(value, RESHAPES)
         return graph.producer(stored).op == "Constant" and fold_scalar(graph, stored) is None
 
-    def _bias(self, node: Node, bias: Value, weight: Value, width: int) -> Value:
-        graph, count = self._graph, fixed_size(weight, 0)
+    def _bias(self, node: Node, bias: Value, product: Product, width: int) -> Value:
+        graph, count = self._graph, fixed_size(product.weight, 0)
         stored = self._source(bias) if self._gathered else bias
         if self._gathered:
             wanted: tuple[tuple[int | None, ...], ...] = ((count, width),)
         else:
-            wanted = ((width,), (1, width)) if weight.rank == 2 else ((count, 1, width),)
-        if stored.shape not in wanted or stored.element_type != weight.element_type:
+            wanted = ((count, 1, width),) if product.is_stacked else ((width,), (1, width))
+        if stored.shape not in wanted or stored.element_type != product.element_type:
             raise MissError(node, "the bias of its product is not one number for each column")
         stored = graph.look_through(stored, RESHAPES)
         if graph.producer(stored).op != "Constant":

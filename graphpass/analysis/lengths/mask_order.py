@@ -6,9 +6,9 @@ from typing import Literal
 
 from graphpass.analysis.masks.comparisons import bound_of_positions, compared_positions
 from graphpass.analysis.masks.facts import alibi_operands, mask_facts
-from graphpass.ir.constants import fold_cuts, fold_scalar, starts_at_first
+from graphpass.ir.constants import fold, fold_cuts, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, SCATTERS, SHAPE_READERS, SLICES, SPLITS
+from graphpass.ir.operators import COMPARISONS, KEEPS_ORDER, LAYOUT, PICKS, SCATTERS, SHAPE_READERS, SLICES, SPLITS
 
 PastOrder = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
@@ -104,9 +104,14 @@ def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
     found = set(sources)
     for node in graph.nodes:
         follows = any(value is not None and value.node in found and value.node not in stops for value in node.inputs)
-        if follows and not _counts_on(graph, node, found) and not _takes_new(graph, node, found):
+        if follows and not (_is_fixed(graph, node) or _counts_on(graph, node, found) or _takes_new(graph, node, found)):
             found.add(node.index)
     return found - stops
+
+
+def _is_fixed(graph: Graph, node: Node) -> bool:
+    """Return whether ``node`` picks numbers that the model fixes."""
+    return node.op in PICKS and all(fold(graph, value) is not None for value in node.outputs)
 
 
 def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:

@@ -11,7 +11,7 @@ from graphpass.analysis.masks.facts import added_terms, mask_facts
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import ANDS, ARITHMETIC, EXTREMA, NOTS, ORS, SHAPE_READERS, SOURCES
-from graphpass.ir.values import MASKED_BELOW, REALS
+from graphpass.ir.values import MASKED, MASKED_BELOW, REALS
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,19 @@ class WindowMask:
     element_type: str
 
 
-def read_mask(graph: Graph, mask: Value | None) -> WindowMask | None:
-    """Read ``mask`` if it selects between constants by a condition that holds a window.
+def read_mask(graph: Graph, mask: Value | None, element_type: str) -> WindowMask | None:
+    """Read a mask that is a condition with a window, or selects by one.
 
-    All other terms of a sum have to mask and nothing more.
+    It selects between constants. All other terms of a sum have to mask and nothing more.
+
+    Args:
+        graph: The graph.
+        mask: Mask of numbers, or of booleans that keep scores.
+        element_type: Type of the scores.
     """
     terms = added_terms(graph, mask)[::-1] if mask is not None else []
     for number, term in enumerate(terms):
-        found = _read_term(graph, term)
+        found = _read_term(graph, term, element_type)
         others = [*terms[:number], *terms[number + 1 :]]
         if found is None or (others and found.bounds) or not all(_only_masks(graph, other) for other in others):
             continue
@@ -103,10 +108,10 @@ def _numbers_of(node: Node) -> Iterable[Value | None]:
     return node.inputs if node.op in ARITHMETIC | EXTREMA else node.inputs[:1]
 
 
-def _read_term(graph: Graph, mask: Value) -> WindowMask | None:
+def _read_term(graph: Graph, mask: Value, element_type: str) -> WindowMask | None:
     bounds: tuple[Value, ...] = ()
     shape: Value | None = None
-    values: list[float] = []
+    values = [0.0, MASKED] if mask.element_type == "boolean" else []
     lowest = float("-inf")
     value = mask
     while True:
@@ -133,7 +138,7 @@ def _read_term(graph: Graph, mask: Value) -> WindowMask | None:
         found = term.compares(graph)
         if found is not None and not found.is_negated and found.bound < 0:
             others = (*terms[:number], *terms[number + 1 :])
-            extremes = (max(values), min(values), mask.element_type)
+            extremes = (max(values), min(values), element_type)
             return WindowMask(found.keys, found.queries, -found.bound, others, shape, bounds, *extremes)
     return None
 

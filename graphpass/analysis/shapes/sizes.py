@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import prod
 from typing import TypeAlias
 
 from graphpass.analysis.shapes.linear_size import Classes, Dimension, Size, Vector, divide, position, remaining
@@ -48,15 +49,19 @@ class _Change:
 class Sizes:
     """Sizes of a graph's tensors, and the integers of its shape arithmetic.
 
-    Sizes are proven from ``given``, dimensions of Parameters and ReadValues by node index and axis; without, assumed.
+    Sizes are proven from ``given``, dimensions of Parameters and ReadValues by node index and axis; without, or if
+    ``assumes``, names of dimensions count, and sizes that are broadcast to each other are equal.
     """
 
-    def __init__(self, graph: Graph, given: Mapping[tuple[int, int], Dimension] | None = None) -> None:
+    def __init__(
+        self, graph: Graph, given: Mapping[tuple[int, int], Dimension] | None = None, *, assumes: bool = False
+    ) -> None:
         from graphpass.analysis.shapes.contents import Contents
 
         self._graph = graph
         self._given = given or {}
-        self._proves = given is not None
+        self._pasts = frozenset(self._given.values())
+        self._proves = given is not None and not assumes
         self._classes = Classes()
         self._contents = Contents(graph, self._classes)
         self._shapes: dict[tuple[int, int], Vector] = {}
@@ -209,11 +214,18 @@ class Sizes:
             return target
         if self._proves and shape is not None and target is not None and len(shape) == len(target):
             # Exporters copy no axis to a sum of lengths: it has that size already.
+            for old, new in zip(shape, target, strict=True):
+                # After a past neither is 1.
+                if min(len(old.dimensions), len(new.dimensions)) > 1 and self._shares_past(old, new):
+                    self._classes.join(old, new)
             target = tuple(
                 old if old != _ONE and (len(new.dimensions) > 1 or new in self._below(old)) else new
                 for old, new in zip(shape, target, strict=True)
             )
         return self._broadcast([shape, target], node.outputs[0])
+
+    def _shares_past(self, one: Size, other: Size) -> bool:
+        return any(dimension in self._pasts for dimension, _ in {*one.dimensions} & {*other.dimensions})
 
     def _reshape(self, node: Node) -> _Inferred:
         source, target = self.shape(node.inputs[0]) or (), self.content(node.inputs[1])
@@ -227,7 +239,23 @@ class Sizes:
                 sizes.append(size if size.is_natural or (size.as_int != -1 and not self._proves) else None)
         if [size.as_int for size in target].count(-1) == 1 and sizes.count(None) == 1 and source:
             sizes[sizes.index(None)] = remaining(source, [size for size in sizes if size is not None])
+        elif None not in sizes:
+            self._join_remaining(source, [size for size in sizes if size is not None])
         return tuple(sizes)
+
+    def _join_remaining(self, source: Vector, target: list[Size]) -> None:
+        """Note that two sizes are equal which alone differ before and after a Reshape."""
+        kept, others = list(source), []
+        for size in target:
+            # A past may be empty, which makes no size equal to another.
+            if size in kept and size.as_dimension not in self._pasts:
+                kept.remove(size)
+            else:
+                others.append(size)
+        sides = [[size for size in side if size.as_int is None] for side in (kept, others)]
+        counts = [prod(size.as_int or 1 for size in side) for side in (kept, others)]
+        if [len(side) for side in sides] == [1, 1] and counts[0] == counts[1]:
+            self._classes.join(sides[0][0], sides[1][0])
 
     def _matmul(self, node: Node) -> _Inferred:
         first, second = (self.shape(source) for source in node.inputs[:2])
@@ -247,6 +275,9 @@ class Sizes:
             return None
         if key and content:
             self._classes.join(key[-2], content[-2])
+            for pair in [] if self._proves else zip(key[:-2], content[:-2], strict=False):
+                if _ONE not in pair:
+                    self._classes.join(*pair)
         padded = (_ONE,) * (len(query) - len(mask)) + mask
         sizes = [size if padded[axis] in {_ONE, size} else None for axis, size in enumerate(query[:-1])]
         return (*sizes, content[-1] if content else None)

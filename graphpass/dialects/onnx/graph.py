@@ -45,8 +45,8 @@ _SCATTERED = {"add": "sum", "mul": "prod"}
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
 #: Operators whose attributes the graph keeps as they are.
-_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "GatherND"}
-_WITH_ATTRIBUTES |= {"ScatterNDUpdate", "TensorScatter"}
+_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "GatherND", "MatMulNBits"}
+_WITH_ATTRIBUTES |= {"RotaryEmbedding", "ScatterNDUpdate", "TensorScatter"}
 
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"

@@ -34,12 +34,12 @@ from graphpass.storage.scratch_file import ScratchFile
 from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import onnx_graphsurgeon as gs
 
     from graphpass.dialects.onnx.rewriter import OnnxRewriter
-    from graphpass.ir.graph import Graph
+    from graphpass.ir.graph import Graph, Node
 
 
 #: Operators that ONNX Runtime defines in ONNX's own domain, before or without ONNX.
@@ -100,6 +100,17 @@ class OnnxModel(Model):
         copy.weight_files = self.weight_files
         copy.scratch = self.scratch
         return copy
+
+    def excerpt(self, nodes: Iterable[Node]) -> tuple[OnnxModel, dict[int, int]]:
+        """See `Model.excerpt`; it costs as much as ``nodes`` do."""
+        from graphpass.dialects.onnx.excerpt import counterparts, excerpt_of
+
+        wanted = tuple(nodes)
+        copy = OnnxModel(excerpt_of(self.proto, wanted), self.path)
+        copy.edits = self.edits + 1
+        copy.weight_files = self.weight_files
+        copy.scratch = self.scratch
+        return copy, counterparts(wanted, copy.graph)
 
     def digest(self) -> str:
         """Hash the structure; see `Model.digest`. Places of large tensors do not count.

@@ -49,6 +49,11 @@ _FIRST_OPSET = 13
 _SWISH = 24
 
 
+def why_too_old(opset: int) -> str | None:
+    """Return why a pass leaves a model alone that is from before ONNX 13."""
+    return f"the model is of an opset before {_FIRST_OPSET}" if opset < _FIRST_OPSET else None
+
+
 def check_opset(opset: int, what: str) -> None:
     """Check that the model imports ONNX 13 or later; errors name ``what``.
 

@@ -166,6 +166,24 @@ class OnnxRewriter(Rewriter):
             self._set_axes(made.inputs[0], node.op, axes)
         return made
 
+    def adopt(self, donor: OnnxRewriter, node: Node, name: str) -> None:
+        """Move a node of another model of the folder here; weights stay in their files.
+
+        Args:
+            donor: Edits of the other model, which is of no use afterwards.
+            node: One of its nodes, which reads those that move and redirected values alone; or a weight.
+            name: Goes before its name and those of its tensors.
+        """
+        tensors = [donor.native(output) for output in node.outputs]
+        makers = {id(maker): maker for tensor in tensors for maker in tensor.inputs}.values()
+        for one in (*(tensor for tensor in tensors if not tensor.inputs), *makers):
+            one.name = claim_name(self._names, f"{name}/{one.name.lstrip('/')}")
+        for maker in makers:
+            for output in maker.outputs:
+                output.name = claim_name(self._names, f"{name}/{output.name.lstrip('/')}") if output.name else ""
+            self._home.nodes.append(maker)
+            self._made |= {id(output): maker for output in maker.outputs}
+
     def replace(self, old: Value, new: Handle) -> None:
         tensor = self.native(old)
         ports = [place for place, output in enumerate(self.surgery.graph.outputs) if output is tensor]

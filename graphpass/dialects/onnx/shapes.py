@@ -169,6 +169,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "LinearAttention": _linear_attention,
     "MatMulNBits": _matmul_n_bits,
     "MoE": _same_as_first,
+    "QMoE": _same_as_first,
     "QuickGelu": _same_as_first,
     "RotaryEmbedding": _same_as_first,
     "SimplifiedLayerNormalization": _same_as_first,

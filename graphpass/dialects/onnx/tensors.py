@@ -152,8 +152,8 @@ def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.Te
     ``change`` returns the replacement of a tensor; ``None`` keeps it.
     """
     copy = onnx.ModelProto()
-    _merge(proto, copy, without="graph")
-    _merge(proto.graph, copy.graph, without="initializer")
+    merge(proto, copy, without="graph")
+    merge(proto.graph, copy.graph, without="initializer")
     for tensor in tensors(copy):
         replacement = change(tensor)
         if replacement is not None:
@@ -298,7 +298,8 @@ def _dense(sparse: Any) -> Iterator[onnx.TensorProto]:
         yield tensor.indices
 
 
-def _merge(source: Any, target: Any, without: str) -> None:
+def merge(source: Any, target: Any, without: str) -> None:
+    """Copy all fields of a message but one into another."""
     for field, value in source.ListFields():
         if field.name == without:
             continue

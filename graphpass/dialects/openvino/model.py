@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import openvino
 
 from graphpass.dialects.openvino import names as openvino_names
 from graphpass.dialects.openvino.digest import digest
+from graphpass.dialects.openvino.excerpt import counterparts, excerpt_of
 from graphpass.dialects.openvino.names import all_ops
 from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.xml import check_ir, openvino_words
 from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.cache import TRIM_NOTE
-from graphpass.ir.graph import Graph
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
@@ -114,6 +115,15 @@ class OpenVINOModel(Model):
         copy.edits = self.edits
         copy.weight_files = self.weight_files
         return copy
+
+    def excerpt(self, nodes: Iterable[Node]) -> tuple[OpenVINOModel, dict[int, int]]:
+        """See `Model.excerpt`; constants share their memory."""
+        self.stabilise_names()
+        kept = tuple(nodes)
+        copy = OpenVINOModel(excerpt_of(self.ov_model, kept), self.path, self.given_names)
+        copy.edits = self.edits + 1
+        copy.weight_files = self.weight_files
+        return copy, counterparts(self.graph, copy.graph, kept)
 
     def digest(self, *, shapes: bool = True) -> str:
         """Hash the structure; see `Model.digest`.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
+from graphpass.ir.inputs import BRANCH
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.runtime.backends.device import Device
@@ -21,7 +22,10 @@ from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
 
 @dataclass(frozen=True)
 class EncoderDecoderModels:
-    """Parts of one model; `graphpass.artifacts.encoder_decoder.EncoderDecoder` names their files."""
+    """Parts of one model; `graphpass.artifacts.encoder_decoder.EncoderDecoder` names their files.
+
+    Caches of cross attention come from the encoder, from the first decoder, or are computed inside.
+    """
 
     encoder: Model
     decoder: Model
@@ -61,9 +65,15 @@ class EncoderDecoderSession:
         Raises:
             UnsupportedError: GP322, the runtime failed.
         """
-        self._hidden = next(iter(self._encoder.infer(dict(feeds)).values())).copy()
+        results = self._encoder.infer(dict(feeds))
+        self._hidden = next(iter(results.values())).copy()
         self._mask = feeds.get("attention_mask")
-        self._past, self._length = {}, 0
+        self._length = 0
+        self._past = {
+            cache.read: results[cache.filled_by].copy()
+            for cache in self._caches
+            if cache.kind == "cross" and cache.filled_by in results
+        }
         if not self._caches:
             from graphpass.runtime.backends.openvino_request import OpenVINORequest
 
@@ -85,7 +95,7 @@ class EncoderDecoderSession:
         results = request.infer({port.name: self._feed(port, ids) for port in model.inputs})
         self._length += ids.shape[1]
         for cache in self._caches:
-            present = cache.read.replace("past_key_values", "present") if cache.kind == "cross" else str(cache.write)
+            present = cache.filled_by if cache.kind == "cross" else str(cache.write)
             if is_first or cache.kind != "cross":
                 self._past[cache.read] = results[present].copy()
         logits: Array = results["logits"].copy()
@@ -101,7 +111,7 @@ class EncoderDecoderSession:
             "position_ids": np.broadcast_to(np.arange(self._length, total), ids.shape),
             "cache_position": np.arange(self._length, total),
             "beam_idx": np.arange(len(ids)),
-            "use_cache_branch": np.array([self._length > 0]),
+            BRANCH: np.array([self._length > 0]),
             **{cache.read: _empty(cache, len(ids)) for cache in self._caches},
             **self._past,
         }

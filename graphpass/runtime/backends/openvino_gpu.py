@@ -41,22 +41,21 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
         # Values to set before the next run, and whether growing caches changed since the last one.
         self._due: dict[Cache, Array] = {}
         self._is_changed = False
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        # Sizes of the last run's inputs as far as the plugin compares them.
+        self._sizes: object = None
 
     def _run(self, step: Step) -> dict[str, Array]:
         feeds = self._inputs.feeds(step)
-        shapes = {name: value.shape for name, value in feeds.items()}
-        if self._fixed:
-            # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
-            shapes = {"": step.input_ids.shape}
-        if self._is_changed and shapes == self._shapes:
+        # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
+        sizes = step.input_ids.shape if self._fixed else {name: value.shape for name, value in feeds.items()}
+        if self._is_changed and sizes == self._sizes:
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
             self._request.infer(self._inputs.feeds(Step(ones - 1, ones, np.arange(length)[None], 0)))
             self._request.reset_state(self.adapters)
         for cache, value in self._due.items():
             super()._write(cache, value)
-        self._due, self._is_changed, self._shapes = {}, False, shapes
+        self._due, self._is_changed, self._sizes = {}, False, sizes
         results = self._request.infer(feeds)
         return {name: results[name] for name in self.outputs}
 

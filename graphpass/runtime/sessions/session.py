@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import EMBEDDINGS, HIDDEN_STATES
@@ -181,7 +182,7 @@ class DecodeSession(EditableCaches):
             UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP247
                 ``parents`` is no tree; GP267 the fixed capacity of the caches is exceeded, and they are as they were.
             UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
-                hold a tree.
+                hold a tree; GP379 it cannot hide these tokens.
         """
         ids = self._checked(input_ids)
         self._check_room(ids.shape[1], self.length)
@@ -194,7 +195,7 @@ class DecodeSession(EditableCaches):
         if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
             self._pay()
         fed = new if self._owed is None else self._owed.then(new)
-        runs = self._runs(self._slots.size, fed.length)
+        runs = self._cut(self._slots, fed)
         if tree is not None and len(runs) > 1:
             message = f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
             raise UnsupportedError("GP371", message)
@@ -309,6 +310,26 @@ class DecodeSession(EditableCaches):
             raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
         return [size] * (length // size)
 
+    def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
+        """Cut new tokens into runs that their own columns of the mask weigh."""
+        runs = self._runs(slots.size, fed.length)
+        if not (self._fixed and self._growing) or (slots.visible.all() and fed.mask.all()):
+            return runs
+        mask, weighing = np.concatenate([slots.visible, fed.mask], axis=1), self._model.analysis(find_weighing)
+        found: list[int] = []
+        end = slots.size
+        for size in runs:
+            # Recomputation feeds all tokens at once: what a prompt of several computes is right.
+            alone = size == 1 or (end > 0 and not weighing.several.are_right(mask[:, : end + size], size))
+            found += self._runs(end, 1) * size if alone else [size]
+            for place in range(end + 1, end + size + 1) if alone else ():
+                if not weighing.one.are_right(mask[:, :place], 1):
+                    message = "cannot hide these tokens: the model weighs them by other columns of attention_mask"
+                    hint = "feed padding with tokens after it, as one prompt, or run the pass extend-mask-to-past"
+                    raise UnsupportedError("GP379", message, hint)
+            end += size
+        return found
+
     def _checked(self, tokens: ArrayLike) -> NDArray[np.int64]:
         ids = self._numbered(tokens, "input_ids")
         if self._slots is not None and len(ids) != self.batch:
@@ -406,7 +427,7 @@ class DecodeSession(EditableCaches):
     def _pay(self) -> None:
         assert self._owed is not None
         assert self._slots is not None
-        self._feed(self._owed, self._runs(self._slots.size, self._owed.length))
+        self._feed(self._owed, self._cut(self._slots, self._owed))
 
 
 def _gives_one(model: Model) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.engine.findings import Finding
@@ -22,7 +21,7 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
-from graphpass.ir.pattern import MissError
+from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.phase import Phase
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN, gather_by_beams, named_kind
 from graphpass.targets.npu.values import is_transposed, misreads
@@ -53,6 +52,13 @@ _SIZES: dict[str, tuple[int, ...]] = {
     "TopK": (1,),
     "VariadicSplit": (2,),
 }
+
+_COUNTED = op.Range(...)
+_ROW = op.Unsqueeze(op.Unsqueeze(_COUNTED | op.Add(_COUNTED, ...), ...), ...)
+_TURNED = op.Transpose(op.MatMul(var("frequencies"), _ROW | op.Convert(_ROW)), ...)
+
+#: Angles for which positions are added (add_position_ids_param.cpp); an Add after the Range is taken, too (2026.4.1).
+_ANGLES = op.Cos(op.Concat(_TURNED, _TURNED))
 
 #: The only layout of keys and values.
 _LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
@@ -115,12 +121,15 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if "beam_idx" not in found:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
     if "position_ids" not in found:
-        if any(node.op == "Range" for node in positions_of_angles(model.graph)):
+        tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
+        if any(isinstance(match, Match) for match in tried):
             reason = "the model has no such input; it is added where Sin and Cos take positions from a Range"
             yield Finding("input", "position_ids", "taken", reason=reason, source=_POSITIONS)
         else:
             reason = "the model has no such input, and the plugin feeds it"
-            yield Finding("input", "position_ids", "refused", reason=reason, source=_REQUEST)
+            missed = next((match.node.name for match in tried if isinstance(match, Miss)), None)
+            source = _REQUEST if missed is None else _POSITIONS
+            yield Finding("input", "position_ids", "refused", node=missed, reason=reason, source=source)
     for port, names in ports:
         shape = port.shape or ()
         if names.intersection(TOKEN_INPUTS) and len(shape) > 1 and isinstance(shape[1], int):

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphpass.errors import ReadError
 
-#: Keys of Transformers' configurations, by what Llama, GPT-2, MPT and Falcon call it.
-_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+#: Keys of Transformers' configurations, by what Llama, GPT-2, MPT, Falcon and Whisper call it.
+_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions")
 
 
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
+from graphpass.engine.pipeline import parse
+from graphpass.engine.syntax import quote
+from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Inventory
+from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.genai_config import CONFIG_SOURCE, genai_config, require_sizes, why_no_generic_decoder
+from graphpass.targets.ort.genai_whisper import (
+    WHISPER_SOURCE,
+    audio_processor,
+    whisper_config,
+    why_no_audio,
+    why_no_pair,
+    why_no_whisper,
+)
 from graphpass.targets.ort.target import ORT
+
+#: Encoder and decoder hand over caches of one type.
+_DEMOTION = "demote-to-f16{cross=true}"
 
 
 @dataclass(frozen=True)
@@ -20,6 +36,9 @@ class ORTGenAI(ORT):
 
     The folder holds the model, ``genai_config.json`` of the generic decoder, and the tokenizer. Past and present are
     one buffer if attention allows that, except in hybrids. Their prompts in a batch have to be of one length.
+
+    A folder of an encoder of audio and its decoder becomes one of type ``whisper``: the encoder returns the caches of
+    cross attention, and past and present are two buffers, so that beams can be moved.
 
     Options:
         device: The provider that runs it, see `ort`; ``genai_config.json`` asks for it.
@@ -35,6 +54,8 @@ class ORTGenAI(ORT):
 
     name = "ort-genai"
     description = "onnxruntime-genai: a folder with genai_config.json, caches in one buffer where attention allows it"
+
+    part_files = ("encoder.onnx", "decoder.onnx")
 
     cache: Literal["past"] = "past"
     padding: Literal["any", "right"] | None = "right"
@@ -56,21 +77,83 @@ class ORTGenAI(ORT):
         require_sizes(model, model.path, self.context)
         return passes
 
+    def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
+        """See `Target.encoder_pipeline`.
+
+        Raises:
+            UnsupportedError: GP366, the model is OpenVINO IR; GP397, onnxruntime-genai does not feed such an encoder.
+            UsageError: GP226, an option is not for such models.
+        """
+        self.require_onnx(model)
+        if (reason := why_no_audio(model)) is not None:
+            raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
+        if self.cache_precision is not None:
+            message = "cache-precision is not for models of an encoder and a decoder"
+            raise UsageError("GP226", message, "leave it out: such caches are short")
+        steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
+        steps += ["fuse-norms", "fuse-gelu", "reshape-by-constants"]
+        steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
+        steps += [_DEMOTION] if self.is_half else []
+        return parse(",".join(steps))
+
+    def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
+        """See `Target.decoder_pipeline`.
+
+        Raises:
+            UnsupportedError: GP397, onnxruntime-genai does not take such a decoder; otherwise as `pipeline`.
+        """
+        self.require_onnx(model)
+        has_branches = is_merged(model.graph)
+        if not has_branches and (reason := why_no_whisper(model)) is not None:
+            raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
+        steps = replace(self, precision="f32").pipeline(model)
+        return (*(parse("select-branch") if has_branches else ()), *steps, *(parse(_DEMOTION) if self.is_half else ()))
+
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         """See `Target.predict`."""
-        reason = why_no_generic_decoder(model)
-        refused = () if reason is None else (Finding.of_model(model, "refused", reason, CONFIG_SOURCE),)
+        if inventory.of_kind("cross"):
+            reason, source = why_no_whisper(model), WHISPER_SOURCE
+        else:
+            reason, source = why_no_generic_decoder(model), CONFIG_SOURCE
+        refused = () if reason is None else (Finding.of_model(model, "refused", reason, source),)
         hybrid = inventory.kind == "hybrid" and not refused
         limit = "prompts of a batch have to be of one length: padding enters recurrent states and windows"
         limited = (Finding.of_model(model, "taken", limit),) if hybrid else ()
         return (*refused, *limited, *super().predict(model, inventory))
 
+    def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
+        """See `Target.predict_beside`."""
+        found = self.predict(decoder, inventory)
+        if any(finding.verdict == "refused" and finding.subject == "model" for finding in found):
+            return found
+        reason = why_no_audio(encoder) or why_no_pair(encoder, decoder)
+        refused = () if reason is None else (Finding.of_model(encoder, "refused", reason, WHISPER_SOURCE),)
+        return (*refused, *found)
+
     def attempt(self, model: Model) -> Observation | str:
         """See `ORT.attempt`."""
         from graphpass.targets.ort.genai_trial import observe
 
+        if analyze_caches(model).of_kind("cross"):
+            return "an encoder in another file makes its caches: name the folder of both"
         return observe(model, self.context)
+
+    def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:
+        """See `Target.observe_beside`."""
+        from graphpass.targets.ort.genai_trial import observe_whisper
+
+        if self.device != "cpu":
+            return self.observe(decoder)
+        return observe_whisper(encoder, decoder, self.context)
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:
         """See `Target.files`; raises as `graphpass.targets.ort.genai_config.genai_config`."""
         return {"genai_config.json": genai_config(model, source, self.context, self.device)}
+
+    def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:
+        """See `Target.files_beside`; raises as `graphpass.targets.ort.genai_whisper.whisper_config`."""
+        processor = audio_processor(source)
+        return {
+            "genai_config.json": whisper_config(encoder, decoder, source, self.context, self.device),
+            **({} if processor is None else {"audio_processor_config.json": processor}),
+        }

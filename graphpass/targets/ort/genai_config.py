@@ -13,8 +13,9 @@ from typing import Any
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Axes, Cache
-from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
+from graphpass.ir.values import fixed_size
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
 from graphpass.targets.ort.providers import Device
@@ -45,21 +46,12 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
     length, vocabulary = require_sizes(model, source, context)
     if (reason := why_no_generic_decoder(model)) is not None:
         raise UnsupportedError("GP397", f"onnxruntime-genai's generic decoder does not take this model: {reason}")
-    config, generation = configuration(source), configuration(source, "generation_config.json")
     keys, values = _keys_and_values(model)
-    given = {**config, **{name: value for name, value in generation.items() if value is not None}}
-    tokens = {name: given[name] for name in ("bos_token_id", "eos_token_id") if given.get(name) is not None}
-    ends = tokens.get("eos_token_id", [])
-    last = ends[0] if isinstance(ends, list) and ends else ends
-    # Padding at the end of a prompt is cut off, and 0 counts as padding if nothing else is told.
-    pad = given.get("pad_token_id")
-    if pad is None and isinstance(last, int):
-        pad = last
     shape = keys[0].value_shape or ()
     states = {role: held[0] for role, held in _states(model).items() if held}
     decoder: dict[str, Any] = {
         "filename": "model.onnx",
-        **({} if device == "cpu" else {"session_options": {"provider_options": [{device: {}}]}}),
+        **session_options(device),
         "head_size": shape[3],
         "num_key_value_heads": shape[1],
         "num_hidden_layers": len(keys),
@@ -77,15 +69,32 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
         },
     }
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
-    whole = {
-        "type": "decoder",
-        "vocab_size": vocabulary,
-        "context_length": length,
-        **tokens,
-        **({} if pad is None else {"pad_token_id": pad}),
-        "decoder": decoder,
-    }
+    whole = {"type": "decoder", **sizes_and_tokens(source, length, vocabulary), "decoder": decoder}
     return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
+
+
+def session_options(device: Device) -> dict[str, Any]:
+    """Return the entry of a decoder that asks for a provider."""
+    return {} if device == "cpu" else {"session_options": {"provider_options": [{device: {}}]}}
+
+
+def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[str, Any]:
+    """Return the entries of every model: its number of positions, and its tokens.
+
+    Raises:
+        ReadError: GP116, a configuration of the input is no JSON object.
+    """
+    config, generation = configuration(source), configuration(source, "generation_config.json")
+    given = {**config, **{name: value for name, value in generation.items() if value is not None}}
+    tokens = {name: given[name] for name in ("bos_token_id", "eos_token_id") if given.get(name) is not None}
+    ends = tokens.get("eos_token_id", [])
+    last = ends[0] if isinstance(ends, list) and ends else ends
+    # Padding at the end of a prompt is cut off, and 0 counts as padding if nothing else is told.
+    pad = given.get("pad_token_id")
+    if pad is None and isinstance(last, int):
+        pad = last
+    padding = {} if pad is None else {"pad_token_id": pad}
+    return {"vocab_size": vocabulary, "context_length": length, **tokens, **padding}
 
 
 def shares_buffers(model: Model) -> bool:
@@ -157,6 +166,10 @@ def why_no_generic_decoder(model: Model) -> str | None:
         return "no one template with the layer's number gives the names of its caches"
     if unfed:
         return f"nothing feeds its input {unfed[0]}"
+    tokens = token_input(model.graph)
+    size = None if tokens is None else fixed_size(tokens, 1)
+    if tokens is not None and size is not None:
+        return f"its input {tokens.name} is of fixed length {size}, and prompts are fed at once"
     return None if any(port.name == "logits" for port in model.outputs) else "it has no output logits"
 
 

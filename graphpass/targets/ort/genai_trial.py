@@ -1,54 +1,85 @@
-"""Try a model on onnxruntime-genai, with a prompt and two tokens."""
+"""Try models on onnxruntime-genai, with a prompt and two tokens."""
 
 from __future__ import annotations
 
 import importlib.util
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy
+from numpy.typing import NDArray
 
 from graphpass.engine.findings import Observation
-from graphpass.errors import GraphpassError
+from graphpass.errors import GraphpassError, PreconditionError
 from graphpass.ir.model import Model
+
+Array: TypeAlias = NDArray[Any]
 
 _MODULE, _HINT = "onnxruntime_genai", "pip install 'graphpass[ort-genai]'"
 
 
 def observe(model: Model, context: int | None) -> Observation | str:
     """Open ``model`` in a folder of its own and generate; return the obstacle otherwise."""
+    from graphpass.targets.ort.genai_config import genai_config
+
+    return _observe({"model.onnx": model}, lambda: genai_config(model, model.path, context))
+
+
+def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Observation | str:
+    """Open an encoder of audio and its decoder, and generate after silence; see `observe`."""
+    from graphpass.targets.ort.genai_whisper import FRAMES, whisper_config
+
+    port = encoder.inputs[0]
+    sizes = [size if isinstance(size, int) else FRAMES for size in (port.shape or ())[1:]]
+    features = {port.name: numpy.zeros([1, *sizes], numpy.float16 if port.element_type == "f16" else numpy.float32)}
+    models = {"encoder.onnx": encoder, "decoder.onnx": decoder}
+    return _observe(models, lambda: whisper_config(encoder, decoder, decoder.path, context), features)
+
+
+def _observe(
+    models: Mapping[str, Model], configure: Callable[[], str], features: Mapping[str, Array] | None = None
+) -> Observation | str:
     from graphpass.dialects.onnx.files import stage_onnx
     from graphpass.dialects.onnx.model import OnnxModel
-    from graphpass.targets.ort.genai_config import genai_config
 
     if importlib.util.find_spec(_MODULE) is None:
         return f"onnxruntime-genai is not installed: {_HINT}"
     import onnxruntime_genai
 
-    assert isinstance(model, OnnxModel)
     tried = f"generated on onnxruntime-genai {onnxruntime_genai.__version__}"
     try:
-        config = genai_config(model, model.path, context)
+        config = configure()
+    except PreconditionError as error:
+        return error.message
     except GraphpassError as error:
         return Observation(tried, refused=error.message)
     with tempfile.TemporaryDirectory(prefix=".graphpass_genai-") as name:
         folder = Path(name)
-        stage_onnx(model.proto, model.path, folder, "model.onnx", link=True)
+        for file, model in models.items():
+            assert isinstance(model, OnnxModel)
+            stage_onnx(model.proto, model.path, folder, file, link=True)
         (folder / "genai_config.json").write_text(config, encoding="utf-8")
         try:
-            _generate(folder)
+            _generate(folder, features)
         except RuntimeError as error:
             return Observation(tried, refused=" ".join(str(error).split()))
     return Observation(f"{tried}, a prompt and two tokens")
 
 
-def _generate(folder: Path) -> None:
+def _generate(folder: Path, features: Mapping[str, Array] | None) -> None:
     import onnxruntime_genai
 
     model = onnxruntime_genai.Model(str(folder))
     options = onnxruntime_genai.GeneratorParams(model)
     options.set_search_options(max_length=8, min_length=8)
     generator = onnxruntime_genai.Generator(model, options)
+    if features is not None:
+        given = onnxruntime_genai.NamedTensors()
+        for name, values in features.items():
+            given[name] = values
+        generator.set_inputs(given)
     generator.append_tokens(numpy.array([[5, 9, 17]], numpy.int32))
     for _ in range(2):
         generator.generate_next_token()

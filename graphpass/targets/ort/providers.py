@@ -34,7 +34,10 @@ class Provider:
         attends_to_past: Whether it attends to a past from several new tokens.
         expert_types: Element types of hidden states that its kernel of MoE takes, which pays against all that exporters
             write (see `fuse-experts`); none without a kernel.
-        experts_source: File of ONNX Runtime with this kernel.
+        quantized_expert_types: The same of its kernel of QMoE. That of CUDA wants f16 with scales in it, that of WebGPU
+            reads no zero points and normalizes all weights of experts (``contrib_ops/webgpu/moe/qmoe.cc``); neither was
+            run, so that quantized experts stay there.
+        experts_source: File of ONNX Runtime with the kernel of MoE.
         joins_sums: Whether a sum and the norm after it gain in one operator.
         precision: Type of hidden states that suits it.
     """
@@ -45,6 +48,7 @@ class Provider:
     attention: frozenset[Feature] = _ALL
     attends_to_past: bool = True
     expert_types: frozenset[str] = frozenset()
+    quantized_expert_types: frozenset[str] = frozenset()
     experts_source: str = "docs/OperatorKernels.md"
     joins_sums: bool = True
     precision: Literal["f32", "f16"] = "f16"
@@ -57,6 +61,7 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset({"f32", "f16"}),
         _ALL - {"unlike scales"},
         expert_types=frozenset({"f32", "f16"}),
+        quantized_expert_types=frozenset({"f32", "f16"}),
         experts_source="onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc",
         joins_sums=False,
         precision="f32",

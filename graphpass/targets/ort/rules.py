@@ -16,11 +16,12 @@ from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
 from graphpass.ir.phase import Phase
 from graphpass.targets.ort.kernels import why_left, why_refused
-from graphpass.targets.ort.providers import PROVIDERS, Provider
+from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
 from graphpass.targets.rules import static_findings
 
 if TYPE_CHECKING:
     from graphpass.analysis.equations.grouped_query import GroupedQuery
+    from graphpass.analysis.experts.mixtures import Mixture
 
 _MODEL = "onnxruntime/core/graph/model.cc"
 _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
@@ -28,15 +29,21 @@ _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 #: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
 _NEWEST_OPSET = 26
 
+_NO_KERNEL = {
+    "MoE": "no kernel of MoE: the CPU computes it",
+    "QMoE": "no kernel of QMoE that is known to compute what is asked",
+}
+
 _FUSION = "fuse-group-query-attention"
 
 
-def predict(model: Model, inventory: Inventory, provider: Provider) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime on ``provider``."""
+def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding, ...]:
+    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime on ``device``."""
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
-    return (*_opsets(model), *_caches(inventory), *_attention(model, inventory, provider), *_experts(model, provider))
+    attention = _attention(model, inventory, device)
+    return (*_opsets(model), *_caches(inventory), *attention, *_experts(model, PROVIDERS[device]))
 
 
 def _opsets(model: Model) -> Iterator[Finding]:
@@ -61,9 +68,10 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
         yield Finding("cache", name, "not fused", node=name, reason="no output of the model is its present")
 
 
-def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterator[Finding]:
+def _attention(model: Model, inventory: Inventory, device: Device) -> Iterator[Finding]:
     from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 
+    provider = PROVIDERS[device]
     grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
     if grouped and not provider.attends_to_past:
         limit = f"{provider.name} computes several new tokens as a prompt without a past: feed them one by one"
@@ -72,7 +80,7 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
     for block in inventory.attention:
         if block.form == "decomposed":
             miss = read.get(block.node, "it is in the body of a loop or branch")
-            cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
+            cure = _cure(miss, device) if isinstance(miss, GroupedQuery) else miss
             reason = f"computed by MatMul and Softmax as written: {cure}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in grouped and (refusal := _refusal(grouped[block.node], block.head_dim, provider)) is not None:
@@ -81,9 +89,9 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
             yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}")
 
 
-def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
+def _cure(attention: GroupedQuery, device: Device) -> Miss | str:
+    provider = PROVIDERS[device]
     counts = "padding" not in provider.attention
-    device = next(device for device, one in PROVIDERS.items() if one == provider)
     options = [*(["padding=right"] if counts else []), *([] if device == "cpu" else [f"device={device}"])]
     advice = f"run {_FUSION}{{{','.join(options)}}}" if options else f"run {_FUSION}"
     return why_left(attention, provider, any_padding=not counts) or attention.wants_padding or advice
@@ -105,18 +113,25 @@ def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str,
 def _experts(model: Model, provider: Provider) -> Iterator[Finding]:
     from graphpass.analysis.experts.mixtures import find_mixtures
 
-    types = " and ".join(sorted(provider.expert_types))
-    for node in model.graph.of_op("MoE"):
-        kind = node.source().element_type
-        if kind in provider.expert_types:
-            yield Finding("experts", node.name, "fused", reason="one operator, MoE")
-        else:
-            lacking = (
-                f"a kernel of MoE for {types}, not for {kind}" if types else "no kernel of MoE: the CPU computes it"
-            )
-            reason = f"{provider.name} has {lacking}"
-            yield Finding("experts", node.name, "not fused", None, node.name, reason, provider.experts_source)
+    kernels = {"MoE": provider.expert_types, "QMoE": provider.quantized_expert_types}
+    for node in model.graph.of_op(*kernels):
+        kind, types = node.source().element_type, kernels[node.op]
+        if kind in types:
+            yield Finding("experts", node.name, "fused", reason=f"one operator, {node.op}")
+            continue
+        known = f"a kernel of {node.op} for {' and '.join(sorted(types))}, not for {kind}"
+        reason = f"{provider.name} has {known if types else _NO_KERNEL[node.op]}"
+        yield Finding("experts", node.name, "not fused", None, node.name, reason, provider.experts_source)
     for name, found in model.analysis(find_mixtures).items():
-        cure = "run fuse-experts" if types else f"{provider.name} has no kernel of MoE"
-        reason = f"computed as written: {found if isinstance(found, Miss) else cure}"
+        reason = f"computed as written: {found if isinstance(found, Miss) else _experts_cure(model, found, provider)}"
         yield Finding("experts", name, "plain", reason=reason)
+
+
+def _experts_cure(model: Model, found: Mixture, provider: Provider) -> Miss | str:
+    from graphpass.analysis.experts.mixtures import why_exact_stays
+
+    if not provider.expert_types:
+        return f"{provider.name} has no kernel of MoE"
+    if found.blocks is not None and not provider.quantized_expert_types:
+        return f"{provider.name} has {_NO_KERNEL['QMoE']}"
+    return why_exact_stays(model.graph, found) or "run fuse-experts"

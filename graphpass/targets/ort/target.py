@@ -38,7 +38,8 @@ class ORT(Target):
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
             either, rotary embeddings stay as they are.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
-        activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
+        activations: Type of activations in products with quantized weights, see `fuse-quantized-weights` and
+            `fuse-experts`.
         precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; the CPU casts at each
             operator that it has in f32 alone. By default ``f32`` on ``cpu``, ``f16`` on others.
         cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
@@ -83,7 +84,7 @@ class ORT(Target):
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         """See `Target.predict`."""
-        return rules.predict(model, inventory, self.provider)
+        return rules.predict(model, inventory, self.device)
 
     def observe(self, model: Model) -> Observation | str:
         """See `Target.observe`."""
@@ -102,15 +103,14 @@ class ORT(Target):
             ReadError: GP116, the configuration beside the model is no JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
-        if missing := ONNX.missing(model):
-            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
+        self.require_onnx(model)
         options = [] if self.reads_any_padding else ["padding=right"]
         options += [] if self.device == "cpu" else [f"device={self.device}"]
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         kinds = {node.op for node in model.graph.nodes}
-        steps = ["fuse-experts"] if "TopK" in kinds and self.provider.expert_types else []
+        steps = [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
         steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
@@ -124,8 +124,27 @@ class ORT(Target):
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         # Fusions match constants, and compute tables, as they were exported.
-        steps += ["demote-to-f16"] if (self.precision or self.provider.precision) == "f16" else []
+        steps += ["demote-to-f16"] if self.is_half else []
         return parse(",".join(steps))
+
+    def _experts(self) -> str:
+        options = ["activations=int8"] if self.activations == "int8" else []
+        options += [] if self.provider.quantized_expert_types else ["quantized=false"]
+        return f"fuse-experts{{{','.join(options)}}}" if options else "fuse-experts"
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether hidden states, weights and caches are f16."""
+        return (self.precision or self.provider.precision) == "f16"
+
+    def require_onnx(self, model: Model) -> None:
+        """Refuse OpenVINO IR.
+
+        Raises:
+            UnsupportedError: GP366, the model is OpenVINO IR.
+        """
+        if missing := ONNX.missing(model):
+            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
 
     def _quantized(self) -> list[str]:
         given = [f"bits={str(self.cache_precision)[1:]}"]

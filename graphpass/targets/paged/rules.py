@@ -15,7 +15,7 @@ from graphpass.analysis.masks.constants import constant_window
 from graphpass.analysis.masks.facts import added_bias
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.graph import Graph
+from graphpass.ir.graph import Graph, Use
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
@@ -25,7 +25,14 @@ _TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"
 _PAGED = "src/common/transformations/src/transformations/paged_attention"
 _POSITIONS = f"{_PAGED}/position_ids_replacer.cpp"
 _CONVOLUTION = f"{_PAGED}/paged_causal_conv1d_fusion.cpp"
+_RECURRENCE = f"{_PAGED}/paged_selective_ssm_fusion.cpp"
 _MATCHER = f"{_PAGED}/state_management_pattern.cpp"
+
+_LOOPS = ("Loop", "TensorIterator")
+
+#: Recurrences by the loop's number of inputs and the state's place, as fuse_ssm.cpp and the matcher of gated delta nets
+#: find them: loops of optimum-intel.
+_RECURRENCES = {(7, 5): "a selective SSM", (9, 7): "a gated delta net"}
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -67,16 +74,36 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
         if reader is not None and reader.verdict != "plain":
             yield Finding("cache", cache.name, reader.verdict, cache.layer, reader.node, reader.reason, reader.source)
     for cache in inventory.of_kind("linear"):
-        miss = _unknown_convolution(graph, cache)
+        entries = {use.node.op: use for use in _entries(graph, cache)}
+        loop = next((entries[op] for op in _LOOPS if op in entries), None)
+        is_window = bool(entries.keys() & {"GroupConvolution", "Roll"})
+        miss = _unknown_convolution(graph, cache) if is_window else _unknown_recurrence(graph, cache, loop)
         if miss is None:
             yield Finding("cache", cache.name, "fused", cache.layer)
         else:
-            yield Finding.at(miss, "cache", cache.name, "refused", _CONVOLUTION, cache.layer)
+            source = _CONVOLUTION if is_window else _RECURRENCE
+            yield Finding.at(miss, "cache", cache.name, "refused", source, cache.layer)
+
+
+def _entries(graph: Graph, cache: Cache) -> Iterator[Use]:
+    """Yield uses of the state, reordered by beams and joined to new columns."""
+    reads = graph.reads[cache.read].outputs
+    return graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ())
+
+
+def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | None:
+    if loop is None:
+        return Miss(graph.reads[cache.read], "neither a convolution nor a loop over the tokens takes it")
+    given = len(loop.node.inputs), loop.port
+    if given not in _RECURRENCES:
+        found = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in _RECURRENCES.items())
+        reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {found} are found"
+        return Miss(loop.node, reason)
+    return None
 
 
 def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
-    reads = graph.reads[cache.read].outputs
-    for use in graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ()):
+    for use in _entries(graph, cache):
         node = use.node
         if node.op == "Concat" and any(user.op == "GroupConvolution" for user in data_uses(graph, node.outputs[0])):
             axis = node.native.get_attributes()["axis"]

@@ -51,34 +51,33 @@ def extract(part: Part) -> Model:
     position; the logits themselves if the part ends with them.
     """
     chain = part.chain
-    model = chain.model.clone()
+    needed = _needed(part)
+    model, same = chain.model.excerpt(needed.values())
     graph = model.graph
-    same = _counterparts(chain.graph, graph)
     rewriter = model.rewriter()
     write = rewriter.under("graphpass/part")
     tokens = _twin(graph, same, chain.tokens)
-    logits = graph.nodes[same[chain.logits.index]]
     leaving = None if part.exit is None else _twin(graph, same, part.exit)
     start: Handle = None
     if part.entry is not None:
         start = _stream(write, tokens, part.entry)
-        for cut in part.outside.values():
+        for cut in (cut for node, cut in part.outside.items() if node in needed):
             _replace_cut(rewriter, write, _twin(graph, same, cut), start)
     others = [cache for cache in chain.caches if cache.name not in part.caches]
     length = None
-    needed = {node.index for node in chain.graph.backward(part.ends, lambda node: sources_in(part, node))}
     for cache in others:
-        read = graph.reads[cache.read].outputs[0]
-        if chain.graph.reads[cache.read].index in needed:
+        if (node := chain.graph.reads[cache.read]).index in needed:
+            read = _twin(graph, same, node.outputs[0])
             if length is None and cache.axes.sequence is not None:
                 length = graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
             rewriter.redirect_uses(read, _zeros(write, cache, read, tokens, length))
     reads = {cache.read for cache in others}
     writes = {cache.write for cache in chain.caches if cache.name in part.caches}
-    gone = [node for node in graph.of_op("Parameter") if node.name in reads]
+    known = chain.graph.parameters.keys() - reads
+    gone = [node for node in graph.of_op("Parameter") if node.name not in known]
     gone += [node for node in graph.of_op("Result", "Assign") if node.name not in writes]
     if leaving is None:
-        gone.remove(logits)
+        gone.remove(graph.nodes[same[chain.logits.index]])
     if leaving is not None:
         out = _contribution(write, leaving, start)
     rewriter.drop(gone)
@@ -87,6 +86,21 @@ def extract(part: Part) -> Model:
     rewriter.finish()
     model.declare(one for one in model.declarations if one.name in part.caches)
     return model
+
+
+def _needed(part: Part) -> dict[int, Node]:
+    """Return the nodes of a model of ``part`` alone, and all inputs but caches."""
+    chain, graph = part.chain, part.chain.graph
+    found = {node.index: node for node in graph.backward(part.ends, lambda node: sources_in(part, node))}
+    read = [graph.producer(value) for node in found.values() for value in node.inputs if value is not None]
+    more = [node for node in read if node.op == "Constant"]
+    more += [graph.reads[name] for name in part.reads]
+    more += [
+        graph.writes[cache.write] for cache in chain.caches if cache.name in part.caches and cache.write in graph.writes
+    ]
+    if part.exit is None:
+        more.append(chain.logits)
+    return found | {node.index: node for node in more}
 
 
 def _replace_cut(rewriter: Rewriter, write: Writer, cut: Value, stream: Handle) -> None:
@@ -146,24 +160,6 @@ def _contribution(write: Writer, leaving: Value, base: Handle) -> Handle:
     mean = write.op("Divide", total, write.number(float(_width(leaving)), "f32"))
     mean = write.op("Add", mean, write.number(_TINY, "f32"))
     return write.op("Divide", change, write.op("Sqrt", mean))
-
-
-def _counterparts(graph: Graph, copy: Graph) -> dict[int, int]:
-    """Map nodes to those of a clone, which may have another order."""
-    ends = {node.name: node for node in copy.of_op("Result", "Assign")}
-    pairs = [(node, ends[node.name]) for node in graph.of_op("Result", "Assign")]
-    pairs += [(graph.producer(value), copy.producer(copy.parameters[name])) for name, value in graph.parameters.items()]
-    found: dict[int, int] = {}
-    while pairs:
-        node, twin = pairs.pop()
-        if node.index not in found:
-            found[node.index] = twin.index
-            pairs += [
-                (graph.producer(value), copy.producer(other))
-                for value, other in zip(node.inputs, twin.inputs, strict=True)
-                if value is not None and other is not None
-            ]
-    return found
 
 
 def _twin(graph: Graph, same: dict[int, int], value: Value) -> Value:

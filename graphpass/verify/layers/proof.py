@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from graphpass.verify.rounded_caches import widened, with_rounding
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Iterator
 
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.session import DecodeSession
@@ -57,18 +58,30 @@ def compare_within(
         return compare(reference, candidate, **settings)
     is_rounded = any(model.analysis(find_cache_scales) for model in (reference, candidate))
     with stage("pairing layers"):
-        planned = plan(widened(reference), widened(candidate))
+        wide = widened(reference), widened(candidate)
+        planned = plan(*wide)
     if not isinstance(planned, str):
         try:
-            found = _Proof(planned, settings).run(all_layers=all_layers)
+            with _set_aside():
+                found = _Proof(planned, settings).run(all_layers=all_layers)
             # Parts are fed random vectors, whose keys and values no scales suit.
             if is_rounded and limits.holds((candidate,)):
-                return with_rounding(found, candidate, _open_lean)
+                return with_rounding(found, candidate, wide[1], _open_lean)
             return replace(found, skipped=(*found.skipped, _ROUNDING)) if is_rounded else found
         except UnsupportedError as error:
             planned = f"a part cannot run alone: {error.message}"
     whole = compare(reference, candidate, **settings)
     return replace(whole, skipped=(*whole.skipped, f"layers one by one: {planned}"))
+
+
+@contextlib.contextmanager
+def _set_aside() -> Iterator[None]:
+    """Spare the garbage collector the whole models, which it would search again after each part."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @dataclass
@@ -83,9 +96,9 @@ class _Proof:
         for number, pair in enumerate(self.plan.parts):
             name = self._name(number)
             structures = structure_of(pair[0]), structure_of(pair[1])
-            pattern, known = weights_alike(structures, self.plan.contents)
-            alike = structures[0].digest, structures[1].digest, pattern
-            like = done.get(alike) if known and not all_layers else None
+            weights = weights_alike(structures, self.plan.contents)
+            alike = structures[0].digest, structures[1].digest, weights
+            like = None if all_layers else done.get(alike)
             proof = PartProof(name, _end(pair[0]), _end(pair[1]), len(structures[1].weights), like)
             if like is not None:
                 found.append(proof)

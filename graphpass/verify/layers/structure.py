@@ -37,22 +37,26 @@ def structure_of(part: Part) -> Structure:
     return _Description(part).run()
 
 
-def weights_alike(
-    structures: tuple[Structure, Structure], contents: tuple[Contents, Contents]
-) -> tuple[tuple[int, ...], bool]:
-    """Number the weights of both models' parts: equal numbers mean equal bytes.
+def weights_alike(structures: tuple[Structure, Structure], contents: tuple[Contents, Contents]) -> Hashable:
+    """Describe the weights of both models' parts.
+
+    Weights of the reference may be any if the candidate has them in the same places. If it has others, as tables of
+    angles that all layers share, these have to be the same ones, and so have those that it lacks: they may be made of
+    them.
 
     Returns:
-        The numbers, in order of their first use; and whether the reference has all weights of the candidate.
+        Equal descriptions for parts of which one proves the other.
     """
     numbers: dict[Hashable, int] = {}
-    pattern = []
-    known = 0
-    for side, (structure, held) in enumerate(zip(structures, contents, strict=True)):
-        known = len(numbers)
-        keys = [held.get(node, ("unknown", side, node)) for node in structure.weights]
-        pattern += [numbers.setdefault(key, len(numbers)) for key in keys]
-    return tuple(pattern), len(numbers) == known
+    reference, candidate = (
+        [held.get(node, ("unknown", side, node)) for node in structure.weights]
+        for side, (structure, held) in enumerate(zip(structures, contents, strict=True))
+    )
+    pattern = tuple(numbers.setdefault(key, len(numbers)) for key in (*reference, *candidate))
+    known, kept = set(reference), set(candidate)
+    made = tuple(key for key in candidate if key not in known)
+    lacking = tuple(key for key in reference if key not in kept) if made else ()
+    return pattern, made, lacking
 
 
 class _Description:

@@ -6,11 +6,13 @@ import itertools
 
 import numpy
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.equations.operators import computed
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.pattern import MissError
@@ -47,6 +49,8 @@ def test_shapes_of_activations_follow_from_lengths():
         ("Flatten", ["a"], {"axis": 0}, [[1, 2, 3, 4, 5, 6]]),
         ("ReduceSum", ["a", "last"], {}, [[6], [15]]),
         ("ReduceSum", ["a", "last"], {"keepdims": 0}, [6, 15]),
+        ("NonZero", ["places"], {}, [[0, 1, 1], [0, 0, 1]]),
+        ("GatherND", ["a", "pairs"], {}, [2, 6]),
         ("GatherElements", ["a", "places"], {"axis": 1}, [[3, 1], [5, 5]]),
         ("Max", ["a", "four"], {}, [[4, 4, 4], [4, 5, 6]]),
         ("Tile", ["a", "twice"], {}, [[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]]),
@@ -59,6 +63,7 @@ def test_operators_besides_those_that_fold(op, inputs, attributes, wanted):
         "axis": 1,
         "last": [1],
         "places": [[2, 0], [1, 1]],
+        "pairs": [[0, 1], [1, 2]],
         "four": 4,
         "twice": [1, 2],
         "rows": [[1]],
@@ -88,3 +93,32 @@ def test_long_chains_need_no_recursion():
     names = ["a", *(f"v{number}" for number in range(1500))]
     nodes = [helper.make_node("Add", [one, "one"], [two]) for one, two in itertools.pairwise(names)]
     assert evaluated(nodes, {"a": numpy.array([1])}, {"one": 1}).tolist() == [1501]
+
+
+@pytest.mark.parametrize("given", [{}, {"interleaved": 1}])
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@pytest.mark.parametrize("has_positions", [True, False])
+def test_rotation_equals_that_of_onnxruntime(domain, given, has_positions):
+    """Both operators of this name: com.microsoft takes positions first, and ONNX last or not at all."""
+    if domain and not has_positions:
+        return
+    random = numpy.random.default_rng(0)
+    held = {"v": random.standard_normal((2, 3, 4, 8)).astype(numpy.float32)}
+    angles = random.standard_normal((9, 3) if has_positions else (2, 4, 3))
+    held |= {"cos": numpy.cos(angles).astype(numpy.float32), "sin": numpy.sin(angles).astype(numpy.float32)}
+    held |= {"p": numpy.array([[0, 1, 2, 3], [4, 5, 6, 8]])} if has_positions else {}
+    names = ["v", "p", "cos", "sin"] if domain else ["v", "cos", "sin", *(["p"] if has_positions else [])]
+    given = {**given, "rotary_embedding_dim": 6, "num_heads": 3}
+    node = helper.make_node("RotaryEmbedding", names, ["y"], domain=domain, **given)
+    ports = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in held.items()
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(helper.make_graph([node], "g", ports, [result]), opset_imports=opsets, ir_version=10)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    model = OnnxModel(proto)
+    (rotated,) = model.graph.of_op("RotaryEmbedding")
+    found = computed(rotated, 0, [held[value.name] for value in rotated.inputs if value is not None])
+    numpy.testing.assert_allclose(found, session.run(None, held)[0], atol=1e-6)

@@ -200,9 +200,9 @@ def test_all_caches_of_a_decoder_are_equally_long(name):
     assert len(caches_of(model)) == 1
 
 
-def test_caches_that_grow_unlike_are_not():
-    model = openvino_model("llama", "ov-stateless").clone()
-    # The second layer now appends each key and value twice.
+def grown_twice(variant: str) -> OpenVINOModel:
+    """A model whose second layer appends each key and value twice."""
+    model = openvino_model("llama", variant)
     for op in model.ov_model.get_ordered_ops():
         if op.get_type_name() == "Concat" and any(
             "past_key_values.1" in name for name in op.input_value(0).get_names()
@@ -211,16 +211,21 @@ def test_caches_that_grow_unlike_are_not():
             op.output(0).replace(ops.concat([past, new, new], 2).output(0))
     model.ov_model.validate_nodes_and_infer_types()
     model.mark_edited()
-    assert len(caches_of(model)) > 1
+    return model
+
+
+def test_caches_that_grow_unlike_are_not():
+    assert len(caches_of(grown_twice("ov-stateless"))) > 1
 
 
 def test_key_and_value_of_a_layer_are_where_layers_cannot_be_compared():
-    """A mask of optimum's may have more rows than there are tokens, for all that its shape says."""
-    model = openvino_model("llama")
-    sizes = Lengths(model)
-    caches = analyze_caches(model).of_kind("kv")
-    reads = {op.get_friendly_name(): op for op in model.ov_model.get_ops() if op.get_type_name() == "ReadValue"}
-    found = [(cache.layer, sizes.shape(reads[cache.read].output(0))[2]) for cache in caches]
+    """Nothing proves that new keys are as many as tokens: angles are of ``position_ids``."""
+    model = openvino_model("lfm2")
+    sizes = find_lengths(model)
+    found = [
+        (cache.layer, sizes.shape(model.graph.reads[cache.read].outputs[0])[2])
+        for cache in analyze_caches(model).of_kind("kv")
+    ]
     assert len(set(found)) == 2 == len({length for _, length in found})
 
 

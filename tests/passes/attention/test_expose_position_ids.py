@@ -141,10 +141,10 @@ def test_models_without_positions(name, variant):
 
 
 class Counting:
-    """A layer that counts positions from its cache's length."""
+    """A layer that counts positions from its cache's length, or from that of the mask."""
 
-    def __init__(self, embedding: str) -> None:
-        self.embedding = embedding
+    def __init__(self, embedding: str, counted: str = "past") -> None:
+        self.embedding, self.counted = embedding, counted
 
     def build(self) -> OpenVINOModel:
         self.ids = self.input("input_ids", "i64", [-1, -1])
@@ -153,7 +153,16 @@ class Counting:
         length = ops.gather(ops.shape_of(self.ids), ops.constant(1), ops.constant(0))
         past_length = ops.gather(ops.shape_of(self.past), ops.constant(2), ops.constant(0))
         self.end = ops.add(past_length, length)
-        row = ops.unsqueeze(ops.range(past_length, self.end, ops.constant(1), "i64"), integers(0))
+        inputs = [self.ids, self.past, past_value]
+        if self.counted == "mask":
+            mask = self.input("attention_mask", "i64", [-1, -1])
+            inputs.append(mask)
+            total = ops.gather(ops.shape_of(mask), ops.constant(1), ops.constant(0))
+            moved = ops.add(ops.range(ops.constant(0), length, ops.constant(1), "i64"), total)
+            self.places = ops.subtract(moved, length)
+        else:
+            self.places = ops.range(past_length, self.end, ops.constant(1), "i64")
+        row = ops.unsqueeze(self.places, integers(0))
         embedded = self.embedded(row)
         query = ops.transpose(ops.reshape(embedded, integers(0, 0, 2, 4), True), integers(0, 2, 1, 3))
         key = ops.concat([self.past, query], 2)
@@ -163,7 +172,7 @@ class Counting:
         results = [ops.result(node) for node in (attended, key, value)]
         for result, name in zip(results, ("logits", "present.0.key", "present.0.value"), strict=True):
             result.output(0).set_names({name})
-        return OpenVINOModel(openvino.Model(results, [self.ids, self.past, past_value]))
+        return OpenVINOModel(openvino.Model(results, inputs))
 
     def input(self, name: str, element_type: str, shape: list[int]) -> openvino.Node:
         node = ops.parameter(openvino.PartialShape(shape), getattr(openvino.Type, element_type))
@@ -186,7 +195,11 @@ class Counting:
             self.column = ops.unsqueeze(row, integers(2))
             self.column.output(0).set_names({"position_ids"})
             return ops.add(words, ops.cos(ops.multiply(self.real(self.column), ops.constant(numpy.float32(0.3)))))
-        angles = ops.multiply(ops.unsqueeze(self.real(row), integers(2)), ops.constant(numpy.float32(0.3)))
+        if self.embedding == "column at once":
+            column = self.real(ops.unsqueeze(self.places, integers(0, 2)))
+        else:
+            column = ops.unsqueeze(self.real(row), integers(2))
+        angles = ops.multiply(column, ops.constant(numpy.float32(0.3)))
         return ops.add(words, ops.cos(ops.absolute(angles) if self.embedding == "unknown" else angles))
 
     def real(self, row: openvino.Node) -> openvino.Node:
@@ -204,9 +217,16 @@ class Counting:
         return ops.select(seen, ops.constant(numpy.float32(0)), ops.constant(numpy.float32(-65504)))
 
 
-@pytest.mark.parametrize("embedding", ["learned", "learned with offset", "rotary", "shared", "shared column"])
-def test_kinds_of_embedding(embedding):
-    model = Counting(embedding).build()
+@pytest.mark.parametrize(
+    ("embedding", "counted"),
+    [
+        *((one, "past") for one in ("learned", "learned with offset", "rotary", "shared", "shared column")),
+        ("column at once", "past"),
+        ("rotary", "mask"),
+    ],
+)
+def test_kinds_of_embedding(embedding, counted):
+    model = Counting(embedding, counted).build()
     after, result = exposed(model)
     assert result.changed
     given = inputs_of(after, length=4, past=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,16 @@ import onnxruntime
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 from support.expert_graphs import CHOSEN, EXPERTS, HIDDEN, INNER, experts
+from support.fused_experts import assert_stays, findings, fused, operators
 from support.generated import generates
 from support.loaded import converted, exported
 
 import graphpass
-from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.engine.pipeline import parse_target
 from graphpass.verify import compare
 
 #: Layers with experts of each export.
 FIXTURES = {"deepseek_v3": 1, "gpt_oss": 2, "qwen3_moe": 2}
-
-
-def fused(model: Any) -> tuple[OnnxModel, Any]:
-    result = graphpass.PassManager(graphpass.parse("fuse-experts")).run(model)
-    assert isinstance(result.model, OnnxModel)
-    return result.model, result.records[0].result
 
 
 def run(model: OnnxModel | Path, tokens: numpy.ndarray) -> numpy.ndarray:
@@ -40,15 +32,6 @@ def run(model: OnnxModel | Path, tokens: numpy.ndarray) -> numpy.ndarray:
 
 def tokens(dtype: Any = numpy.float32) -> numpy.ndarray:
     return numpy.random.default_rng(1).standard_normal((2, 5, HIDDEN)).astype(dtype)
-
-
-def operators(model: Any) -> Counter[str]:
-    return Counter(node.op_type for node in model.proto.graph.node)
-
-
-def findings(model: Any) -> list[tuple[str, str | None]]:
-    found = parse_target("ort").predict(model, analyze_caches(model))
-    return [(one.verdict, one.reason) for one in found if one.subject == "experts"]
 
 
 @pytest.mark.parametrize("name", FIXTURES)
@@ -128,15 +111,7 @@ def test_experts_of_f16_stay_in_it():
 )
 def test_what_the_operator_does_not_have_stays(given, reason):
     """The pass notes what `check` prints."""
-    model = experts(**({"form": "dense"} | given))
-    after, done = fused(model)
-    assert not done.changed
-    assert operators(after) == operators(model)
-    assert reason in done.notes[0]
-    ((verdict, told),) = findings(model)
-    assert verdict == "plain"
-    assert told is not None
-    assert told.partition(": ")[2] == done.notes[0].partition(": ")[2]
+    assert_stays(experts(**({"form": "dense"} | given)), reason)
 
 
 def test_other_sums_are_no_experts():

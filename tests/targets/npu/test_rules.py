@@ -8,6 +8,7 @@ from support.loaded import openvino_model
 from support.piped import piped
 
 import graphpass
+from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
 
@@ -111,3 +112,22 @@ def test_experts_that_sort_tokens_are_refused():
 def test_a_model_without_keys_and_values_is_refused():
     (found,) = [finding for finding in failing(openvino_model("mamba")) if finding.subject == "model"]
     assert "no keys and values" in found.reason
+
+
+@pytest.mark.slow
+def test_positions_that_the_plugin_does_not_replace_are_refused():
+    """Counted from the mask's length, as wrappers around PyTorch's models do; it knows a Range and an Add alone."""
+    target = graphpass.get_target("npu")
+    steps = [step for step in target.pipeline(openvino_model("lfm2")) if step.name != "expose-position-ids"]
+    model = graphpass.PassManager(steps).run(openvino_model("lfm2")).model
+    assert not failing(model)
+    rewriter = model.rewriter()
+    (angles,) = [node for node in positions_of_angles(model.graph) if node.op == "Range"]
+    write = rewriter.under("counted")
+    total = write.op("Squeeze", write.size(model.graph.parameters["attention_mask"], 1, "total"), 0)
+    for use in model.graph.uses(angles.outputs[0]):
+        moved = write.op("Add", angles.outputs[0], total)
+        rewriter.redirect(use.node, use.port, write.op("Subtract", moved, total))
+    rewriter.finish()
+    model.mark_edited()
+    assert [(one.name, one.verdict) for one in failing(model)] == [("position_ids", "refused")]

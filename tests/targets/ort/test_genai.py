@@ -160,6 +160,17 @@ def test_caches_of_unlike_heads_are_refused_by_rules_and_trial():
         target.files(exported("deepseek_v3/onnx"), exported("deepseek_v3/onnx").path)
 
 
+def test_tokens_that_go_in_one_by_one_are_refused_by_rules_and_trial():
+    model = onnx_model("llama")
+    for port in model.proto.graph.input:
+        if port.name in {"input_ids", "position_ids"}:
+            port.type.tensor_type.shape.dim[1].dim_value = 1
+    model.mark_edited()
+    report = check_model(model, "ort-genai")
+    assert report.findings[0].reason == "its input input_ids is of fixed length 1, and prompts are fed at once"
+    assert report.confirmation.outcome == "confirmed"
+
+
 def test_unknown_positions_are_asked_for():
     target = graphpass.get_target("ort-genai")
     with pytest.raises(PreconditionError, match="GP396"):

@@ -1,0 +1,132 @@
+"""Find the columns of ``attention_mask`` that weigh hidden states of new tokens.
+
+Layers without attention keep padding out by a product of hidden states and the mask. Right are the mask's last columns,
+those of the new tokens; an exporter that traced a prompt wrote the first ones, which are others once there is a past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.equations.numbering import find_numbers
+from graphpass.analysis.equations.operators import Array
+from graphpass.analysis.equations.steps import MASK, Step, evaluation_at
+from graphpass.ir.graph import Graph, Use, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import ELEMENTWISE, LAYOUT, PICKS
+from graphpass.ir.pattern import MissError
+from graphpass.ir.values import fixed_size
+
+#: Operators that make weights of a mask; attention makes scores of it.
+_MAKES_WEIGHTS = ELEMENTWISE | LAYOUT | PICKS
+
+#: Operators, and their inputs that hide hidden states.
+_PRODUCTS = {("Multiply", 0), ("Multiply", 1), ("Select", 0)}
+
+#: Masks of two rows after three positions; no two of own, first and no columns are the same.
+_PAST = 3
+_MASKS = {1: numpy.array([[0, 1, 1, 1], [1, 1, 1, 0]]), 2: numpy.array([[0, 1, 1, 1, 0], [1, 1, 1, 1, 1]])}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWeights:
+    """The columns of a mask ``[batch, past + length]`` that weigh ``length`` new tokens after a past.
+
+    Attributes:
+        first: The first columns are among them.
+        none: Some layer does not weigh them.
+        unknown: Some cannot be computed ahead.
+    """
+
+    first: bool = False
+    none: bool = False
+    unknown: bool = False
+
+    def are_right(self, mask: Array, length: int) -> bool:
+        """Return whether the last ``length`` tokens of ``mask`` are weighed as recomputation weighs them."""
+        own = mask[:, -length:]
+        return not (
+            (self.unknown and not mask.all())
+            or (self.none and not own.all())
+            or (self.first and (mask[:, :length] != own).any())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """Weights of new tokens after a past.
+
+    Attributes:
+        several: Columns that weigh several tokens.
+        one: Columns that weigh one.
+        of_others: Weights of several tokens that are the first columns, each ``[batch, length, 1]`` or ``[batch, 1,
+            length]``.
+    """
+
+    several: TokenWeights = TokenWeights()
+    one: TokenWeights = TokenWeights()
+    of_others: tuple[Value, ...] = ()
+
+
+def find_weighing(model: Model) -> Weighing:
+    """Return the weights of new tokens in ``model``, for `Model.analysis`."""
+    graph, inventory = model.graph, analyze_caches(model)
+    mask = graph.parameters.get(MASK)
+    # A mask of the new tokens alone has no other columns.
+    if mask is None or inventory.kind != "hybrid" or find_stepping(model, inventory).masks_new_tokens:
+        return Weighing()
+    numbers = model.analysis(find_numbers)
+    alike: dict[int, list[Value]] = {}
+    for value in dict.fromkeys(_weights(graph, mask)):
+        alike.setdefault(numbers.of(value), []).append(value)
+    several = {number: _columns(model, mask, values[0], 2) for number, values in alike.items()}
+    one = [_columns(model, mask, values[0], 1) for values in alike.values()]
+    of_others = [value for number, values in alike.items() if several[number].first for value in values]
+    return Weighing(_all(several.values()), _all(one), tuple(of_others))
+
+
+def _all(weights: Iterable[TokenWeights]) -> TokenWeights:
+    found = list(weights)
+    return TokenWeights(
+        any(each.first for each in found), any(each.none for each in found), any(each.unknown for each in found)
+    )
+
+
+def _weights(graph: Graph, mask: Value) -> Iterator[Value]:
+    """Yield factors of hidden states, ``[batch, length, 1]`` or, with channels first, ``[batch, 1, length]``."""
+
+    def through(use: Use) -> tuple[Value, ...]:
+        leads_on = use.node.op in _MAKES_WEIGHTS and not _weighs_hidden_states(use)
+        return tuple(value for value in use.node.outputs if leads_on and (value.rank or 0) <= 3)
+
+    for use in graph.forward([mask], through):
+        if _weighs_hidden_states(use):
+            yield use.node.source(use.port)
+
+
+def _weighs_hidden_states(use: Use) -> bool:
+    node, value = use.node, use.node.source(use.port)
+    if (node.op, use.port) not in _PRODUCTS or value.rank != 3:
+        return False
+    hidden = node.source(1 if use.port == 0 else 0)
+    return hidden.rank == 3 and any(
+        fixed_size(value, axis) == 1 and (fixed_size(hidden, axis) or 1) > 1 for axis in (1, 2)
+    )
+
+
+def _columns(model: Model, mask: Value, weights: Value, length: int) -> TokenWeights:
+    given = _MASKS[length]
+    try:
+        found = evaluation_at(model, Step(len(given), _PAST, length), {mask: given}).of(weights)
+        found = found.reshape(len(given), length)
+    except (MissError, ValueError):
+        return TokenWeights(unknown=True)
+    if (found == given[:, -length:]).all():
+        return TokenWeights()
+    first, none = bool((found == given[:, :length]).all()), bool((found == 1).all())
+    return TokenWeights(first, none, unknown=not (first or none))

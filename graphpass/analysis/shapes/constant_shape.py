@@ -1,0 +1,28 @@
+"""Give Reshapes numbers as their shape."""
+
+from __future__ import annotations
+
+from graphpass.analysis.shapes.linear_size import Vector
+from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.ir.graph import Node
+
+
+def constant_shape(node: Node, sizes: Sizes) -> list[int] | None:
+    """Return numbers for the shape of a Reshape; ``None`` if none will do."""
+    target, source = sizes.content(node.inputs[1]), sizes.shape(node.source()) or ()
+    if target is None:
+        return None
+    shape = [_copied_or_number(node, axis, source, target) for axis in range(len(target))]
+    if shape.count(-1) > 1 or None in shape:
+        return None
+    return [size for size in shape if size is not None]
+
+
+def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:
+    """Return 0, a number, or -1 for what is left; ``None`` if 0 copies nothing."""
+    size = target[axis]
+    if size.as_int == 0 and not node.attributes.get("special_zero", True):
+        return None
+    if size.as_int is not None:
+        return size.as_int
+    return 0 if axis < len(source) and source[axis] == size else -1

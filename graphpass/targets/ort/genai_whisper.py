@@ -1,0 +1,210 @@
+"""Write ``genai_config.json`` for onnxruntime-genai's type of an encoder and its decoder, ``whisper``.
+
+Source: onnxruntime-genai 0.18, ``src/models/whisper.cpp`` and ``src/config.cpp``, and runs of it. The encoder returns
+the caches of cross attention, or the decoder reads encoder states in each step; the former is written here. The other
+type of an encoder and a decoder, ``marian``, has a decoder with states of recurrent layers and no caches.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.model import Model
+from graphpass.ir.types import Dimension, Port, shape_text
+from graphpass.ir.values import REALS
+from graphpass.targets.consumers.ort_genai import template_of
+from graphpass.targets.ort.context import configuration
+from graphpass.targets.ort.genai_config import require_sizes, session_options, sizes_and_tokens
+from graphpass.targets.ort.providers import Device
+
+#: The file that feeds encoder and decoder.
+WHISPER_SOURCE = "onnxruntime-genai/src/models/whisper.cpp"
+
+#: Frames of features, and the positions that the encoder makes of them; both are fixed (``whisper.h``).
+FRAMES, _POSITIONS = 3000, 1500
+
+_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+_ROLES = ("key", "value", "cross_key", "cross_value")
+
+_ONLY = "onnxruntime-genai feeds encoders of audio (type whisper), and of text none whose decoder has caches"
+
+
+def whisper_config(
+    encoder: Model, decoder: Model, source: Path | None, context: int | None, device: Device = "cpu"
+) -> str:
+    """Return the text of the configuration.
+
+    Args:
+        encoder: The result; it returns the caches of cross attention.
+        decoder: The result.
+        source: A file of the input, beside which its configurations lie.
+        context: Number of positions; by default what config.json says.
+        device: The provider to ask for, which runs the encoder as well.
+
+    Raises:
+        PreconditionError: GP396, the number of positions or of token ids is not known.
+        ReadError: GP116, a configuration of the input is no JSON object.
+        UnsupportedError: GP397, onnxruntime-genai does not take such a model.
+    """
+    reason = why_no_audio(encoder) or why_no_whisper(decoder) or why_no_pair(encoder, decoder)
+    if reason is not None:
+        raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
+    length, vocabulary = require_sizes(decoder, source, context)
+    keys, values, cross_keys, cross_values = (caches[0] for caches in _caches(decoder).values())
+    states = _states(encoder)
+    own, cross = keys.shape or (), cross_keys.shape or ()
+    parts = {
+        "encoder": {
+            "filename": "encoder.onnx",
+            "hidden_size": (states.shape or ())[2],
+            "inputs": {"audio_features": encoder.inputs[0].name},
+            "outputs": {
+                "encoder_hidden_states": states.name,
+                "cross_present_key_names": template_of(cross_keys.filled_by),
+                "cross_present_value_names": template_of(cross_values.filled_by),
+            },
+        },
+        "decoder": {
+            "filename": "decoder.onnx",
+            **session_options(device),
+            "head_size": own[3],
+            "num_attention_heads": cross[1],
+            "num_key_value_heads": own[1],
+            "num_hidden_layers": len(_caches(decoder)["key"]),
+            "inputs": {
+                "input_ids": TOKEN_INPUTS[0],
+                "past_key_names": template_of(keys.read),
+                "past_value_names": template_of(values.read),
+                "cross_past_key_names": template_of(cross_keys.read),
+                "cross_past_value_names": template_of(cross_values.read),
+            },
+            "outputs": {
+                "logits": "logits",
+                "present_key_names": template_of(str(keys.write)),
+                "present_value_names": template_of(str(values.write)),
+            },
+        },
+    }
+    # One buffer would be shared among beams as well (``generators.cpp``), and nothing moves them in it then.
+    search = {"max_length": length, "do_sample": False, "past_present_share_buffer": False}
+    whole = {"type": "whisper", **sizes_and_tokens(source, length, vocabulary), **parts}
+    return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
+
+
+def audio_processor(source: Path | None) -> str | None:
+    """Return the text of ``audio_processor_config.json``; ``None`` if nothing tells how features are computed.
+
+    Raises:
+        ReadError: GP116, preprocessor_config.json is no JSON object.
+    """
+    told = configuration(source, "preprocessor_config.json")
+    names = ("chunk_length", "hop_length", "n_fft", "feature_size")
+    numbers = [told.get(name) for name in names]
+    if not all(isinstance(number, int) for number in numbers):
+        return None
+    chunk, hop, size, bands = numbers
+    steps = {
+        "audio_decoder": ("AudioDecoder", {}),
+        "STFT": ("STFTNorm", {"n_fft": size, "frame_length": size, "hop_length": hop}),
+        "log_mel_spectrogram": (
+            "LogMelSpectrum",
+            {"chunk_size": chunk, "hop_length": hop, "n_fft": size, "n_mel": bands},
+        ),
+    }
+    sequence = [
+        {"operation": {"name": name, "type": kind, **({"attrs": given} if given else {})}}
+        for name, (kind, given) in steps.items()
+    ]
+    return json.dumps({"feature_extraction": {"sequence": sequence}}, indent=2) + "\n"
+
+
+def why_no_audio(encoder: Model) -> str | None:
+    """Return why onnxruntime-genai does not feed an encoder; ``None`` if it does."""
+    for port in encoder.inputs:
+        shape = port.shape or ()
+        if len(shape) != 3 or port.element_type not in REALS:
+            return f"its encoder reads {port.name} {shape_text(port.shape)}; {_ONLY}"
+        if isinstance(shape[2], int) and shape[2] != FRAMES:
+            return f"its encoder reads {shape[2]} frames, and onnxruntime-genai feeds {FRAMES}"
+    if len(encoder.inputs) != 1:
+        return f"its encoder has {len(encoder.inputs)} inputs; {_ONLY}"
+    return None
+
+
+def why_no_whisper(decoder: Model) -> str | None:
+    """Return why a decoder beside an encoder of audio is refused; ``None`` otherwise."""
+    inventory, caches = analyze_caches(decoder), _caches(decoder)
+    held = [cache for group in caches.values() for cache in group]
+    others = [cache.name for cache in inventory.caches if cache not in held]
+    fed = {cache.read for cache in inventory.caches}
+    unfed = [port.name for port in decoder.inputs if port.name not in {*fed, TOKEN_INPUTS[0]}]
+    counts = {role: len(group) for role, group in caches.items()}
+    if unfed:
+        return f"nothing feeds input {unfed[0]} of its decoder; {_ONLY}"
+    if others:
+        return f"cache {others[0]} is none of [batch, heads, positions, head_dim]"
+    if len(set(counts.values())) > 1 or not held:
+        return f"its layers have unlike caches: {', '.join(f'{count} {role}' for role, count in counts.items())}"
+    if len({(cache.shape or ())[3] for cache in held}) > 1 or any(_differ(group) for group in caches.values()):
+        return "its caches have heads of unlike sizes"
+    if len({cache.element_type for cache in held}) > 1:
+        return "its caches are of unlike types"
+    if any(not _are_counted(group) for group in caches.values()):
+        return "names of its caches do not count layers from 0 by one template"
+    return None if any(port.name == "logits" for port in decoder.outputs) else "its decoder has no output logits"
+
+
+def why_no_pair(encoder: Model, decoder: Model) -> str | None:
+    """Return why an encoder does not go with its decoder; ``None`` otherwise."""
+    outputs = {port.name: port for port in encoder.outputs}
+    for role in ("cross_key", "cross_value"):
+        for cache in _caches(decoder)[role]:
+            given = outputs.get(cache.filled_by)
+            if given is None:
+                return f"its encoder does not return {cache.filled_by}; graphpass convert makes it do so"
+            if given.element_type != cache.element_type or _sizes(given.shape)[1::2] != _sizes(cache.shape)[1::2]:
+                return f"output {given.name} of its encoder is not what input {cache.read} of its decoder takes"
+    states = [port for port in encoder.outputs if len(port.shape or ()) == 3]
+    if len(states) != 1 or not isinstance(_sizes(states[0].shape)[2], int):
+        return "its encoder does not return one tensor [batch, positions, hidden] of a fixed size"
+    features = encoder.inputs[0]
+    if features.element_type != states[0].element_type:
+        types = f"{features.element_type} and returns {states[0].element_type}"
+        return f"its encoder reads {types}, which onnxruntime-genai takes for one type"
+    positions = _sizes(states[0].shape)[1]
+    if isinstance(positions, int) and positions != _POSITIONS:
+        return f"its encoder returns {positions} positions, and onnxruntime-genai takes {_POSITIONS}"
+    return None
+
+
+def _states(encoder: Model) -> Port:
+    return next(port for port in encoder.outputs if len(port.shape or ()) == 3)
+
+
+def _caches(decoder: Model) -> dict[str, list[Cache]]:
+    caches = analyze_caches(decoder).caches
+    return {role: [cache for cache in caches if cache.role == role and cache.axes == _ORDER] for role in _ROLES}
+
+
+def _sizes(shape: tuple[Dimension, ...] | None) -> tuple[Dimension, ...]:
+    return shape or ()
+
+
+def _differ(caches: list[Cache]) -> bool:
+    return len({_sizes(cache.shape)[1] for cache in caches}) > 1
+
+
+def _are_counted(caches: list[Cache]) -> bool:
+    """Return whether names differ in the number of the layer alone."""
+    reads, writes = [cache.read for cache in caches], [cache.write or cache.filled_by for cache in caches]
+    return all(
+        name == template_of(names[0]).replace("%d", str(number))
+        for names in (reads, writes)
+        for number, name in enumerate(names)
+    )

@@ -1,0 +1,223 @@
+"""Lay the weights of experts out as MoE and QMoE of ONNX Runtime read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy
+from onnx import numpy_helper
+
+from graphpass.analysis.experts.products import Product
+from graphpass.dialects.onnx.new_weights import NewWeights
+from graphpass.dialects.onnx.rewriter import OnnxRewriter
+from graphpass.dialects.onnx.tensors import element_code, external_data, is_external, nbytes
+from graphpass.ir.graph import Value
+from graphpass.ir.rewriter import Handle
+
+Array: TypeAlias = "numpy.ndarray[Any, Any]"
+
+Products: TypeAlias = Sequence[tuple[Product, ...]]
+"""Products of each expert whose columns are joined, or those of all experts in one entry."""
+
+_TYPES = {"f16": "<f2", "f32": "<f4"}
+
+_HALF_BYTE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Operands of one product of all experts.
+
+    Attributes:
+        weights: ``[experts, outputs, inputs]``, quantized ones ``[experts, outputs, inputs * bits / 8]``.
+        biases: ``[experts, outputs]``.
+        scales: ``[experts, outputs, blocks]``; ``None`` if weights are not quantized.
+        zeros: Zero points, two of 4 bits in each byte; ``None`` for the middle of the range.
+    """
+
+    weights: Handle
+    biases: Handle | None
+    scales: Handle | None = None
+    zeros: Handle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One product of all experts, of which there are ``count``."""
+
+    experts: Products
+    count: int
+    name: str
+
+    @property
+    def products(self) -> list[Product]:
+        return [one for parts in self.experts for one in parts]
+
+
+class ExpertWeights:
+    """Writes weights anew, expert by expert.
+
+    Attributes:
+        count: Weights that were written.
+        size: Their bytes.
+        read: Indices of constants that they were made of.
+    """
+
+    def __init__(self, rewriter: OnnxRewriter, weights: NewWeights, path: Path | None) -> None:
+        """Read weights of the model file ``path``, and write them by ``weights``."""
+        self.count = self.size = 0
+        self.read: set[int] = set()
+        self._rewriter, self._weights, self._path = rewriter, weights, path
+        self._inline: dict[Value, Array] = {}
+
+    def lay(self, experts: Products, count: int, name: str, block: int) -> Laid:
+        """Return the operands of one product of ``count`` experts; ``block`` is for quantized ones."""
+        self._inline = {}
+        first, group = experts[0][0], _Group(experts, count, name)
+        real, scaled = first.element_type, [one.blocks for one in group.products if one.blocks is not None]
+        held = [one.weight for one in group.products]
+        given = [one.bias for one in group.products if one.bias is not None]
+        biases = self._write(group, "biases", real, 0, given, self._bias) if given else None
+        if first.blocks is None:
+            return Laid(self._write(group, "weights", real, first.inputs, held, self._weight), biases)
+        blocks, whole = first.inputs // block, f"u{first.blocks.bits}"
+        weights = self._write(group, "weights", whole, first.inputs, held, self._numbers)
+        scales = self._write(
+            group,
+            "scales",
+            real,
+            blocks,
+            [one.scales for one in scaled],
+            lambda *one: _spread(self._scales(*one), blocks),
+        )
+        points = [one.zeros for one in scaled if one.zeros is not None]
+        if not points and all(_middle(one) == 1 << (first.blocks.bits - 1) for one in group.products):
+            return Laid(weights, biases, scales)
+        zeros = self._write(group, "zeros", whole, blocks, points, lambda *one: _spread(self._zeros(*one), blocks))
+        return Laid(weights, biases, scales, zeros)
+
+    def _write(
+        self,
+        group: _Group,
+        part: str,
+        kind: str,
+        columns: int,
+        values: list[Value],
+        read: Callable[[Product, int], Array],
+    ) -> Handle:
+        """Write rows of ``columns`` numbers, or single ones, made of ``values``."""
+        self.read |= {value.node for value in values}
+        is_packed, rows = kind == "u4", len(group.experts[0]) * group.experts[0][0].outputs
+        shape = [group.count, rows, *([-(-columns // 2) if is_packed else columns] if columns else [])]
+        pieces = (_piece(group, number, read, is_packed=is_packed) for number in range(group.count))
+        is_stored = any(is_external(self._rewriter.graph.producer(value).native) for value in values)
+        made = self._weights.written(element_code("u8" if is_packed else kind), shape, pieces, external=is_stored)
+        self.count += 1
+        self.size += nbytes(made)
+        return self._weights.declare(self._rewriter, made, f"{group.name}_{part}")
+
+    def _weight(self, product: Product, expert: int) -> Array:
+        """Return the weight ``[outputs, inputs]`` of one expert."""
+        return _rows(product, self._reals(product, product.weight, expert, product.inputs * _width(product)))
+
+    def _bias(self, product: Product, expert: int) -> Array:
+        assert product.bias is not None
+        return self._reals(product, product.bias, expert, _width(product))[slice(*product.columns)]
+
+    def _numbers(self, product: Product, expert: int) -> Array:
+        """Return whole numbers ``[outputs, inputs]`` of one expert, from 0 on."""
+        return _rows(product, self._whole(product, product.weight, expert, product.inputs))
+
+    def _scales(self, product: Product, expert: int) -> Array:
+        assert product.blocks is not None
+        blocks = product.inputs // product.blocks.size
+        return _rows(product, self._reals(product, product.blocks.scales, expert, blocks * _width(product)))
+
+    def _zeros(self, product: Product, expert: int) -> Array:
+        assert product.blocks is not None
+        blocks, zeros = product.inputs // product.blocks.size, product.blocks.zeros
+        if zeros is None:
+            return numpy.full([product.outputs, blocks], _middle(product), numpy.uint8)
+        # Rows of packed zero points fill whole bytes.
+        padded = blocks + blocks % 2 if product.blocks.is_packed and product.blocks.bits == _HALF_BYTE else blocks
+        return _rows(product, self._whole(product, zeros, expert, padded))[:, :blocks]
+
+    def _reals(self, product: Product, value: Value, expert: int, count: int) -> Array:
+        """Return ``count`` elements of one expert."""
+        kind = numpy.dtype(_TYPES[value.element_type])
+        first = expert * count if product.is_stacked else 0
+        return self._bytes(value)[first * kind.itemsize : (first + count) * kind.itemsize].view(kind)
+
+    def _whole(self, product: Product, value: Value, expert: int, columns: int) -> Array:
+        """Return ``columns`` numbers for each output of one expert, from 0 on."""
+        assert product.blocks is not None
+        bits, count = product.blocks.bits, columns * _width(product)
+        first = expert * count if product.is_stacked else 0
+        stored = self._bytes(value)[first * bits // 8 : -(-(first + count) * bits // 8)]
+        if bits == _HALF_BYTE:
+            start = first % 2
+            stored = numpy.stack([stored & 15, stored >> _HALF_BYTE], -1).reshape(-1)[start : start + count]
+        return stored ^ (1 << (bits - 1)) if value.element_type.startswith("i") else stored
+
+    def _bytes(self, value: Value) -> Array:
+        """Return the bytes of a constant, those of a data file unread."""
+        tensor = self._rewriter.graph.producer(value).native
+        if is_external(tensor):
+            data = external_data(tensor, self._path)
+            return numpy.memmap(data.file, numpy.uint8, "r", data.offset, (data.length,))
+        if value not in self._inline:
+            raw = tensor if tensor.HasField("raw_data") else numpy_helper.from_array(numpy_helper.to_array(tensor))
+            self._inline[value] = numpy.frombuffer(raw.raw_data, numpy.uint8)
+        return self._inline[value]
+
+
+def _piece(group: _Group, number: int, read: Callable[[Product, int], Array], *, is_packed: bool) -> bytes:
+    """Return one expert's rows: the first of each part, then the second ones."""
+    parts = [read(one, number) for one in group.experts[number if len(group.experts) > 1 else 0]]
+    rows = parts[0] if len(parts) == 1 else numpy.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
+    return numpy.ascontiguousarray(_joined(rows) if is_packed else rows).tobytes()
+
+
+def block_of(experts: Products) -> int:
+    """Return a size of blocks that each product has several of; 0 without blocks."""
+    products = [one for parts in experts for one in parts]
+    size = products[0].blocks.size if products[0].blocks is not None else 0
+    return size // 2 if any(one.inputs == size for one in products) else size
+
+
+def _width(product: Product) -> int:
+    """Return the number of outputs in the stored weight."""
+    shape = product.weight.shape or ()
+    is_packed = product.blocks is not None and product.blocks.is_packed
+    width = shape[0] if is_packed else shape[-2] if product.is_turned else shape[-1]
+    assert isinstance(width, int)
+    return width
+
+
+def _rows(product: Product, stored: Array) -> Array:
+    """Return the outputs that a product reads, as rows."""
+    width = _width(product)
+    rows = stored.reshape(width, -1) if product.is_turned else stored.reshape(-1, width).T
+    return rows[slice(*product.columns)]
+
+
+def _middle(product: Product) -> int:
+    """Return the number that means 0 without zero points."""
+    assert product.blocks is not None
+    is_signed = product.weight.element_type.startswith("i")
+    return 1 << (product.blocks.bits - 1) if product.blocks.is_packed or is_signed else 0
+
+
+def _spread(rows: Array, blocks: int) -> Array:
+    """Repeat numbers of blocks for smaller ones."""
+    return numpy.repeat(rows, blocks // rows.shape[1], 1)
+
+
+def _joined(rows: Array) -> Array:
+    """Join numbers of 4 bits to bytes, the first one lower."""
+    even = numpy.pad(rows, [(0, 0), (0, rows.shape[1] % 2)])
+    joined: Array = even[:, ::2] | even[:, 1::2] << _HALF_BYTE
+    return joined

@@ -1,0 +1,125 @@
+"""The main job on decoders that PyTorch's own exporter writes; `fixtures/make_dynamo.py` made them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from support.decode import compiled, fused_attention
+from support.loaded import converted
+from support.models import dynamo
+
+import graphpass
+from graphpass.analysis.attention.find import find_attention, read_scores
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
+from graphpass.analysis.equations.masks import ShownMask, show_mask
+from graphpass.runtime import open_session
+from graphpass.verify import compare
+
+#: A sliding window of 8 in all layers; in the first of two, in operators of opset 23; caches of latents.
+MODELS = {"mistral": "onnx-18", "gemma3_text": "onnx-23", "deepseek_v3": "onnx-18"}
+
+WINDOWED, PADDED = ShownMask(8, is_padded=True), ShownMask(None, is_padded=True)
+
+
+def exported(name: str) -> graphpass.Model:
+    return graphpass.load(dynamo(name) / MODELS[name])
+
+
+def expected(name: str) -> dict:
+    return json.loads((dynamo(name) / "reference.json").read_text())
+
+
+def tokens(model: graphpass.Model, prompt: list[int], count: int) -> list[int]:
+    session = open_session(model)
+    found = [int(session.prefill(prompt)[0, -1].argmax())]
+    while len(found) < count:
+        found.append(int(session.step([found[-1:]])[0, -1].argmax()))
+    return found
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("mistral", "cpu"),
+        ("mistral", "gpu"),
+        ("mistral", "npu"),
+        ("mistral", "ort"),
+        ("mistral", "ort-genai"),
+        ("gemma3_text", "ort"),
+        ("gemma3_text", "ort-genai"),
+        ("gemma3_text", "cpu"),
+        ("gemma3_text", "npu"),
+        ("deepseek_v3", "ort"),
+        ("deepseek_v3", "gpu"),
+    ],
+)
+def test_generates_what_pytorch_generates(name, target):
+    wanted = expected(name)
+    made = converted(exported(name), target + "{context=128}" * (target == "ort-genai")).model
+    # NPUs have names of their own for caches.
+    if target != "npu":
+        assert tokens(made, wanted["prompt_ids"], 12) == wanted["greedy_ids"]
+    comparison = compare(exported(name), made, padding="right" if target == "ort-genai" else "left")
+    assert comparison.passed, comparison.summary()
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3_text"])
+def test_fuses_attention_of_every_layer(name):
+    assert fused_attention(compiled(converted(exported(name)).model.ov_model)) == 2
+    operators = Counter(node.op for node in converted(exported(name), "ort{context=128}").model.graph.nodes)
+    assert operators["GroupQueryAttention"] == 2
+    assert not {"Softmax", "Attention"} & operators.keys()
+
+
+def test_masks_that_look_padding_up_are_shown():
+    """Transformers look ``attention_mask`` up by batch and position, which is a GatherND."""
+    model = exported("mistral")
+    masks = [
+        show_mask(model, one.node, tuple(read_scores(model.graph, one.node).masks))
+        for one in model.analysis(find_attention)
+    ]
+    assert masks == [WINDOWED] * 2
+
+
+def test_operators_of_opset_23_are_read():
+    read = exported("gemma3_text").analysis(find_grouped_queries).values()
+    assert [one.mask for one in read if isinstance(one, GroupedQuery)] == [WINDOWED, PADDED]
+    assert all(one.rotations is not None for one in read)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3_text"])
+def test_windows_count_positions(name):
+    """Dropped tokens would use up a part of a window that counts places."""
+    notes = [note for record in converted(exported(name)).records for note in getattr(record.result, "notes", ())]
+    assert not [note for note in notes if "cannot be taken from positions" in note]
+
+
+class TestLatentCaches:
+    """DeepSeek in transformers 5 keeps what keys and values are computed from."""
+
+    @pytest.mark.parametrize("target", [None, "gpu"])
+    def test_are_found(self, target):
+        model = exported("deepseek_v3")
+        caches = analyze_caches(model if target is None else converted(model, target).model).of_kind("kv")
+        assert sorted(cache.shape[-1] for cache in caches) == [8, 8, 16, 16]
+        assert {cache.axes.sequence for cache in caches} == {2}
+
+    def test_are_refused_where_attention_has_to_hold_them(self):
+        made = converted(exported("deepseek_v3")).model
+        findings = graphpass.get_target("cpu").predict(made, analyze_caches(made))
+        assert [one.verdict for one in findings if one.subject == "attention"] == ["not fused"] * 2
+
+
+def test_wrong_opset_23_attention_is_left():
+    """Causal attention of opset 23 counts positions from the first query, whatever is cached."""
+    model = exported("gemma3_text")
+    for node in model.proto.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Attention" and attribute.name == "is_causal":
+                attribute.i = 1
+    model.mark_edited()
+    assert all("from the first query" in str(one) for one in model.analysis(find_grouped_queries).values())

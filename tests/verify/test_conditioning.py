@@ -1,0 +1,44 @@
+"""Divergences of f16 forms: rounding is named where the export itself moves as much, and only there."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.loaded import exported
+from support.models import hybrids
+
+import graphpass
+from graphpass.verify import compare
+
+
+def halved(model: graphpass.Model) -> graphpass.Model:
+    return graphpass.PassManager(graphpass.parse("demote-to-f16")).run(model).model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_next_dense"])
+def test_rounding_is_named_if_the_export_amplifies_it(name):
+    """Groups of experts that are nearly tied; and norms of numbers near zero."""
+    is_hybrid = name == "qwen3_next_dense"
+    before = graphpass.load(hybrids() / name / "onnx-raw") if is_hybrid else exported(f"{name}/onnx")
+    divergence = compare(before, halved(before), steps=8).divergence
+    assert divergence is not None
+    assert "rounding alone does so: the reference differs from itself by" in divergence.reason
+    assert "if its embeddings are off by 2^-12, first at sequence" in divergence.reason
+
+
+def test_faults_are_not_called_rounding():
+    before = exported("llama/onnx")
+    after = halved(before)
+    weights = [
+        one for one in after.proto.graph.initializer if len(one.dims) == 2 and one.data_type == onnx.TensorProto.FLOAT16
+    ]
+    weight = numpy_helper.to_array(weights[-1]).copy()
+    weight[:, 0] *= -1
+    weights[-1].CopyFrom(numpy_helper.from_array(weight.astype(numpy.float16), weights[-1].name))
+    after.mark_edited()
+    divergence = compare(before, after, steps=1).divergence
+    assert divergence is not None
+    assert "rounding" not in divergence.reason
