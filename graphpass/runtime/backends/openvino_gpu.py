@@ -49,6 +49,8 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
         # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
         sizes = step.input_ids.shape if self._fixed else {name: value.shape for name, value in feeds.items()}
         if self._is_changed and sizes == self._sizes:
+            # Those that are there have as many rows as the last run had.
+            self._request.reset_state(self.adapters)
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
             self._request.infer(self._inputs.feeds(Step(ones - 1, ones, np.arange(length)[None], 0)))

@@ -6,6 +6,7 @@
 #include <CL/cl.h>
 #include <CL/cl_ext.h>
 #include <CL/cl_layer.h>
+#include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,7 @@ union Table {
     void* slots[1024];  // newer loaders know more calls than the headers
 } table;
 bool launches = false;
+constexpr size_t PAGE = 4096;
 
 // The runtime forms sub-groups along dimension 0 alone, GPUs along the first that is longer than 1. Kernels of such
 // launches are built with two dimensions swapped, and so is their range.
@@ -271,8 +273,34 @@ cl_int CL_API_CALL launch(
 // The plugin frees what commands that are not done yet use. Drivers of GPUs wait; the runtime for CPUs does not.
 cl_int CL_API_CALL keep_memory(cl_context, void*) { return CL_SUCCESS; }
 
+// A page behind each piece of memory stops kernels that leave it; otherwise they now and then change what lies there.
+template <cl_uint kind, class... Device>
+struct Allocator {
+    using Call = void*(CL_API_CALL*)(cl_context, Device..., const cl_mem_properties_intel*, size_t, cl_uint, cl_int*);
+    static inline Call given = nullptr;
+
+    static void* CL_API_CALL allocate(
+        cl_context context, Device... device, const cl_mem_properties_intel* properties, size_t size, cl_uint, cl_int* error) {
+        const size_t kept = (size + PAGE - 1) / PAGE * PAGE;
+        void* memory = given(context, device..., properties, kept + PAGE, PAGE, error);
+        if (memory && mprotect(static_cast<char*>(memory) + kept, PAGE, PROT_NONE)) {
+            perror("[gpu on cpu] mprotect");
+            abort();
+        }
+        return memory;
+    }
+
+    static void* before(void* found) {
+        given = reinterpret_cast<Call>(found);
+        return reinterpret_cast<void*>(&allocate);
+    }
+};
+
 void* CL_API_CALL extension(cl_platform_id platform, const char* name) {
     void* found = runtime->clGetExtensionFunctionAddressForPlatform(platform, name);
+    if (found && !strcmp(name, "clHostMemAllocINTEL")) return Allocator<0>::before(found);
+    if (found && !strcmp(name, "clDeviceMemAllocINTEL")) return Allocator<1, cl_device_id>::before(found);
+    if (found && !strcmp(name, "clSharedMemAllocINTEL")) return Allocator<2, cl_device_id>::before(found);
     if (found && !strcmp(name, "clMemFreeINTEL")) return reinterpret_cast<void*>(&keep_memory);
     if (!found || strcmp(name, "clSetKernelArgMemPointerINTEL")) return found;
     set_pointer = reinterpret_cast<SetPointer>(found);
