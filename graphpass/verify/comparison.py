@@ -6,6 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+#: Begins the name of a part that follows the caches of a layer, whose number ends it.
+FEED_FORWARD = "feed-forward"
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
@@ -205,7 +208,8 @@ def _span(names: list[str]) -> str:
         else:
             found.append([number])
     words = ["-".join(map(str, ends)) for ends in found]
-    return f"layer{'s' * (len(numbers) > 1)} {', '.join(words)}"
+    kind = names[0].rsplit(maxsplit=1)[0]
+    return f"{kind}{'s' * (len(numbers) > 1)} {', '.join(words)}"
 
 
 def _counted(number: int, word: str) -> str:

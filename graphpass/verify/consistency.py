@@ -34,14 +34,16 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
         vocabulary: Chooses the prompts.
     """
     batch = session.fixed_batch
-    expect(_LENGTH + 4 if batch is None else _LENGTH + 1, "steps")
+    # Without caches each step goes through the whole sequence again, and does no more than the first.
+    fed = _LENGTH if session.has_caches or session.last_only else 1
+    expect(fed + (4 if batch is None else 1), "steps")
     ids = np.array([vocabulary.prompt(_LENGTH)] * (batch or 1), np.int64)
     at_once = _logits(session, ids)
     session.reset()
-    steps = [_next(session, ids[:, [place]]) for place in range(_LENGTH)]
+    steps = [_next(session, ids[:, [place]]) for place in range(fed)]
     one_by_one = np.concatenate(steps, axis=1)[:, -at_once.shape[1] :]
     found = []
-    if words := _difference(at_once, one_by_one, tolerance):
+    if words := _difference(at_once[:, : one_by_one.shape[1]], one_by_one, tolerance):
         found.append(f"a prompt of {_LENGTH} tokens at once and token by token: {words}")
     if batch is None:
         rows = np.array([vocabulary.prompt(_LENGTH) for _ in range(2)], np.int64)

@@ -15,7 +15,7 @@ from graphpass.ir.values import MASKED_BELOW
 
 
 def window_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value, WindowMask]]:
-    """Yield masks with a window, as they are and read, with the operator that takes them."""
+    """Yield masks with a window, unread and read, with their operators."""
     for node, value in _added_masks(model):
         mask = read_mask(model.graph, value, node.source().element_type)
         if mask is not None:

@@ -46,7 +46,8 @@ def test_layer_by_layer(name: str) -> None:
     model = graphpass.load(vision(name))
     found = compare_within(model, model.clone(), all_layers=True, steps=2)
     assert found.passed
-    assert [part.name for part in found.parts] == ["embedding", "layer 0", "layer 1", "head"]
+    layers = [f"{kind} {number}" for number in range(2) for kind in ("layer", "feed-forward")]
+    assert [part.name for part in found.parts] == ["embedding", *layers, "head"]
     assert not any("angles" in text or "masks" in text for text in found.skipped)
 
 

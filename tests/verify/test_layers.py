@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from support.commands import in_process
 from support.loaded import converted, exported
@@ -16,6 +17,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UsageError
 from graphpass.passes.caches.slots import beam_gather
 from graphpass.verify import compare_within
+from graphpass.verify.layers import slices
 from graphpass.verify.layers.budget import Budget
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Too little for any model.
 TINY = "0.01MB"
+
+#: The parts of a model of equal layers that run.
+RAN = ["embedding", "layer 0", "feed-forward 0", "layer 1", "head"]
 
 #: Forms of caches, weights and experts: a layer of each kind.
 SAMPLE = [
@@ -85,6 +90,21 @@ def change_epsilon(rewriter: Rewriter, model: Model) -> None:
     rewriter.redirect(node, 1, rewriter.op("Add", node.source(1), rewriter.constant(1e-5, "f32", "more"), name="eps"))
 
 
+def scale(product: str, rewriter: Rewriter, model: Model) -> None:
+    """One layer contributes 0.1 % more."""
+    node = next(node for node in layer_of(model, "MatMul", 6) if product in node.name)
+    more = rewriter.constant(1.001, "f32", "more")
+    rewriter.redirect_uses(node.outputs[0], rewriter.op("Multiply", node.outputs[0], more, name="scaled"))
+
+
+def scale_attention(rewriter: Rewriter, model: Model) -> None:
+    scale("o_proj", rewriter, model)
+
+
+def scale_feed_forward(rewriter: Rewriter, model: Model) -> None:
+    scale("down_proj", rewriter, model)
+
+
 def drop_beam_gather(rewriter: Rewriter, model: Model) -> None:
     cache = next(cache for cache in analyze_caches(model).caches if (cache.layer, cache.role) == (6, "value"))
     read = model.graph.reads[cache.read].outputs[0]
@@ -110,10 +130,12 @@ def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, converted(model).model, TINY, steps=1)
     assert found.passed, found.summary()
-    assert [part.name for part in found.parts if part.like is None] == ["embedding", "layer 0", "layer 1", "head"]
-    assert {part.like for part in found.parts[3:13]} == {"layer 1"}
+    assert [part.name for part in found.parts if part.like is None] == RAN
+    assert [part.like for part in found.parts[5:-1]] == ["layer 1", "feed-forward 0"] * 10
     assert "inferred from layer 1: layers 2-11, of equal structure" in found.summary()
-    assert found.parts[4].reference_end == "/model/layers.3/Add_1_output_0"
+    assert "inferred from feed-forward 0: feed-forwards 1-11, of equal structure" in found.summary()
+    ends = [part.reference_end for part in found.parts[7:9]]
+    assert ends == ["/model/layers.3/Add_output_0", "/model/layers.3/Add_1_output_0"]
     assert found.reach is not None
     assert (found.reach.masks, found.reach.angles) == (2, 2)
 
@@ -123,7 +145,7 @@ def test_tables_that_all_layers_share_leave_one_to_run() -> None:
     made = converted(exported("llama_12l/onnx"), "ort{context=128}").model
     found = compare_within(exported("llama_12l/onnx"), made, TINY)
     assert found.passed
-    assert [part.name for part in found.parts if part.like is None] == ["embedding", "layer 0", "layer 1", "head"]
+    assert [part.name for part in found.parts if part.like is None] == RAN
 
 
 def test_a_table_of_one_layer_alone_is_found() -> None:
@@ -149,13 +171,58 @@ def test_weights_that_two_layers_exchanged_are_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "edit", [exchange_one_weight, change_epsilon, drop_beam_gather, read_another_key], ids=lambda edit: edit.__name__
+    "edit",
+    [exchange_one_weight, change_epsilon, scale_attention, scale_feed_forward, drop_beam_gather, read_another_key],
+    ids=lambda edit: edit.__name__,
 )
 def test_a_fault_of_one_layer_among_many_is_found(edit: Callable[[Rewriter, Model], None]) -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, edited(converted(model).model, edit), TINY)
     assert found.divergence is not None, found.summary()
-    assert found.divergence.reason.startswith("layer ")
+    assert found.divergence.reason.startswith(("layer ", "feed-forward "))
+
+
+def join_gates(rewriter: Rewriter, model: Model) -> None:
+    """The gates of one layer come from a product with what they let through."""
+    up, gate = (
+        next(node for node in layer_of(model, "MatMul", 6) if name in node.name) for name in ("up_proj", "gate_proj")
+    )
+    weights = [model.graph.constant(node.source(1), 10**6) for node in (gate, up)]
+    joined = rewriter.op("MatMul", gate.source(), rewriter.constant(np.concatenate(weights, 1), "", "w"), name="joined")
+    for node, part in zip((gate, up), rewriter.split(joined, -1, [weights[0].shape[1]] * 2, "parts"), strict=True):
+        rewriter.replace(node.outputs[0], part)
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut what is larger than a fixture's weights."""
+    monkeypatch.setattr(slices, "_MOST", 4_000)
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize(
+    ("place", "target"),
+    [
+        ("bloom/onnx", "cpu"),  # biases
+        ("llama/onnx-fp16", "ort"),
+        pytest.param("gemma2/onnx", "ort", marks=pytest.mark.slow),  # norms after the last product
+        pytest.param("qwen3/ov-stateful", "gpu", marks=pytest.mark.slow),
+    ],
+)
+def test_large_feed_forwards_run_channel_by_channel(place: str, target: str) -> None:
+    model = exported(place)
+    found = compare_within(model, converted(model, target).model, TINY, steps=0)
+    assert found.passed, found.summary()
+    assert sum(", channels 0 to " in run.description for run in found.sequences) >= 3
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize(("edit", "passes"), [(join_gates, True), (scale_feed_forward, False)])
+def test_channels_of_one_layer(edit: Callable[[Rewriter, Model], None], passes: bool) -> None:
+    model = exported("llama_12l/onnx")
+    found = compare_within(model, edited(model, edit), TINY, steps=0)
+    assert found.passed is passes, found.summary()
+    assert any(run.description.startswith("feed-forward 6, channels 0 to ") for run in found.sequences)
 
 
 @pytest.mark.slow
@@ -173,7 +240,7 @@ def test_all_layers_run_if_asked_for() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, converted(model, "ort").model, all_layers=True, steps=0)
     assert found.passed
-    assert len(found.parts) == 14
+    assert len(found.parts) == 26
     assert {part.like for part in found.parts} == {None}
 
 
@@ -183,7 +250,7 @@ def test_layers_with_rounded_weights_are_paired_and_measured() -> None:
     half = graphpass.PassManager(graphpass.parse("demote-to-f16")).run(model).model
     found = compare_within(model, half, TINY, steps=1)
     assert found.passed, found.summary()
-    assert [part.name for part in found.parts if part.like is None] == ["embedding", "layer 0", "layer 1", "head"]
+    assert [part.name for part in found.parts if part.like is None] == RAN
     assert all(0 < (part.difference or 0) < 0.05 for part in found.parts if part.like is None)
     assert {part.difference for part in found.parts if part.like is not None} == {None}
     assert f"largest differences: embedding {found.parts[0].difference:.2g}, layer 0 " in found.summary()
@@ -222,7 +289,9 @@ def test_the_command_reports_parts(capfd: pytest.CaptureFixture[str]) -> None:
     paths = [str(fixtures() / "llama" / variant) for variant in ("ov-stateless", "ov-stateful")]
     shown = in_process(capfd, "verify", *paths, "--steps", "1", "--budget", "1MB", "--format", "json")
     assert shown.code == 0, shown.err
-    assert [part["like"] for part in json.loads(shown.out)["parts"]] == [None] * 4
+    likes = {part["name"]: part["like"] for part in json.loads(shown.out)["parts"]}
+    assert likes.pop("feed-forward 1") == "feed-forward 0"
+    assert likes == dict.fromkeys(RAN)
 
 
 def test_budgets() -> None:

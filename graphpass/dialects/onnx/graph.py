@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
 from graphpass.dialects.onnx.shapes import kept_outputs, outputs_of
-from graphpass.dialects.onnx.tensors import element_type, embedded, shape_of
+from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shape_of
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
@@ -337,6 +337,8 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
     """Return a Constant's elements, unless the installed ONNX lacks their type."""
     try:
+        if (held := mapped(node.native, model_file)) is not None:
+            return held
         tensor = embedded(node.native, model_file)
     except ReadError as error:
         raise FileNotFoundError(str(error)) from error

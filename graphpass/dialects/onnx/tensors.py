@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+import numpy
 import onnx
 
 from graphpass.errors import ReadError
@@ -22,6 +23,10 @@ Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 
 #: Tensors of at most this many bytes count as structure, larger ones as weights.
 SMALL = 1024
+
+#: Bytes beyond which elements are mapped, and types that need no conversion then.
+_MANY = 2**20
+_MAPPED: dict[int, str] = {onnx.TensorProto.FLOAT: "<f4", onnx.TensorProto.FLOAT16: "<f2"}
 
 _SAMPLE = 64
 _EXPORT_AGAIN = "export or copy the model again"
@@ -216,6 +221,19 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
             reason = f"bytes {offset} to {offset + length} of {file}, which has {size}"
             raise _no_data(tensor, reason, "the file is incomplete, or belongs to another model")
         yield ExternalData(tensor.name, location, file, offset, length)
+
+
+def mapped(tensor: onnx.TensorProto, model_file: Path | None) -> numpy.ndarray | None:
+    """Map the elements of a large external tensor in f16 or f32.
+
+    Raises:
+        ReadError: As `external_data`.
+    """
+    kind = _MAPPED.get(tensor.data_type)
+    if kind is None or not is_external(tensor) or nbytes(tensor) <= _MANY:
+        return None
+    data = external_data(tensor, model_file)
+    return numpy.memmap(data.file, kind, "r", data.offset, tuple(tensor.dims))
 
 
 def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None) -> tuple[Path, int]:

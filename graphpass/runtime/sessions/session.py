@@ -39,6 +39,7 @@ class DecodeSession(EditableCaches):
 
     Attributes:
         outputs: Names of the outputs that are not caches.
+        has_caches: Whether the model keeps anything; else each step goes through the whole sequence again.
         fixed_batch: Batch that the model fixes; ``None`` if any will do.
         takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
         last_only: Whether it computes only the last token's logits of several, as a model of static shapes does.
@@ -59,6 +60,7 @@ class DecodeSession(EditableCaches):
         self._model = model
         presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
+        self.has_caches = bool(inventory.caches)
         self.last_only = type(self).last_only or _gives_one(model)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = self._inputs.takes_mask

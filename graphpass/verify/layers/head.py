@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from graphpass.ir.operators import CASTS
-from graphpass.ir.values import head_of, is_activation, is_scalar
+from graphpass.ir.values import fixed_size, head_of, is_activation, is_scalar, known_elements
+from graphpass.verify.layers.slices import Cutter, bounds, columns_of, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 LOGITS = "logits"
-
-#: Bytes in f32 of the weights that run at a time.
-_MOST = 128e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,40 +26,25 @@ class Head:
         product: The MatMul.
         weights: Its weights, a Constant, before casts.
         axis: The axis of words.
-        words: Their number.
-        bytes: Size of the weights in f32.
+        slices: First and last word, exclusive, of slices that run one after the other.
     """
 
     product: Node
     weights: Value
     axis: int
-    words: int
-    bytes: int
-
-    @property
-    def slices(self) -> tuple[tuple[int, int], ...]:
-        """Return first and last word, exclusive, of slices that run one after the other."""
-        count = max(1, -int(-self.bytes // _MOST))
-        ends = [self.words * number // count for number in range(count + 1)]
-        return tuple(pairwise(ends))
+    slices: tuple[tuple[int, int], ...]
 
 
 def find_head(graph: Graph, logits: Node) -> Head | None:
     """Return the product that makes ``logits``, if all after it treats words alike."""
-    node = head_of(graph, logits)
-    if node is None or node.op != "MatMul":
+    product = head_of(graph, logits)
+    if product is None or product.op != "MatMul":
         return None
-    weights = graph.look_through(node.source(1), CASTS)
-    axis = 0 if node.attributes.get("transpose_b") else 1
-    sizes = [size for size in weights.shape or () if isinstance(size, int)]
-    if (
-        graph.producer(weights).op != "Constant"
-        or weights.rank != 2
-        or len(sizes) != 2
-        or not _treats_words_alike(graph, node, logits.source())
-    ):
+    weights, axis = weights_of(graph, product), columns_of(product)
+    words = fixed_size(weights, axis)
+    if weights is None or words is None or not _treats_words_alike(graph, product, logits.source()):
         return None
-    return Head(node, weights, axis, sizes[axis], 4 * sizes[0] * sizes[1])
+    return Head(product, weights, axis, bounds(words, known_elements(weights)))
 
 
 def with_words(model: Model, words: tuple[int, int]) -> Model:
@@ -72,11 +54,11 @@ def with_words(model: Model, words: tuple[int, int]) -> Model:
     logits = next(node for node in graph.of_op("Result") if node.name == LOGITS)
     head = find_head(graph, logits)
     assert head is not None
-    rewriter = copy.rewriter()
-    some = rewriter.under("graphpass/head").slice(head.weights, *words, head.axis)
-    rewriter.redirect_uses(head.weights, some, _leads_to(graph, head.product))
-    rewriter.resize_port(logits, [None, None, words[1] - words[0]])
-    rewriter.finish()
+    cutter = Cutter(copy, "head")
+    some = cutter.cut(head.weights, words, head.axis)
+    cutter.rewriter.redirect_uses(head.weights, some, _leads_to(graph, head.product))
+    cutter.rewriter.resize_port(logits, [None, None, words[1] - words[0]])
+    cutter.finish()
     return copy
 
 

@@ -190,14 +190,15 @@ def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
 
 
 def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
-    """Return the pairs that begin parts: before segments with caches, and after the last."""
+    """Return the pairs that begin parts: around segments with caches, and after the last layer."""
     segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
     holding = sorted({segment for found in segments for segment in found.values()}) or list(range(len(pairs) + 1))
-    starts = [segment - 1 for segment in holding if segment]
+    # Prompts and steps are the same to a layer after its caches, so it need not go through both.
+    starts = {end for segment in holding for end in (segment - 1, segment) if 0 <= end < len(pairs)}
     steps = {later - earlier for earlier, later in pairwise(holding)}
     # The last layer is as long as the one before; head and final norm have a part of their own.
     after = holding[-1] + max(steps, default=len(pairs)) - 1
-    return [*starts, after] if starts[-1:] < [after] and after < len(pairs) else starts
+    return sorted(starts | ({after} if after < len(pairs) else set()))
 
 
 def _parts(chain: Chain, cuts: list[Value], starts: list[int]) -> list[Part]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.caches.quantized import find_cache_scales
@@ -12,9 +14,11 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.values import fixed_size
 from graphpass.progress import stage
 from graphpass.runtime import open_session
+from graphpass.runtime.backends.stateless import StatelessSession
 from graphpass.storage.weight_file import release
-from graphpass.verify.comparison import Comparison, PartProof, Reach
+from graphpass.verify.comparison import FEED_FORWARD, Comparison, PartProof, Reach
 from graphpass.verify.layers.budget import Budget
+from graphpass.verify.layers.channels import find_channels, with_channels
 from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.plan import plan
@@ -25,10 +29,12 @@ from graphpass.verify.rounded_caches import widened, with_rounding
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.verify.layers.channels import Channels
+    from graphpass.verify.layers.head import Head
     from graphpass.verify.layers.plan import Part, Plan
 
 
@@ -114,25 +120,23 @@ class _Proof:
     def _name(self, number: int) -> str:
         parts = self.plan.parts
         holding = [place for place, pair in enumerate(parts) if pair[0].caches]
-        if holding and number < holding[0]:
+        if not holding:
+            return f"layer {number}"
+        layer = bisect_right(holding, number) - 1
+        if layer < 0:
             return "embedding"
-        if holding and number > holding[-1]:
-            return "head"
-        return f"layer {number - holding[0] if holding else number}"
+        if number == holding[layer]:
+            return f"layer {layer}"
+        return "head" if parts[number][0].exit is None else f"{FEED_FORWARD} {layer}"
 
     def _compare(self, name: str, pair: tuple[Part, Part]) -> bool:
         """Run one part of both models; return whether they agree."""
         with stage(name):
-            models = extract(pair[0]), extract(pair[1])
-            slices = _slices(pair)
-            for words in slices:
-                called = f"{name}, words {words[0]} to {words[1] - 1}"
-                if not self._run(called, pair, (with_words(models[0], words), with_words(models[1], words))):
-                    return False
-            return bool(slices) or self._run(name, pair, models)
+            return all(self._run(words, pair, models) for words, models in _pieces(name, pair))
 
     def _run(self, name: str, pair: tuple[Part, Part], models: tuple[Model, Model]) -> bool:
-        result = compare(*models, **self._settings(pair), opened=_open_lean)
+        opened = partial(_open_lean, replays=not self._carries)
+        result = compare(*models, **self._settings(name, pair), opened=opened)
         count = sum(len(run.sequences) for run in self.runs)
         sequences = tuple(replace(run, description=f"{name}: {run.description}") for run in result.sequences)
         divergence = result.divergence
@@ -153,16 +157,23 @@ class _Proof:
         gc.collect()
         return result.passed
 
-    def _settings(self, pair: tuple[Part, Part]) -> dict[str, Any]:
+    def _settings(self, name: str, pair: tuple[Part, Part]) -> dict[str, Any]:
         settings = dict(self.settings)
         if (ids := settings.get("prompt_ids")) is not None and pair[0].exit is not None:
             # Outputs of a part are as wide as the stream, and stand for a vocabulary.
             width = fixed_size(pair[0].exit, -1) or 1
             settings["prompt_ids"] = tuple(one % width for one in ids)
-        if not any(part.caches for part in pair) and any(part.caches for parts in self.plan.parts for part in parts):
-            # Steps do no more than prompts, but each goes through the whole sequence again.
-            settings |= {"steps": 0, "edits": False, "examine": False}
+        if self._carries and not any(part.caches for part in pair):
+            # Nothing is carried from step to step.
+            settings |= {"steps": min(settings.get("steps", 1), 1), "edits": False}
+            if not name.startswith(FEED_FORWARD):
+                settings["examine"] = False
         return settings
+
+    @cached_property
+    def _carries(self) -> bool:
+        """Return whether caches carry the past, so that parts without any need none."""
+        return any(part.caches for pair in self.plan.parts for part in pair)
 
     def _summed(self, parts: tuple[PartProof, ...]) -> Comparison:
         runs = self.runs
@@ -190,24 +201,38 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
     return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts)
 
 
-def _open_lean(model: Model, **options: Any) -> DecodeSession:
-    """Open a model with as little memory for weights as the runtime takes."""
+def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:
+    """Open a model with as little memory for weights as the runtime takes; see `StatelessSession.replays`."""
     # ONNX Runtime takes long to import, and proofs of whole models of IR do without.
     from graphpass.runtime.backends.onnxruntime_request import weights_in_place
 
     with weights_in_place():
         session = open_session(model, **options)
+    if isinstance(session, StatelessSession):
+        session.replays = replays
     release(model.weight_files)
     return session
 
 
-def _slices(pair: tuple[Part, Part]) -> tuple[tuple[int, int], ...]:
-    """Return slices of the vocabulary for two heads; none if they run whole."""
-    if pair[0].exit is not None:
-        return ()
-    heads = [find_head(part.chain.graph, part.chain.logits) for part in pair]
-    found = [head.slices for head in heads if head is not None]
-    return found[0] if len(found) == 2 and found[0] == found[1] and len(found[0]) > 1 else ()
+def _pieces(name: str, pair: tuple[Part, Part]) -> Iterator[tuple[str, tuple[Model, Model]]]:
+    """Yield models of both parts with their name: one pair, or several small ones."""
+    models = extract(pair[0]), extract(pair[1])
+    heads = [find_head(part.chain.graph, part.chain.logits) for part in pair if part.exit is None]
+    slices, kind = _shared(heads), "words"
+    with_some: Callable[[Model, tuple[int, int]], Model] = with_words
+    if not heads and not any(part.caches for part in pair):  # others run too often
+        slices, kind = _shared([find_channels(model.graph) for model in models]), "channels"
+        with_some = with_channels
+    for ends in slices:
+        yield f"{name}, {kind} {ends[0]} to {ends[1] - 1}", (with_some(models[0], ends), with_some(models[1], ends))
+    if not slices:
+        yield name, models
+
+
+def _shared(found: Sequence[Head | Channels | None]) -> tuple[tuple[int, int], ...]:
+    """Return the slices of both sides, if there are several, and the same ones."""
+    slices = {one.slices if one is not None else () for one in found}
+    return next(iter(slices)) if len(slices) == 1 and len(min(slices)) > 1 else ()
 
 
 def _end(part: Part) -> str:

@@ -1,0 +1,142 @@
+"""Cut a feed-forward part along its inner channels, which its last product sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from graphpass.ir.operators import CASTS, NORMS, POSITIONWISE, SPLITS
+from graphpass.ir.values import fixed_size, is_scalar, known_elements
+from graphpass.verify.layers.slices import Cutter, bounds, columns_of, weights_of
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Graph, Node, Use, Value
+    from graphpass.ir.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes channels of one kind, as a gate's.
+
+    Attributes:
+        value: The channels, ``[batch, length, n]``.
+        product: The MatMul.
+        weights: Its weights, a Constant, before casts.
+        first: The column of the first channel.
+    """
+
+    value: Value
+    product: Node
+    weights: Value
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Describes inner channels, each computed from columns of products by operators that treat channels alike.
+
+    Attributes:
+        product: The MatMul that sums over channels.
+        weights: Its weights, a Constant, before casts.
+        makers: Products that make channels.
+        constants: Constants with an element for each channel, with the nodes that read them.
+        slices: First and last channel, exclusive, of slices that run one after the other.
+    """
+
+    product: Node
+    weights: Value
+    makers: tuple[_Maker, ...]
+    constants: tuple[tuple[Value, frozenset[int]], ...]
+    slices: tuple[tuple[int, int], ...]
+
+
+def find_channels(graph: Graph) -> Channels | None:
+    """Return the inner channels of a part: those of its largest product."""
+    found = [_channels(graph, product) for product in graph.of_op("MatMul")]
+    return max((one for one in found if one is not None), key=lambda one: known_elements(one.weights), default=None)
+
+
+def with_channels(model: Model, ends: tuple[int, int]) -> Model:
+    """Copy a part that computes some channels alone, the first to before the last."""
+    copy = model.clone()
+    graph = copy.graph
+    found = find_channels(graph)
+    assert found is not None
+    cutter = Cutter(copy, "channels")
+    rewriter, write = cutter.rewriter, cutter.write
+    for maker in found.makers:
+        product, axis = maker.product, columns_of(maker.product)
+        some = cutter.cut(maker.weights, (maker.first + ends[0], maker.first + ends[1]), axis)
+        given: dict[str, Any] = {"transpose_b": True} if axis == 0 else {}
+        some = write.convert(some, product.source(1).element_type)
+        rewriter.replace(maker.value, write.op("MatMul", product.source(), some, **given))
+    for value, readers in found.constants:
+        some = cutter.cut(value, ends, (value.rank or 1) - 1)
+        rewriter.redirect_uses(value, some, partial(_is_among, readers))
+    some = cutter.cut(found.weights, ends, 1 - columns_of(found.product))
+    rewriter.redirect(found.product, 1, write.convert(some, found.product.source(1).element_type))
+    cutter.finish()
+    return copy
+
+
+def _is_among(readers: frozenset[int], use: Use) -> bool:
+    return use.node.index in readers
+
+
+def _channels(graph: Graph, product: Node) -> Channels | None:
+    weights = weights_of(graph, product)
+    count = fixed_size(weights, 1 - columns_of(product))
+    if weights is None or count is None:
+        return None
+    makers: list[_Maker] = []
+    constants: dict[Value, set[int]] = {}
+    pending, inside = [product.source()], {product.index}
+    while pending:
+        value = pending.pop()
+        node = graph.producer(value)
+        if fixed_size(value, -1) != count:
+            return None
+        if (maker := _maker(graph, value)) is not None:
+            if maker not in makers:
+                makers.append(maker)
+            continue
+        if node.index in inside:
+            continue
+        if node.op not in POSITIONWISE - NORMS:
+            return None
+        inside.add(node.index)
+        for source in node.inputs:
+            # Numbers of one channel for all broadcast to any number of them.
+            if source is None or is_scalar(source) or fixed_size(source, -1) == 1:
+                continue
+            if graph.producer(graph.look_through(source, CASTS)).op != "Constant":
+                pending.append(source)
+            elif fixed_size(source, -1) == count and graph.producer(source).op == "Constant":
+                constants.setdefault(source, set()).add(node.index)
+            else:
+                return None
+    values = [
+        *(maker.value for maker in makers),
+        *(graph.nodes[index].outputs[0] for index in inside - {product.index}),
+    ]
+    if not makers or any(use.node.index not in inside for value in values for use in graph.uses(value)):
+        return None
+    read = tuple((value, frozenset(readers)) for value, readers in constants.items())
+    # A product that was joined with another counts as it did alone.
+    widths = [fixed_size(weights, columns_of(product)) or 0]
+    widths += [fixed_size(maker.weights, 1 - columns_of(maker.product)) or 0 for maker in makers]
+    return Channels(product, weights, tuple(makers), read, bounds(count, count * max(widths)))
+
+
+def _maker(graph: Graph, value: Value) -> _Maker | None:
+    """Return what makes channels: a product, or some columns of one."""
+    node, first = graph.producer(value), 0
+    if node.op in SPLITS:
+        before = [fixed_size(one, -1) for one in node.outputs[: value.port]]
+        if node.attributes.get("axis") not in {-1, (value.rank or 0) - 1} or None in before:
+            return None
+        node, first = graph.producer(node.source()), sum(size for size in before if size)
+    if node.op != "MatMul" or (weights := weights_of(graph, node)) is None:
+        return None
+    return _Maker(value, node, weights, first)
