@@ -205,7 +205,6 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("bloom/onnx", "cpu"),  # biases
         ("llama/onnx-fp16", "ort"),
-        pytest.param("gemma2/onnx", "ort", marks=pytest.mark.slow),  # norms after the last product
         pytest.param("qwen3/ov-stateful", "gpu", marks=pytest.mark.slow),
     ],
 )
@@ -214,6 +213,15 @@ def test_large_feed_forwards_run_channel_by_channel(place: str, target: str) -> 
     found = compare_within(model, converted(model, target).model, TINY, steps=0)
     assert found.passed, found.summary()
     assert sum(", channels 0 to " in run.description for run in found.sequences) >= 3
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_feed_forwards_before_a_norm_run_whole() -> None:
+    """It would hide by how much one slice is larger than another."""
+    model = exported("gemma2/onnx")
+    found = compare_within(model, converted(model, "ort").model, TINY, steps=0)
+    assert found.passed, found.summary()
+    assert not any("channels" in run.description for run in found.sequences)
 
 
 @pytest.mark.usefixtures("small_slices")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from graphpass.analysis.caches.chain import SKIP_NORMS
 from graphpass.ir.operators import CASTS, NORMS, POSITIONWISE, SPLITS
-from graphpass.ir.values import fixed_size, is_scalar, known_elements
+from graphpass.ir.values import fixed_size, is_activation, is_scalar, known_elements
 from graphpass.verify.layers.slices import Cutter, bounds, columns_of, weights_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _is_among(readers: frozenset[int], use: Use) -> bool:
 def _channels(graph: Graph, product: Node) -> Channels | None:
     weights = weights_of(graph, product)
     count = fixed_size(weights, 1 - columns_of(product))
-    if weights is None or count is None:
+    if weights is None or count is None or not _is_added(graph, product):
         return None
     makers: list[_Maker] = []
     constants: dict[Value, set[int]] = {}
@@ -127,6 +128,23 @@ def _channels(graph: Graph, product: Node) -> Channels | None:
     widths = [fixed_size(weights, columns_of(product)) or 0]
     widths += [fixed_size(maker.weights, 1 - columns_of(maker.product)) or 0 for maker in makers]
     return Channels(product, weights, tuple(makers), read, bounds(count, count * max(widths)))
+
+
+def _is_added(graph: Graph, product: Node) -> bool:
+    """Return whether a product is added to the stream, scaled or with a bias.
+
+    After a norm, how much each slice weighs among the others would be lost.
+    """
+    value = product.outputs[0]
+    while len(uses := graph.uses(value)) == 1:
+        node = uses[0].node
+        others = [one for port, one in enumerate(node.inputs) if port != uses[0].port and one is not None]
+        if node.op in SKIP_NORMS or (node.op == "Add" and is_activation(graph, others[0])):
+            return True
+        if node.op not in CASTS | {"Add", "Multiply"} or any(is_activation(graph, one) for one in others):
+            return False
+        value = node.outputs[0]
+    return False
 
 
 def _maker(graph: Graph, value: Value) -> _Maker | None:
