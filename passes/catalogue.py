@@ -10,6 +10,7 @@ _ROOMS = {
     "attention": (
         "add-tree-mask",
         "compute-cross-caches",
+        "count-new-tokens",
         "expose-alibi",
         "expose-position-ids",
         "fill-cross-caches",

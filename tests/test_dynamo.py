@@ -91,6 +91,14 @@ def test_operators_of_opset_23_are_read():
     assert all(one.rotations is not None for one in read)
 
 
+def test_operators_that_copy_their_cache_are_told_the_cure():
+    model = exported("gemma3_text")
+    found = graphpass.get_target("ort").predict(model, analyze_caches(model))
+    reasons = {one.reason for one in found if one.subject == "attention"}
+    cure = "which keeps its cache in place: run fuse-group-query-attention"
+    assert reasons == {f"one operator, Attention, not GroupQueryAttention, {cure}"}
+
+
 @pytest.mark.parametrize("name", ["mistral", "gemma3_text"])
 def test_windows_count_positions(name):
     """Dropped tokens would use up a part of a window that counts places."""

@@ -181,6 +181,11 @@ def inner_state(node: Node, past: Value | None = None, present: Value | None = N
     return None
 
 
+#: The input of GroupQueryAttention with each row's number of new tokens, without which it takes several after a past
+#: for one row alone (``query_seqlens``, docs/ContribOperators.md of ONNX Runtime 1.32).
+NEW_TOKENS = 16
+
+
 def quantized_bits(node: Node) -> int | None:
     """Return the bits of a value in caches inside ``node``; ``None`` if unquantized."""
     kinds = {node.attributes.get(name, b"NONE") for name in ("k_quant_type", "v_quant_type")}

@@ -163,27 +163,28 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
     return (*rounds, Round((Edit("restore"),)), Round((Edit("rewind", (0,)),), length=length), Round())
 
 
-def row_rounds(rows: int, *, fixed: bool) -> tuple[Round, ...]:
+def row_rounds(rows: int, *, fixed: bool, drafts: bool) -> tuple[Round, ...]:
     """Return edits of a beam search: exchange rows, continue one twice, end one.
 
     Args:
         rows: Number of sequences.
         fixed: Whether their number has to stay.
+        drafts: Whether one step feeds several tokens.
     """
     turned, first = Edit("select", (tuple(reversed(range(rows))),)), Edit("select", ((0,) * rows,))
     rest = () if fixed else (Round((Edit("select", (tuple(range(1, rows)),)),)),)
-    return (Round(), Round((turned,)), Round((first,)), *rest)
+    return (Round(), Round((turned,)), Round((first,), length=3 if drafts else 1), *rest)
 
 
 def beam_rounds(rows: int) -> tuple[Round, ...]:
-    """Return edits of sequences side by side, with one token a step.
+    """Return edits of sequences side by side; the last step feeds several tokens.
 
     Args:
         rows: Number of sequences.
     """
     turned, first = Edit("select", (tuple(reversed(range(rows))),)), Edit("select", ((0,) * rows,))
     trimmed = Edit("trim", (1,))
-    return (Round(), Round((turned,)), Round((trimmed,)), Round((first, trimmed)), Round((turned,)))
+    return (Round(), Round((turned,)), Round((trimmed,)), Round((first, trimmed)), Round((turned,), length=2))
 
 
 def tree_rounds() -> tuple[Round, ...]:

@@ -23,7 +23,13 @@ from graphpass.verify.difference import OutputComparer, PooledComparer, Toleranc
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
 from graphpass.verify.rounded_caches import ROUNDED, after_proof, too_much, widened, with_rounding
-from graphpass.verify.rows import RowByRow, is_undefined_behind_padding, misreads_left_padding, takes_positions
+from graphpass.verify.rows import (
+    RowByRow,
+    is_undefined_behind_padding,
+    misreads_left_padding,
+    takes_positions,
+    takes_several_of_each,
+)
 from graphpass.verify.trajectories import Planner, Sides
 
 if TYPE_CHECKING:
@@ -166,6 +172,10 @@ def _compare(
     let_take_ids(reference, *sessions)
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
+    drafts = takes_several_of_each(candidate.graph)
+    if drafts and misreading[1]:
+        # Such attention leaves results behind as many new tokens as the mask counts unspecified.
+        padding = "right"
     counting = takes_positions(candidate) and not takes_positions(reference)
     kinds = [model.analysis(analyze_caches).kind for model in both]
     enters = not {"hybrid", "linear"}.isdisjoint(kinds)
@@ -173,11 +183,11 @@ def _compare(
     inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
     pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": padded_right})
     outputs = pooled or OutputComparer(tolerance)
-    lockstep = _Lockstep(*sessions, outputs, alone=alone, pads=pads, padding=padding)
+    lockstep = _Lockstep(*sessions, outputs, alone=alone, pads=pads, padding=padding, drafts=drafts)
 
     def against_itself(copy: Model) -> Comparison:
         compared = OutputComparer(tolerance)
-        own = _Lockstep(sessions[0], opened(copy), compared, alone=alone, pads=pads, padding=padding)
+        own = _Lockstep(sessions[0], opened(copy), compared, alone=alone, pads=pads, padding=padding, drafts=drafts)
         return own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
 
     try:
@@ -215,6 +225,7 @@ class _Lockstep:
         alone: bool,
         pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]],
         padding: str,
+        drafts: bool,
     ) -> None:
         self._reference = reference
         self._row_by_row = RowByRow(reference)
@@ -239,7 +250,7 @@ class _Lockstep:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
         sides = Sides(pads, padding, alone=alone)
-        self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped)
+        self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped, drafts)
 
     def run(
         self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind], turns: Sequence[Turn], work: int

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_attention, absorbs_padding
-from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.operators import NEW_TOKENS, SHAPE_READERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +48,11 @@ def takes_positions(model: Model) -> bool:
     """Return whether ``model`` is fed positions; one that counts them itself counts padding, too."""
     graph = model.graph
     return any(node.name == "position_ids" and graph.uses(node.outputs[0]) for node in graph.of_op("Parameter"))
+
+
+def takes_several_of_each(graph: Graph) -> bool:
+    """Return whether attention is told each row's number of new tokens."""
+    return any(node.input(NEW_TOKENS) is not None for node in graph.of_op("GroupQueryAttention"))
 
 
 class RowByRow:

@@ -67,6 +67,7 @@ class Planner:
         vocabulary: Chooses tokens.
         sides: Where padding may stand.
         skipped: Gets what is not compared, with reasons.
+        drafts: Whether rows side by side are fed several tokens at a step, too.
     """
 
     reference: DecodeSession
@@ -75,6 +76,7 @@ class Planner:
     vocabulary: Vocabulary
     sides: Sides
     skipped: dict[str, None]
+    drafts: bool
 
     def plan(
         self,
@@ -165,7 +167,7 @@ class Planner:
             return []
         rows = [self.vocabulary.prompt(max(length - 1, 1)) for _ in range(self.batch or 2)]
         prompt = rectangular(f"rows, batch of {len(rows)}, prompts", rows)
-        return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch)))]
+        return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch), drafts=self.drafts))]
 
     def _around(self, turns: Sequence[Turn], work: int) -> list[Trajectory]:
         """Return sequences around the turns of either model, up to ``work`` tokens."""

@@ -43,7 +43,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     alone, and computed for chosen lengths it hides exactly what these hide. Any other mask, such as ALiBi, stays in the
     graph and is added as a bias. Attention that the operator cannot express stays, and is reported.
 
-    It refuses several new tokens after a past in a batch of more than one. Sessions feed these one by one.
+    It refuses several new tokens after a past in a batch of more than one: sessions feed these one by one, unless
+    `count-new-tokens` tells their number.
 
     Options:
         padding: With ``any`` the padding mask is added as a bias, so that padding may stand on either side or between

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.equations.row_lengths import only_summed_mask
 from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle
 from graphpass.passes.lower.call import Call
-from graphpass.passes.lower.group_query_attention import only_summed_mask
 
 _INPUT, _WEIGHT, _BIAS, _PAST = range(4)
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.analysis.shapes.sizes import Sizes
-from graphpass.ir.constants import reduced_axes
-from graphpass.ir.graph import Graph, Value
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
-from graphpass.ir.pattern import Match, look_through, op, var
+from graphpass.analysis.equations.row_lengths import rows_are_full, summed_mask
+from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
 from graphpass.passes.lower.call import Call
@@ -17,9 +13,6 @@ _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, 
 
 #: Inputs that are not lowered: scales of a quantized cache, and norms of query and key.
 _REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache", 14: "norms inside", 15: "norms inside"}
-
-_SUM = look_through(op.ReduceSum(var(), ..., name="sum"), KEEPS_ORDER)
-_SUM_LESS_ONE = look_through(op.Subtract(_SUM, 1) | op.Add(_SUM, -1), KEEPS_ORDER)
 
 
 def lower_group_query_attention(call: Call) -> None:
@@ -196,7 +189,7 @@ class _Block:
     def _mask(self) -> Value | None:
         """Return the mask that ``seqlens_k`` sums up; ``None`` if no row has padding."""
         call = self._call
-        found = _summed_mask(call.rewriter.graph, call.value(_LENGTHS))
+        found = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
         if found is not None or call.size(0, 0) == 1 or self._rows_are_full():
             return found
         raise call.refusal(
@@ -212,17 +205,7 @@ class _Block:
         if lengths is None or total is None:
             return False
 
-        def read() -> bool:
-            sizes = Sizes(graph, {})
-            last, count = (sizes.content(value) for value in (graph.look_through(lengths, LAYOUT), total))
-            return (
-                last is not None
-                and count is not None
-                and len(last) == len(count) == 1
-                and last[0] + Size.constant(1) == count[0]
-            )
-
-        full: bool = self._once(("full", lengths, total), read)
+        full: bool = self._once(("full", lengths, total), lambda: rows_are_full(graph, lengths, total))
         return full
 
     def _additive_mask(self) -> Handle:
@@ -288,19 +271,3 @@ class _Block:
             return value
         copies = write.op("Broadcast", write.op("Unsqueeze", value, axes=[2]), [1, 1, groups, 1, 1])
         return write.op("Reshape", copies, [0, self._heads, -1, self._head_dim])
-
-
-def only_summed_mask(graph: Graph) -> Value | None:
-    """Return the mask whose sum all GroupQueryAttention of ``graph`` read; ``None`` if they differ."""
-    found = {_summed_mask(graph, node.inputs[_LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
-    return found.pop() if len(found) == 1 else None
-
-
-def _summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
-    """Return the mask whose sum over its columns, less 1, is ``lengths``."""
-    match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
-    if not isinstance(match, Match):
-        return None
-    total = match.nodes["sum"]
-    mask = graph.look_through(total.source(), CASTS)
-    return mask if mask.rank == 2 and reduced_axes(graph, total) in {(1,), (-1,)} else None

@@ -7,9 +7,11 @@ parameters) in f32, with random weights:
     any        target ort: attention with a bias, past and present one buffer
     right      target ort{padding=right}: attention counts tokens, past and present one buffer
     i8, i4     the same, with keys and values in 8 and 4 bits
+    batches    as any, with batch=any
 
 Models take turns, so that a busy machine slows all alike; ratios are of medians of one run. Peak memory is that of a
-process each. The export's prompts of 8192 tokens need more memory than most machines have.
+process each. The export's prompts of 8192 tokens need more memory than most machines have. Drafts are 8 tokens of each
+of 2 rows after 2048 others; `any` takes them one by one.
 """
 
 from __future__ import annotations
@@ -39,12 +41,14 @@ CAPACITY = 8320
 LENGTHS = (256, 2048, 8192)
 PROMPTS = (256, 1024, 4096)
 STEPS, TURNS = 9, 3
+ROWS, DRAFTS, BEHIND = 2, 8, 2048
 KINDS = {
     "export": "",
     "any": "padding=any",
     "right": "padding=right",
     "i8": "padding=right,cache-precision=i8",
     "i4": "padding=right,cache-precision=i4",
+    "batches": "batch=any",
 }
 TYPES = {"tensor(float)": numpy.float32, "tensor(int8)": numpy.int8, "tensor(uint8)": numpy.uint8}
 
@@ -80,25 +84,25 @@ class Runner:
         self.pasts = [name for name in self.inputs if name.startswith("past")]
         self.buffers: dict[str, Any] = {}
 
-    def fill(self, length: int) -> None:
+    def fill(self, length: int, rows: int = 1) -> None:
         numbers = numpy.random.default_rng(0)
         for name in self.pasts:
             kind, size = TYPES[self.inputs[name].type], self.inputs[name].shape[3]
-            held = numbers.standard_normal((1, 2, length, size), numpy.float32)
+            held = numbers.standard_normal((rows, 2, length, size), numpy.float32)
             if kind != numpy.float32:
                 held = numbers.integers(0, 100, held.shape).astype(kind)
             if self.shares:
-                whole = numpy.zeros((1, 2, CAPACITY, size), kind)
+                whole = numpy.zeros((rows, 2, CAPACITY, size), kind)
                 whole[:, :, :length] = held
                 held = whole
             self.buffers[name] = onnxruntime.OrtValue.ortvalue_from_numpy(held)
 
-    def run(self, past: int, length: int) -> float:
+    def run(self, past: int, length: int, rows: int = 1) -> float:
         binding = self.session.io_binding()
         feeds = {
-            "input_ids": numpy.full((1, length), 7, numpy.int64),
-            "attention_mask": numpy.ones((1, past + length), numpy.int64),
-            "position_ids": numpy.arange(past, past + length)[None],
+            "input_ids": numpy.full((rows, length), 7, numpy.int64),
+            "attention_mask": numpy.ones((rows, past + length), numpy.int64),
+            "position_ids": numpy.arange(past, past + length)[None].repeat(rows, 0),
         }
         for name, array in feeds.items():
             if name in self.inputs:
@@ -145,6 +149,19 @@ def prompts(files: dict[str, Path]) -> None:
         show(f"prompt of {length}", {name: statistics.median(found) for name, found in seconds.items()})
 
 
+def drafts(files: dict[str, Path]) -> None:
+    runners = {name: Runner(files[name]) for name in ("export", "any", "batches")}
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    for runner in runners.values():
+        runner.fill(BEHIND, ROWS)
+    for turn in range(TURNS + 2):
+        for name in sorted(runners, reverse=turn % 2 == 0):
+            size = 1 if name == "any" else DRAFTS
+            runs = (runners[name].run(BEHIND + place, size, ROWS) for place in range(0, DRAFTS, size))
+            seconds[name].append(sum(runs))
+    show(f"drafts of {DRAFTS}", {name: statistics.median(found[1:]) for name, found in seconds.items()})
+
+
 def prompt(file: Path, length: int, results: Any) -> None:
     runner = Runner(file)
     runner.fill(0)
@@ -177,3 +194,4 @@ if __name__ == "__main__":
         memory(made)
         steps(made)
         prompts(made)
+        drafts(made)

@@ -12,7 +12,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.constants import starts_at_first
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
-from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SOURCES
+from graphpass.ir.operators import KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
 from graphpass.ir.values import fixed_size
 
 #: Through attention a mask hides padding from other positions, and its size is no mask.
@@ -26,7 +26,7 @@ class Stepping:
     Attributes:
         one_by_one: It takes one token after a past: a window rolls by one column, and only the last token enters it.
         rows_one_by_one: It takes several tokens after a past for one sequence only, as ONNX Runtime's
-            GroupQueryAttention (group_query_attention_helper.h).
+            GroupQueryAttention that is not told their number (group_query_attention_helper.h).
         masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
     """
@@ -52,7 +52,8 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
     rolls = [shifted_in(graph, past, in_loops=False) for past in pasts]
     return Stepping(
         one_by_one=any(node is not None and node.op == "Roll" for node in rolls),
-        rows_one_by_one=model.dialect == "onnx" and any(True for _ in graph.of_op("GroupQueryAttention")),
+        rows_one_by_one=model.dialect == "onnx"
+        and any(node.input(NEW_TOKENS) is None for node in graph.of_op("GroupQueryAttention")),
         masks_new_tokens=bool(linear) and any(True for _ in weighs_new_tokens(graph)),
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
     )

@@ -26,7 +26,7 @@ from graphpass.ir.folding import DTYPES
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
+from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, NEW_TOKENS, SLICES, SPLITS
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.values import MASKED_BELOW, REALS
 
@@ -203,7 +203,8 @@ def _lengths(node: Node) -> list[Value]:
 
 def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
     """Return 0 at positions that an operator sees by itself, -inf at others, ``[batch or 1, 1, length, total]``."""
-    keys, queries = numpy.arange(step.total), numpy.arange(step.past, step.total)[:, None]
+    keys: Array = numpy.arange(step.total)
+    queries: Array = numpy.arange(step.past, step.total)[:, None]
     seen = numpy.ones((1, 1, step.length, step.total), bool)
     if node.op not in OPERATORS:
         return numpy.where(seen, 0.0, -numpy.inf)
@@ -215,13 +216,19 @@ def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
         # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
         counted = counted + 1 if node.op == "GroupQueryAttention" else counted
         seen = seen & (keys < counted)
-        queries = counted - step.length + numpy.arange(step.length)[:, None]
+        queries = numpy.arange(step.length)[:, None] + (counted - _new_tokens(node, step, evaluation))
     if is_causal:
         seen = seen & (keys <= queries)
     window = operator_window(node)
     if window is not None:
         seen = seen & (keys > queries - window)
     return numpy.where(seen, 0.0, -numpy.inf)
+
+
+def _new_tokens(node: Node, step: Step, evaluation: Evaluation) -> Array | int:
+    """Return the number of new tokens of each row, ``[batch, 1, 1, 1]`` if they differ."""
+    told = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
+    return step.length if told is None else evaluation.of(told).reshape(-1, 1, 1, 1)
 
 
 def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:

@@ -44,6 +44,7 @@ class ORTGenAI(ORT):
         device: The provider that runs it, see `ort`; ``genai_config.json`` asks for it.
         cache: Always ``past``.
         padding: onnxruntime-genai pads batches on the right.
+        batch: Always ``one``: onnxruntime-genai refuses to append tokens to a batch that has some.
         context: Most positions; by default what ``config.json`` says.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
@@ -58,6 +59,7 @@ class ORTGenAI(ORT):
     part_files = ("encoder.onnx", "decoder.onnx")
 
     cache: Literal["past"] = "past"
+    batch: Literal["one"] = "one"
     padding: Literal["any", "right"] | None = "right"
 
     @property

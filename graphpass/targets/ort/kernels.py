@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphpass.ir.graph import Node
-from graphpass.ir.operators import quantized_bits
+from graphpass.ir.operators import NEW_TOKENS, quantized_bits
 from graphpass.ir.pattern import Miss
 from graphpass.targets.ort.providers import Feature, Provider
 
@@ -23,6 +23,7 @@ _WORDS: dict[Feature, str] = {
     "packing": "query, key and value in one",
     "integers": "caches in integers",
     "unlike scales": "scales of unlike kinds for keys and values",
+    "counts": "numbers of new tokens",
 }
 
 
@@ -61,9 +62,17 @@ def why_refused(node: Node, provider: Provider) -> str | None:
         "sinks": node.input(11) is not None or given.get("smooth_softmax", 0),
         "packing": node.input(1) is None,
         "integers": quantized_bits(node) is not None,
+        "counts": node.input(NEW_TOKENS) is not None,
         "unlike scales": given.get("k_quant_type", b"NONE") != given.get("v_quant_type", b"NONE"),
     }
     return _lack(used, provider)
+
+
+def why_no_counts(node: Node, provider: Provider) -> str | None:
+    """Return why a GroupQueryAttention is not to be told the new tokens of each row."""
+    if "counts" not in provider.attention:
+        return f"{provider.name} has no kernel for {_WORDS['counts']}"
+    return None if node.attributes.get("causal", 1) else "the kernel refuses their numbers beside a mask as a bias"
 
 
 def _lack(used: Mapping[Feature, object], provider: Provider) -> str | None:

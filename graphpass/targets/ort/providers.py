@@ -14,9 +14,9 @@ Device: TypeAlias = Literal["cpu", "cuda", "dml", "webgpu"]
 
 #: Abilities of kernels of GroupQueryAttention: add a bias of padding; take a bias in place of causality; rotate query
 #: and key; keep to a window; cap scores; add sinks; take query, key and value in one; keep caches in integers, with
-#: scales of unlike kinds for keys and values.
+#: scales of unlike kinds for keys and values; be told the new tokens of each row.
 Feature: TypeAlias = Literal[
-    "padding", "mask", "rotation", "window", "softcap", "sinks", "packing", "integers", "unlike scales"
+    "padding", "mask", "rotation", "window", "softcap", "sinks", "packing", "integers", "unlike scales", "counts"
 ]
 
 _ALL: frozenset[Feature] = frozenset(get_args(Feature))
@@ -87,6 +87,6 @@ PROVIDERS: dict[Device, Provider] = {
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        _ALL - {"mask", "softcap", "integers", "unlike scales"},
+        _ALL - {"mask", "softcap", "integers", "unlike scales", "counts"},
     ),
 }

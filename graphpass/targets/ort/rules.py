@@ -86,7 +86,10 @@ def _attention(model: Model, inventory: Inventory, device: Device) -> Iterator[F
         elif block.node in grouped and (refusal := _refusal(grouped[block.node], block.head_dim, provider)) is not None:
             yield Finding("attention", block.node, "refused", block.layer, block.node, *refusal)
         else:
-            yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}")
+            found = read.get(block.node)
+            better = _cure(found, device) if isinstance(found, GroupedQuery) else found
+            slower = "" if better is None else f", not GroupQueryAttention, which keeps its cache in place: {better}"
+            yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}{slower}")
 
 
 def _cure(attention: GroupedQuery, device: Device) -> Miss | str:

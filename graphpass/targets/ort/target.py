@@ -35,6 +35,8 @@ class ORT(Target):
             length that the mask leaves for them.
         padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left
             is misread. By default ``any``, on ``cuda`` and ``dml`` ``right``.
+        batch: With ``any`` batches take several new tokens after a past, see `count-new-tokens`; such models are for
+            ONNX Runtime from version 1.32 on. With ``one`` sessions feed such tokens one by one.
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
             either, rotary embeddings stay as they are.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
@@ -55,6 +57,7 @@ class ORT(Target):
     device: Device = "cpu"
     cache: Literal["past", "reorder"] = "past"
     padding: Literal["any", "right"] | None = None
+    batch: Literal["one", "any"] = "one"
     context: int | None = None
     logits: Literal["all", "last"] = "all"
     activations: Literal["f32", "int8"] = "f32"
@@ -118,6 +121,8 @@ class ORT(Target):
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" in self.provider.attention else []
+        on_device = "" if self.device == "cpu" else f"{{device={self.device}}}"
+        steps += [f"count-new-tokens{on_device}"] if self.batch == "any" else []
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
         # Before what stands between past and attention, and before logits go.
         steps += self._quantized() if self.cache_precision is not None else []

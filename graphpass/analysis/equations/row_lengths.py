@@ -1,0 +1,44 @@
+"""Read what the lengths of rows that GroupQueryAttention gets are counted by.
+
+Its ``seqlens_k`` is the number of each row's positions less 1 (docs/ContribOperators.md of ONNX Runtime).
+"""
+
+from __future__ import annotations
+
+from graphpass.analysis.shapes.linear_size import Size
+from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.ir.constants import reduced_axes
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
+from graphpass.ir.pattern import Match, look_through, op, var
+
+#: Its inputs ``seqlens_k`` and ``total_sequence_length``.
+LENGTHS, TOTAL = 5, 6
+
+_SUM = look_through(op.ReduceSum(var(), ..., name="sum"), KEEPS_ORDER)
+_SUM_LESS_ONE = look_through(op.Subtract(_SUM, 1) | op.Add(_SUM, -1), KEEPS_ORDER)
+
+
+def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
+    """Return the mask whose sum over its columns, less 1, is ``lengths``."""
+    match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
+    if not isinstance(match, Match):
+        return None
+    total = match.nodes["sum"]
+    mask = graph.look_through(total.source(), CASTS)
+    return mask if mask.rank == 2 and reduced_axes(graph, total) in {(1,), (-1,)} else None
+
+
+def only_summed_mask(graph: Graph) -> Value | None:
+    """Return the mask whose sum all GroupQueryAttention of ``graph`` read; ``None`` if they differ."""
+    found = {summed_mask(graph, node.inputs[LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
+    return found.pop() if len(found) == 1 else None
+
+
+def rows_are_full(graph: Graph, lengths: Value, total: Value) -> bool:
+    """Return whether ``lengths`` is ``total``, the number of all positions, less 1 in each row."""
+    sizes = Sizes(graph, {})
+    last, count = (sizes.content(value) for value in (graph.look_through(lengths, LAYOUT), total))
+    if last is None or count is None or len(last) != 1 or len(count) != 1:
+        return False
+    return last[0] + Size.constant(1) == count[0]
