@@ -36,6 +36,23 @@ def rows_come_and_go(subject: Subject) -> None:
             check_edited(subject, oracle, session.step(ids), oracle.step(ids))
 
 
+def states_come_back(subject: Subject) -> None:
+    """Bring a snapshot back, and begin again with more rows; another model ran in this process before."""
+    session, oracle = subject.session, Oracle(subject.recompute)
+    for rows in (1, 2):
+        prompt = [PROMPT[: subject.longest_prompt]] * rows
+        check_edited(subject, oracle, session.prefill(prompt), oracle.prefill(prompt))
+    for _ in range(2):
+        check_edited(subject, oracle, session.step([[5]] * rows), oracle.step([[5]] * rows))
+    one, other = session.snapshot(), oracle.snapshot()
+    check_edited(subject, oracle, session.step([[7]] * rows), oracle.step([[7]] * rows))
+    session.restore(one)
+    oracle.restore(other)
+    check_edited(subject, oracle, session.step([[6]] * rows), oracle.step([[6]] * rows))
+    # Linear caches are handed out, so that nothing is computed again.
+    assert subject.kind != "linear" or session.stats.replayed_tokens == 0
+
+
 def compressed() -> Subject:
     """Caches in i8, which the plugin keeps to itself; heads are of a size that its attention takes."""
     # The plugin has no kernel to compress keys that were rotated in f32.
@@ -65,6 +82,7 @@ def main(what: str, form: str = "", sequences: str = "2", seed: str = "0") -> No
     if what == "edits":
         name, variant = form.split("/")
         rows_come_and_go(on_device(name, variant, "GPU"))
+        states_come_back(on_device(name, variant, "GPU"))
         run_edits(on_device(name, variant, "GPU"), int(sequences), random=int(seed))
     else:
         subject = compressed()

@@ -2,7 +2,8 @@
 
 The plugin of 2026.4.1, measured on a CPU that stands in for a GPU: a growing variable that was set to fewer positions
 is read as if it were empty, one that was set and not used yet cannot be read, and a run with inputs of the same shapes
-as the last one works on the caches of that one, though they were reset or set in between.
+as the last one works on the caches of that one, though they were reset or set in between. In a process that ran another
+model before, there is no room for the initial value of a variable with more rows than it had when it was reset.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.ir.constants import fold_elements
 from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulSession
-from graphpass.runtime.sessions.inputs import Step
+from graphpass.runtime.sessions.inputs import Step, numpy_type
 from graphpass.runtime.sessions.slots import CompactionPolicy
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.graph import Graph
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.sessions.inputs import Array
@@ -34,13 +37,14 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
         """Compile the model; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, device)
-        self._keeps_batch = self._growing_sealed = True
+        self._keeps_batch, self._growing_sealed = True, bool(self._growing)
         self._gathers_rows = all(self._request.hands_out(cache.name) for cache in self._growing)
         self._mixes_rows = bool(self._fixed)
         self._compaction = CompactionPolicy(self._past_order, math.inf)
-        # Values to set before the next run, and whether growing caches changed since the last one.
+        # Values to set before the next run, and whether growing caches changed since the last one, or all were reset.
         self._due: dict[Cache, Array] = {}
-        self._is_changed = False
+        self._is_changed = self._is_reset = False
+        self._fills = {cache: fill for cache in self._fixed if (fill := _fill(model.graph, cache)) is not None}
         # Sizes of the last run's inputs as far as the plugin compares them.
         self._sizes: object = None
 
@@ -50,21 +54,28 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
         sizes = step.input_ids.shape if self._fixed else {name: value.shape for name, value in feeds.items()}
         if self._is_changed and sizes == self._sizes:
             # Those that are there have as many rows as the last run had.
-            self._request.reset_state(self.adapters)
+            self._start(1)
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
             self._request.infer(self._inputs.feeds(Step(ones - 1, ones, np.arange(length)[None], 0)))
-            self._request.reset_state(self.adapters)
+            self._is_reset = True
+        if self._is_reset:
+            self._start(step.batch)
         for cache, value in self._due.items():
             super()._write(cache, value)
-        self._due, self._is_changed, self._sizes = {}, False, sizes
+        self._due, self._is_changed, self._is_reset, self._sizes = {}, False, False, sizes
         results = self._request.infer(feeds)
         return {name: results[name] for name in self.outputs}
 
+    def _start(self, rows: int) -> None:
+        """Set caches to their initial values."""
+        self._request.reset_state({*self.adapters, *(cache.name for cache in self._fills)})
+        for cache, fill in self._fills.items():
+            super()._write(cache, fill.repeat(rows, 0))
+
     def _forget(self) -> None:
-        super()._forget()
         self._due = {cache: value for cache, value in self._due.items() if cache in self._adapters}
-        self._is_changed = True
+        self._is_changed = self._is_reset = True
 
     def _read(self, cache: Cache) -> Array:
         return self._due[cache] if cache in self._due else super()._read(cache)
@@ -72,3 +83,17 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
     def _write(self, cache: Cache, value: Array) -> None:
         self._due[cache] = value
         self._is_changed |= cache in self._growing
+
+
+def _fill(graph: Graph, cache: Cache) -> Array | None:
+    """Return the initial value of one row, if all of it is one number.
+
+    ``None`` stands for other values, and for sizes that are not known.
+    """
+    start = fold_elements(graph, graph.reads[cache.read].input(0))
+    shape = cache.shape or (None,)
+    sizes = [size for size in shape[1:] if isinstance(size, int)]
+    if start is None or start.size != 1 or cache.axes.batch != 0 or len(sizes) < len(shape) - 1:
+        return None
+    kind = numpy_type(graph.reads[cache.read].outputs[0].element_type, f"cache {cache.name}")
+    return np.full((1, *sizes), start.item(), kind)

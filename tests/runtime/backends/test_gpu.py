@@ -11,7 +11,14 @@ pytestmark = pytest.mark.slow
 # Of phi3 shape inference leaves the number of heads open; the plugin mixes rows of granitemoehybrid's linear caches.
 @pytest.mark.parametrize(
     "form",
-    ["llama/ov-stateful", "gemma3_text/ov-stateful", "lfm2/ov-stateful", "phi3/onnx", "granitemoehybrid/ov-stateful"],
+    [
+        "llama/ov-stateful",
+        "gemma3_text/ov-stateful",
+        "lfm2/ov-stateful",
+        "phi3/onnx",
+        "granitemoehybrid/ov-stateful",
+        "mamba/ov-stateful",
+    ],
 )
 def test_edits(form: str) -> None:
     run_inside("-m", "support.gpu_sessions", "edits", form)

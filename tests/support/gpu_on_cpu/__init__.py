@@ -90,9 +90,17 @@ def run_inside(*arguments: str) -> str:
     given = {"FAKEGPU_MODE": "lazy", "FAKEGPU_OPTS": "-cl-opt-disable", "PYTHONPATH": str(Path(__file__).parents[2])}
     script = '. "$0/env.sh" && exec "$@"'
     command = ["/bin/sh", "-c", script, str(environment()), sys.executable, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | given)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=os.environ | given, preexec_fn=_stay_on_one_core
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _stay_on_one_core() -> None:
+    """Stay there from the start: on one core the plugin computes some things before memory is there for them."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 class Recorder:

@@ -8,6 +8,7 @@
 #include <CL/cl_layer.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -273,7 +274,11 @@ cl_int CL_API_CALL launch(
 // The plugin frees what commands that are not done yet use. Drivers of GPUs wait; the runtime for CPUs does not.
 cl_int CL_API_CALL keep_memory(cl_context, void*) { return CL_SUCCESS; }
 
-// A page behind each piece of memory stops kernels that leave it; otherwise they now and then change what lies there.
+// Linux keeps 65530 areas of memory apart (vm.max_map_count), and each guarded piece makes two.
+constexpr size_t MOST_GUARDED = 20000;
+std::atomic<size_t> guarded{0};
+
+// A page behind pieces of memory stops kernels that leave them; otherwise they now and then change what lies there.
 template <cl_uint kind, class... Device>
 struct Allocator {
     using Call = void*(CL_API_CALL*)(cl_context, Device..., const cl_mem_properties_intel*, size_t, cl_uint, cl_int*);
@@ -282,6 +287,7 @@ struct Allocator {
     static void* CL_API_CALL allocate(
         cl_context context, Device... device, const cl_mem_properties_intel* properties, size_t size, cl_uint, cl_int* error) {
         const size_t kept = (size + PAGE - 1) / PAGE * PAGE;
+        if (guarded++ >= MOST_GUARDED) return given(context, device..., properties, kept, PAGE, error);
         void* memory = given(context, device..., properties, kept + PAGE, PAGE, error);
         if (memory && mprotect(static_cast<char*>(memory) + kept, PAGE, PROT_NONE)) {
             perror("[gpu on cpu] mprotect");
