@@ -30,7 +30,7 @@ from graphpass.verify.rows import (
     takes_positions,
     takes_several_of_each,
 )
-from graphpass.verify.trajectories import Planner, Sides
+from graphpass.verify.trajectories import Planner, Sides, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,7 +79,9 @@ def compare(
     fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
     linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
     reference always runs each row alone, since padding takes places in the caches of some models, but not of others;
-    models with linear caches, which padding enters, get rows of one length then.
+    models with linear caches, which padding enters, get rows of one length then. If a reference itself computes
+    something else for such a batch than for its rows alone, the candidate may compute just that, which the result
+    reports.
 
     The other side follows with few steps. Rows padded on the right have padding between prompt and steps. Not all
     references take that (windows reach over it, states absorb it), so the candidate may compute what the reference
@@ -215,6 +217,12 @@ def _affordable(models: Iterable[Model]) -> int:
     return min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
 
 
+_MISREAD = (
+    "right padding: the reference takes places for positions, and so does the candidate: prompts of a batch have to be "
+    "of one length"
+)
+
+
 class _Lockstep:
     def __init__(
         self,
@@ -230,6 +238,7 @@ class _Lockstep:
         self._reference = reference
         self._row_by_row = RowByRow(reference)
         self._alone = alone
+        self._pads_right = padding == "right"
         self._candidate = candidate
         self._outputs = outputs
         batch = _fixed_batch(reference, candidate)
@@ -261,9 +270,8 @@ class _Lockstep:
         expect(sum(1 + len(one.rounds) for one in trajectories), "steps")
         for one in trajectories:
             advance(0, one.prompt.description.removesuffix(", prompts"))
-            follow = self._follow_other_side if one.is_other_side else self._follow
             try:
-                run, divergence = follow(len(runs), one.prompt, one.rounds)
+                run, divergence = self._way_of(one)(len(runs), one.prompt, one.rounds)
             except (UsageError, UnsupportedError) as error:
                 if not one.is_long or error.id not in _NO_ROOM:
                     raise
@@ -285,6 +293,28 @@ class _Lockstep:
             words = f"the reference with itself: it has no room for it: {error.message}"
             return replace(comparison, skipped=(*comparison.skipped, words))
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in found))
+
+    def _way_of(self, one: Trajectory) -> Callable[..., tuple[SequenceRun | None, Divergence | None]]:
+        if one.is_other_side:
+            return self._follow_other_side
+        is_padded = self._alone and self._pads_right and not one.prompt.mask.all()
+        return self._follow_padded_right if is_padded else self._follow
+
+    def _follow_padded_right(
+        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
+    ) -> tuple[SequenceRun, Divergence | None]:
+        """Hold the candidate against rows alone, or against a batch that the reference misreads."""
+        largest = self._outputs.largest
+        run, divergence = self._follow(sequence, prompt, rounds, self._row_by_row)
+        if divergence is None or self._reads(prompt, divergence.step):
+            return run, divergence
+        difference_alone, self._outputs.largest = self._outputs.largest, largest
+        misread, other = self._follow(sequence, prompt, rounds, self._reference)
+        if other is not None:
+            self._outputs.largest = difference_alone
+            return run, divergence
+        self._skipped[_MISREAD] = None
+        return misread, None
 
     def _follow_other_side(
         self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
