@@ -175,7 +175,7 @@ def _compare(
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
     drafts = takes_several_of_each(candidate.graph)
-    if drafts and misreading[1]:
+    if drafts and all(misreading):
         # Such attention leaves results behind as many new tokens as the mask counts unspecified.
         padding = "right"
     counting = takes_positions(candidate) and not takes_positions(reference)

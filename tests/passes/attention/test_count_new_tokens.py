@@ -85,6 +85,10 @@ def test_caches_in_integers_take_several_tokens():
     assert compare(exported("llama/onnx"), result, steps=4, edits=True).passed
 
 
+def test_padding_in_front_is_found_misread_with_right():
+    assert not compare(exported("llama/onnx"), counted("llama", "padding=right").model, steps=1).passed
+
+
 def test_a_wrong_number_is_found():
     model = counted("llama", "padding=right").model.clone()
     with model.graphsurgeon() as graph:
