@@ -265,8 +265,8 @@ GP396 genai_config.json holds the number of positions and of token ids, and neit
 GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and caches of keys and values that grow,
   under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
   Of models of an encoder and a decoder it takes those that hear, as Whisper does, and none that read text.
-GP398 f16 holds numbers up to 65504, and a weight of the model holds a larger one. Leave the model in f32, without the
-  pass demote-to-f16 and without precision=f16.
+GP398 f16 holds numbers up to 65504, bf16 up to 3.39e38, and a weight of the model holds a larger one. Leave the model
+  in f32, without the passes demote-to-f16 and demote-to-bf16, and without precision=f16 or bf16.
 GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
   traceback, and report it to the pass's author.
 GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.

@@ -12,7 +12,7 @@ import onnx
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import SMALL, all_external_data, element_type, is_external, nbytes, tensors
-from graphpass.dialects.rounding import pieces_of, rounded
+from graphpass.dialects.rounding import Half, pieces_of, rounded
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
@@ -98,8 +98,8 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
     }
 
 
-def digests_in_f16(weights: Iterable[Weight]) -> dict[Weight, str]:
-    """Return the SHA-256 of each weight, of f32, rounded to f16.
+def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
+    """Return the SHA-256 of each weight, of f32, rounded to ``half``.
 
     Raises:
         ReadError: GP110, a file is not as it was when the model was read.
@@ -113,7 +113,7 @@ def digests_in_f16(weights: Iterable[Weight]) -> dict[Weight, str]:
         else:
             pieces = iter([content.tobytes()])
         for piece in pieces:
-            digest.update(rounded(numpy.frombuffer(piece, "<f4"))[0].tobytes())
+            digest.update(rounded(numpy.frombuffer(piece, "<f4"), half)[0])
         found[weight] = digest.hexdigest()
     return found
 

@@ -29,7 +29,8 @@ def open_session(
     ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place, and one whose
     pasts GroupQueryAttention alone reads, too, in buffers that grow. A model of
     static shapes that takes one token at a time, as `make-static` makes it, takes prompts token by token, too; for the
-    pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`.
+    pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`. A model in bf16, in which ONNX Runtime
+    computes no products on a CPU, runs in f32.
 
     On an NPU a model that the target `npu` made runs by NPUW; with the property ``NPUW_DEVICES=CPU`` it does so on a
     CPU.
@@ -71,13 +72,13 @@ def _opened(
     from graphpass.runtime.backends.stateless import StatelessSession
     from graphpass.runtime.pair.phases import open_pair
 
-    inventory = model.analysis(analyze_caches)
     where = Device(device, exact, properties)
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
         if model.dialect != "onnx":
             raise UsageError("GP240", "ONNX Runtime cannot run an OpenVINO model", "use the openvino backend")
         where.require_onnxruntime()
         from graphpass.dialects.onnx.model import OnnxModel
+        from graphpass.dialects.onnx.precision import without_bf16
         from graphpass.runtime.backends.onnxruntime_in_place import (
             OnnxRuntimeInPlaceSession,
             capacity_in_place,
@@ -85,7 +86,9 @@ def _opened(
         )
         from graphpass.runtime.backends.onnxruntime_shared import OnnxRuntimeSharedSession
 
+        model = model.analysis(without_bf16)
         assert isinstance(model, OnnxModel)
+        inventory = model.analysis(analyze_caches)
         if Phase.find(model) is not None:
             return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
@@ -94,6 +97,7 @@ def _opened(
         if has_open_capacity(model, inventory):
             return OnnxRuntimeSharedSession(model, inventory, exact)
         return StatelessSession(model, inventory, where)
+    inventory = model.analysis(analyze_caches)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:

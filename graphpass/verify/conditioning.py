@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphpass.dialects.rounding import Half
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Comparison
 
-#: Half of the most that rounding to f16 moves a number, as an exponent of 2.
-_NUDGE = -12
+#: Half of the most that rounding moves a number, as an exponent of 2.
+_NUDGES: dict[Half, int] = {"bf16": -9, "f16": -12}
 
 #: Signs of nudges are drawn so often: a tie between experts falls either way.
 _DRAWS = 3
@@ -22,10 +23,12 @@ _DRAWS = 3
 _RANK = 3
 
 
-def after_nudges(found: Comparison, reference: Model, against_itself: Callable[[Model], Comparison]) -> Comparison:
+def after_nudges(
+    found: Comparison, reference: Model, half: Half, against_itself: Callable[[Model], Comparison]
+) -> Comparison:
     """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
 
-    Random signs tell which embeddings are raised and which are lowered, by half of what f16 rounds. A model that
+    Random signs tell which embeddings are raised and which are lowered, by half of what the type rounds. A model that
     chooses among experts by scores near a tie, or divides by a norm of numbers near zero, moves by as much as its
     rounded form does; a fault does not show so. No node that stays f32 helps then but all of them: `deepseek_v3` of the
     fixtures moves by 4.3 at the place where its f16 form does, and its router in f32 changes nothing.
@@ -33,23 +36,25 @@ def after_nudges(found: Comparison, reference: Model, against_itself: Callable[[
     Args:
         found: The comparison of the reference and the same model, rounded.
         reference: The model that is right.
+        half: The type to which the other's weights are rounded.
         against_itself: Compares ``reference`` with a copy.
     """
     if found.divergence is None:
         return found
+    nudge = _NUDGES[half]
     for seed in range(_DRAWS):
-        nudged = _nudged(reference, seed)
+        nudged = _nudged(reference, nudge, seed)
         itself = None if nudged is None else against_itself(nudged)
         if itself is not None and itself.divergence is not None:
             words = (
                 f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
-                f"embeddings are off by 2^{_NUDGE}, first at {itself.divergence}"
+                f"embeddings are off by 2^{nudge}, first at {itself.divergence}"
             )
             return replace(found, divergence=replace(found.divergence, reason=f"{found.divergence.reason}; {words}"))
     return found
 
 
-def _nudged(model: Model, seed: int) -> Model | None:
+def _nudged(model: Model, nudge: int, seed: int) -> Model | None:
     """Return a copy whose embeddings are off; ``None`` if it reads no table of them."""
     copy = model.clone()
     graph, rewriter = copy.graph, copy.rewriter()
@@ -65,7 +70,7 @@ def _nudged(model: Model, seed: int) -> Model | None:
             or not isinstance(hidden, int)
         ):
             continue
-        factors = 1 + random.choice([-1.0, 1.0], hidden) * 2.0**_NUDGE
+        factors = 1 + random.choice([-1.0, 1.0], hidden) * 2.0**nudge
         write = rewriter.under(node.name)
         factor = write.constant(factors.astype(np.float32), "nudge", rows.element_type)
         rewriter.redirect_uses(rows, write.op("Multiply", rows, factor, label="nudged"))

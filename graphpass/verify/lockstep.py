@@ -10,6 +10,7 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.turns import Turn, find_turns
+from graphpass.dialects.onnx.precision import without_bf16
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
@@ -170,6 +171,7 @@ def _compare(
     if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
+    reference, candidate = (model.analysis(without_bf16) for model in (reference, candidate))
     sessions = opened(reference), opened(candidate, device=device, properties=properties)
     let_take_ids(reference, *sessions)
     both = reference, candidate
@@ -195,8 +197,8 @@ def _compare(
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
-        if usual == Tolerance.of_rounding():
-            comparison = after_nudges(comparison, reference, against_itself)
+        if usual.rounded_to is not None:
+            comparison = after_nudges(comparison, reference, usual.rounded_to, against_itself)
         if steps and comparison.passed and pooled is None:
             comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
         return lockstep.examined(comparison, reference) if examine else comparison

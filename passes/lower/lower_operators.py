@@ -19,6 +19,7 @@ from graphpass.passes.lower.mixture_of_experts import lower_mixture_of_experts
 from graphpass.passes.lower.quantized_mixture_of_experts import lower_quantized_mixture_of_experts
 from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, reshape_weights
 from graphpass.passes.lower.rotary_embedding import lower_rotary_embedding
+from graphpass.passes.lower.skip_norm import is_narrow, lower_skip_norm
 from graphpass.passes.lower.tensor_scatter import lower_tensor_scatter
 
 _MICROSOFT = frozenset({"com.microsoft"})
@@ -30,6 +31,7 @@ _Name = Literal[
     "quantized-mixture-of-experts",
     "mixture-of-experts",
     "rotary-embedding",
+    "skip-norm",
     "tensor-scatter",
     "expand-kv-heads",
     "reshape-weights",
@@ -67,6 +69,7 @@ LOWERINGS: dict[_Name, Lowering] = {
     "quantized-mixture-of-experts": Lowering("QMoE", "mixtures lowered", lower_quantized_mixture_of_experts),
     "mixture-of-experts": Lowering("MoE", "mixtures lowered", lower_mixture_of_experts),
     "rotary-embedding": Lowering("RotaryEmbedding", "embeddings lowered", lower_rotary_embedding),
+    "skip-norm": Lowering("SkipSimplifiedLayerNormalization", "norms lowered", lower_skip_norm, wanted=is_narrow),
     "tensor-scatter": Lowering("TensorScatter", "scatters lowered", lower_tensor_scatter, ONNX_DOMAINS),
     "expand-kv-heads": Lowering(
         "Attention", "attention with heads expanded", expand_kv_heads, ONNX_DOMAINS, has_unknown_heads, in_bodies=True
@@ -111,6 +114,11 @@ class LowerOperators(Pass[OnnxModel]):
         com.microsoft RotaryEmbedding
     After:
         Gather of cosines and sines, Slice, Neg, Concat, Mul, Add
+
+    Before:
+        com.microsoft SkipSimplifiedLayerNormalization, in f16 or bf16
+    After:
+        Add, SimplifiedLayerNormalization
 
     Before:
         TensorScatter

@@ -116,7 +116,7 @@ class Evaluation:
         return [value for value in node.inputs if value is not None]
 
     def _computed(self, node: Node, value: Value) -> Array:
-        if value.element_type not in DTYPES or value.element_type == "bf16":
+        if value.element_type not in DTYPES:
             raise MissError(node, f"numbers of type {value.element_type} are not computed ahead")
         if node.op == "ShapeOf":
             found: Array | None = numpy.array(self.shape(node.source()))[

@@ -1,4 +1,4 @@
-"""Decide which nodes of a graph in f32 may compute in f16."""
+"""Decide which nodes of a graph in f32 may compute in 16 bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphpass.dialects.rounding import LARGEST_HALF
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COPIES, ELEMENTWISE, GATHERS, MOVES, NORMS, REDUCTIONS, SHAPE_READERS, SLICES, SPLITS
 from graphpass.ir.values import REALS
@@ -38,27 +37,29 @@ class HalfRules:
     """Holds what a dialect and a model allow.
 
     Attributes:
-        inputs: Returns the inputs of a node that are f16 if it computes in f16.
-        outputs: Returns its outputs that are f16 then.
-        caches: Names of inputs that become f16.
+        inputs: Returns the inputs of a node that are of 16 bits if it computes in that type.
+        outputs: Returns its outputs that are so then.
+        caches: Names of inputs that become so.
         kept: Names of outputs, of caches that stay f32.
+        largest: The largest number of the type.
     """
 
     inputs: Callable[[Node], Collection[int]]
     outputs: Callable[[Node], Collection[int]]
     caches: frozenset[str]
     kept: frozenset[str]
+    largest: float
 
 
 @dataclass(frozen=True, slots=True)
 class HalfPrecision:
-    """Holds what may be f16.
+    """Holds what may be of 16 bits.
 
     Attributes:
-        nodes: Indices of nodes that compute in f16.
-        values: Values, now f32, that become f16; constants are not among them.
+        nodes: Indices of nodes that compute in the type of 16 bits.
+        values: Values, now f32, that become so; constants are not among them.
         wide: Indices of nodes that compute with hidden states in f32.
-        beyond: Values of the step, now f32, that may hold finite numbers beyond f16's.
+        beyond: Values of the step, now f32, that may hold finite numbers beyond the type's.
     """
 
     nodes: frozenset[int]
@@ -68,12 +69,12 @@ class HalfPrecision:
 
 
 def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
-    """Decide which nodes compute in f16.
+    """Decide which nodes compute in a type of 16 bits, f16 or bf16.
 
     Hidden states do, from tables of embeddings and caches on. In f32 stay: all that is computed from positions, masks
     and lengths alone, as angles and biases are; softmax and exponentials, with the sums, products and masks that they
     read; reductions, powers and roots, as of norms, with the elementwise operators downstream of them, up to a product
-    or a sum with hidden states in f16; states of recurrences; operators without f16.
+    or a sum with hidden states in 16 bits; states of recurrences; operators without the type.
 
     Args:
         graph: The model.
@@ -96,7 +97,7 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
         states = [value for value in _floats(node) if kinds[value.node] == "hidden"]
         wide = [value for value in states if value not in values]
         if node.op == "Convert":
-            # One from f16 to f32 is the source's wish.
+            # One from 16 bits to f32 is the source's wish.
             stays = not _is_f32(node.outputs[0]) or node.source().element_type in REALS - {"f32"} or bool(wide)
         elif node.op in _JOINS:
             stays = bool(wide) and len(wide) == len(states)
@@ -119,7 +120,9 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
         and node.op not in MOVES | {"Parameter"}
         and any(_is_f32(value) for value in node.outputs)
     )
-    return HalfPrecision(frozenset(half), frozenset(values), frozenset(wide_nodes), _beyond(graph, kinds))
+    return HalfPrecision(
+        frozenset(half), frozenset(values), frozenset(wide_nodes), _beyond(graph, kinds, rules.largest)
+    )
 
 
 def _is_wide(node: Node) -> bool:
@@ -159,7 +162,7 @@ def _read_exactly(graph: Graph, kinds: list[Kind], kept: frozenset[str]) -> set[
     return found
 
 
-def _beyond(graph: Graph, kinds: list[Kind]) -> frozenset[Value]:
+def _beyond(graph: Graph, kinds: list[Kind], largest: float) -> frozenset[Value]:
     found: set[Value] = set()
     for node in graph.nodes:
         if kinds[node.index] == "hidden":
@@ -167,18 +170,18 @@ def _beyond(graph: Graph, kinds: list[Kind]) -> frozenset[Value]:
         is_beyond = any(value in found for value in _floats(node))
         if node.op == "Constant" and _is_f32(node.outputs[0]):
             content = graph.constant(node.outputs[0])
-            is_beyond = content is not None and _is_beyond(content)
+            is_beyond = content is not None and _is_beyond(content, largest)
         elif node.op == "ConstantOfShape":
-            is_beyond = _is_beyond(node.attributes["value"])
+            is_beyond = _is_beyond(node.attributes["value"], largest)
         if is_beyond:
             found.update(filter(_is_f32, node.outputs))
     return frozenset(found)
 
 
-def _is_beyond(content: Any) -> bool:
+def _is_beyond(content: Any, largest: float) -> bool:
     import numpy
 
-    return bool((numpy.isfinite(content) & (numpy.abs(content) > LARGEST_HALF)).any())
+    return bool((numpy.isfinite(content) & (numpy.abs(content) > largest)).any())
 
 
 def _floats(node: Node) -> Iterator[Value]:

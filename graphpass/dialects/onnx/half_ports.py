@@ -1,4 +1,4 @@
-"""Find the tensors of ONNX operators that may be f16, by schemas."""
+"""Find the tensors of ONNX operators that may be of 16 bits, by schemas."""
 
 from __future__ import annotations
 
@@ -7,13 +7,27 @@ from dataclasses import dataclass
 import onnx
 
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
+from graphpass.dialects.rounding import Half
 from graphpass.ir.graph import Node
 
-_HALF, _FLOAT = "tensor(float16)", "tensor(float)"
+_FLOAT = "tensor(float)"
+_HALVES: dict[Half, str] = {"f16": "tensor(float16)", "bf16": "tensor(bfloat16)"}
 
 _ALL: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
-#: Operators of ONNX Runtime 1.32 with f16, and ports that are no f16 in them (``bert_defs.cc``, ``contrib_defs.cc``).
+#: ONNX's operators that have bf16 on CUDA, which alone computes in it (docs/OperatorKernels.md of ONNX Runtime). Clip,
+#: Pad, comparisons and DequantizeLinear, among others, have none.
+_BRAIN = frozenset(
+    {
+        *("Abs", "Add", "Attention", "Concat", "Conv", "Div", "Erf", "Expand", "Flatten", "Gather", "GatherElements"),
+        *("GatherND", "Gelu", "Gemm", "HardSigmoid", "HardSwish", "Identity", "LayerNormalization", "MatMul", "Max"),
+        *("Min", "Mul", "Neg", "RMSNormalization", "Relu", "Reshape", "RotaryEmbedding", "ScatterElements"),
+        *("ScatterND", "Sigmoid", "Slice", "Split", "Squeeze", "Sub", "Sum", "Tanh", "TensorScatter", "Tile"),
+        *("Transpose", "Trilu", "Unsqueeze", "Where"),
+    }
+)
+
+#: Operators of ONNX Runtime 1.32 of 16 bits, and ports that are not so in them (``bert_defs.cc``, ``contrib_defs.cc``).
 #: States of LinearAttention may be, but add up over all tokens.
 _RUNTIME: dict[str, tuple[frozenset[int], frozenset[int]]] = {
     **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"), _ALL),
@@ -30,18 +44,19 @@ _RUNTIME: dict[str, tuple[frozenset[int], frozenset[int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class HalfPorts:
-    """Inputs and outputs of a node that are f16 together."""
+    """Inputs and outputs of a node that are of 16 bits together."""
 
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
 
 
-def half_ports(node: Node, opset: int) -> HalfPorts:
-    """Return the ports that are f16 if ``node`` computes in f16; none if it cannot.
+def half_ports(node: Node, opset: int, half: Half) -> HalfPorts:
+    """Return the ports that are ``half`` if ``node`` computes in it, if it can.
 
     Args:
         node: A node of an ONNX graph.
         opset: Version of ONNX's own operators that the model imports.
+        half: The type.
     """
     native = node.native
     if node.op == "Convert":
@@ -50,7 +65,8 @@ def half_ports(node: Node, opset: int) -> HalfPorts:
         return HalfPorts()
     is_onnx = native.domain in ONNX_DOMAINS
     if is_onnx and onnx.defs.has(native.op_type, opset, ""):
-        return _by_schema(node, onnx.defs.get_schema(native.op_type, opset, ""))
+        has_kernel = half != "bf16" or native.op_type in _BRAIN
+        return _by_schema(node, onnx.defs.get_schema(native.op_type, opset, ""), half) if has_kernel else HalfPorts()
     if native.op_type not in _RUNTIME or not (is_onnx or native.domain == "com.microsoft"):
         return HalfPorts()
     fixed_inputs, fixed_outputs = _RUNTIME[native.op_type]
@@ -58,13 +74,13 @@ def half_ports(node: Node, opset: int) -> HalfPorts:
     return HalfPorts(frozenset(inputs) - fixed_inputs, frozenset(outputs) - fixed_outputs)
 
 
-def _by_schema(node: Node, schema: onnx.defs.OpSchema) -> HalfPorts:
+def _by_schema(node: Node, schema: onnx.defs.OpSchema, half: Half) -> HalfPorts:
     allowed = {entry.type_param_str: set(entry.allowed_type_strs) for entry in schema.type_constraints}
     inputs, outputs = (
         [formal[min(port, len(formal) - 1)].type_str for port in range(count)]
         for formal, count in ((schema.inputs, len(node.native.input)), (schema.outputs, len(node.native.output)))
     )
-    taken = {name for name in inputs if {_HALF, _FLOAT} <= allowed.get(name, set())}
+    taken = {name for name in inputs if {_HALVES[half], _FLOAT} <= allowed.get(name, set())}
     made = taken
     if node.op == "DequantizeLinear" and inputs[1] in taken:
         # Without output_dtype the type of the scale, which is a parameter of its own from opset 23 on.

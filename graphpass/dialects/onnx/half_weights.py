@@ -1,4 +1,4 @@
-"""Round ONNX weights to f16, a piece at a time."""
+"""Round ONNX weights to types of 16 bits, a piece at a time."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import onnx
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.new_weights import NewWeights
-from graphpass.dialects.onnx.tensors import is_external
-from graphpass.dialects.rounding import rounded
-
-_F16 = onnx.TensorProto.FLOAT16
+from graphpass.dialects.onnx.tensors import element_code, is_external
+from graphpass.dialects.rounding import Half, rounded
 
 
 class HalfWeights(NewWeights):
-    """Rounds weights to f16; those of data files go to a new one."""
+    """Rounds weights; those of data files go to a new one."""
 
-    def __init__(self, model_file: Path | None) -> None:
-        """Round weights of the model ``model_file``."""
-        super().__init__(model_file, "f16")
+    def __init__(self, model_file: Path | None, half: Half) -> None:
+        """Round weights of the model ``model_file`` to ``half``."""
+        super().__init__(model_file, half)
+        self._half = half
 
     def rounded(self, tensor: onnx.TensorProto, *, cut: bool) -> tuple[onnx.TensorProto, bool]:
-        """Return ``tensor``, of f32, in f16, without a name, and whether finite numbers became infinite.
+        """Return ``tensor``, of f32, rounded, without a name, and whether finite numbers became infinite.
 
         Args:
             tensor: The weight.
-            cut: Whether to cut numbers to the range of f16.
+            cut: Whether to cut numbers to the range of the type.
 
         Raises:
             ReadError: GP105, external data is missing.
@@ -43,9 +42,9 @@ class HalfWeights(NewWeights):
 
         def halves() -> Iterator[bytes]:
             for piece in pieces:
-                half, beyond = rounded(piece, cut=cut)
+                content, beyond = rounded(piece, self._half, cut=cut)
                 overflows.append(beyond)
-                yield half.tobytes()
+                yield content
 
-        made = self.written(_F16, tensor.dims, halves(), external=external)
+        made = self.written(element_code(self._half), tensor.dims, halves(), external=external)
         return made, any(overflows)

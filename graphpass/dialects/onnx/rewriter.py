@@ -16,6 +16,7 @@ from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights,
 from graphpass.dialects.onnx.operators import LEFT_OUT, check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
+from graphpass.dialects.rounding import rounded
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.ir.types import Dimension
@@ -85,7 +86,11 @@ class OnnxRewriter(Rewriter):
             listed = list(values) if isinstance(values, range | tuple) else values
             array = numpy.array(listed, numpy.int64 if element_type == "i64" else numpy.float32)
             code = element_code(element_type)
-            tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
+            if element_type == "bf16":
+                # OpenVINO (2026.4.1) takes bits in int32_data for numbers.
+                tensor = onnx.TensorProto(data_type=code, dims=array.shape, raw_data=rounded(array, "bf16")[0])
+            else:
+                tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
         key = (id(self._home), tensor.SerializeToString(deterministic=True))
         if key not in self._constants:
             held = gs.Constant("", Weights(tensor, None))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.precision import without_bf16
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.inputs import BRANCH
@@ -41,6 +42,11 @@ class EncoderDecoderSession:
         Raises:
             UnsupportedError: GP320 an input that cannot be fed; GP321 a runtime refuses a part.
         """
+        models = EncoderDecoderModels(
+            models.encoder.analysis(without_bf16),
+            models.decoder.analysis(without_bf16),
+            None if models.first is None else models.first.analysis(without_bf16),
+        )
         self.models = models
         self._encoder, self._decoder = (open_request(part, Device()) for part in (models.encoder, models.decoder))
         self._first = self._decoder if models.first is models.decoder else None

@@ -26,9 +26,6 @@ from graphpass.targets.ort.genai_whisper import (
 )
 from graphpass.targets.ort.target import ORT
 
-#: Encoder and decoder hand over caches of one type.
-_DEMOTION = "demote-to-f16{cross=true}"
-
 
 @dataclass(frozen=True)
 class ORTGenAI(ORT):
@@ -48,7 +45,8 @@ class ORTGenAI(ORT):
         context: Most positions; by default what ``config.json`` says.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
-        precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; logits stay f32.
+        precision: With ``f16`` hidden states, weights and caches are f16, with ``bf16`` on ``cuda`` bf16, see `ort`;
+            logits stay f32.
         cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
         calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
     """
@@ -95,7 +93,7 @@ class ORTGenAI(ORT):
         steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
         steps += ["fuse-norms", "fuse-gelu", "reshape-by-constants"]
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
-        steps += [_DEMOTION] if self.is_half else []
+        steps += self._demotion(model)
         return parse(",".join(steps))
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
@@ -109,7 +107,13 @@ class ORTGenAI(ORT):
         if not has_branches and (reason := why_no_whisper(model)) is not None:
             raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
         steps = replace(self, precision="f32").pipeline(model)
-        return (*(parse("select-branch") if has_branches else ()), *steps, *(parse(_DEMOTION) if self.is_half else ()))
+        first_steps = parse("select-branch") if has_branches else ()
+        return (*first_steps, *steps, *parse(",".join(self._demotion(model))))
+
+    def _demotion(self, model: Model) -> list[str]:
+        """Return the pass of `ORT.demotion`, if any; both parts hand over caches of one type."""
+        demotion = self.demotion(model)
+        return [] if demotion is None else [f"{demotion}{{cross=true}}"]
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         """See `Target.predict`."""

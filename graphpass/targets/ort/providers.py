@@ -39,6 +39,7 @@ class Provider:
             run, so that quantized experts stay there.
         experts_source: File of ONNX Runtime with the kernel of MoE.
         joins_sums: Whether a sum and the norm after it gain in one operator.
+        has_bf16: Whether its kernels compute in bf16.
         precision: Type of hidden states that suits it.
     """
 
@@ -51,6 +52,7 @@ class Provider:
     quantized_expert_types: frozenset[str] = frozenset()
     experts_source: str = "docs/OperatorKernels.md"
     joins_sums: bool = True
+    has_bf16: bool = False
     precision: Literal["f32", "f16"] = "f16"
 
 
@@ -71,8 +73,9 @@ PROVIDERS: dict[Device, Provider] = {
         "onnxruntime/contrib_ops/cuda/bert/group_query_attention.cc",
         frozenset({"f16", "bf16"}),
         _ALL - {"padding", "mask"},
-        expert_types=frozenset({"f32", "f16"}),
+        expert_types=frozenset({"f32", "f16", "bf16"}),
         experts_source="onnxruntime/contrib_ops/cuda/moe/moe.cc",
+        has_bf16=True,
     ),
     # It reads query, key, value and seqlens_k, the last for one new token alone; all else is left out.
     "dml": Provider(

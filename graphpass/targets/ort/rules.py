@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphpass.analysis.experts.mixtures import Mixture
 
 _MODEL = "onnxruntime/core/graph/model.cc"
+_KERNELS = "docs/OperatorKernels.md"
 _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 
 #: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
@@ -42,8 +43,17 @@ def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
-    attention = _attention(model, inventory, device)
-    return (*_opsets(model), *_caches(inventory), *attention, *_experts(model, PROVIDERS[device]))
+    provider, attention = PROVIDERS[device], _attention(model, inventory, device)
+    return (*_opsets(model), *_types(model, provider), *_caches(inventory), *attention, *_experts(model, provider))
+
+
+def _types(model: Model, provider: Provider) -> Iterator[Finding]:
+    from graphpass.dialects.onnx.precision import first_in_bf16
+
+    node = None if provider.has_bf16 else first_in_bf16(model)
+    if node is not None:
+        reason = f"{node.called} is in bf16, for which {provider.name} has no kernels: run promote-to-f32"
+        yield Finding.of_model(model, "refused", reason, _KERNELS)
 
 
 def _opsets(model: Model) -> Iterator[Finding]:

@@ -28,7 +28,8 @@ class ORT(Target):
     come out as present; both may be one buffer of more room.
 
     Options:
-        device: The provider that runs it. For all but ``cpu`` hidden states are f16, and sums are joined with norms;
+        device: The provider that runs it. For all but ``cpu`` hidden states are f16, of models in bf16 on ``cuda``
+            bf16, and sums are joined with norms;
             attention stays where the provider's kernel lacks what it needs. For ``cuda`` and ``dml``, whose kernels add
             no bias, padding is read on the right. None of them was run.
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
@@ -43,7 +44,8 @@ class ORT(Target):
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights` and
             `fuse-experts`.
         precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; the CPU casts at each
-            operator that it has in f32 alone. By default ``f32`` on ``cpu``, ``f16`` on others.
+            operator that it has in f32 alone. With ``bf16``, for ``cuda`` alone, they are bf16, see `demote-to-bf16`.
+            By default ``f32`` on ``cpu``; models in bf16 stay so on ``cuda``; all else is ``f16``.
         cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
         calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
     """
@@ -61,9 +63,13 @@ class ORT(Target):
     context: int | None = None
     logits: Literal["all", "last"] = "all"
     activations: Literal["f32", "int8"] = "f32"
-    precision: Literal["f32", "f16"] | None = None
+    precision: Literal["f32", "f16", "bf16"] | None = None
     cache_precision: Literal["i8", "i4"] | None = None
     calibration: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision == "bf16" and not self.provider.has_bf16:
+            raise ValueError(f"precision=bf16 is for device=cuda: {self.provider.name} has no kernels for bf16")
 
     @property
     def provider(self) -> Provider:
@@ -106,6 +112,8 @@ class ORT(Target):
             ReadError: GP116, the configuration beside the model is no JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
+        from graphpass.dialects.onnx.precision import first_in_bf16
+
         self.require_onnx(model)
         options = [] if self.reads_any_padding else ["padding=right"]
         options += [] if self.device == "cpu" else [f"device={self.device}"]
@@ -113,7 +121,8 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         kinds = {node.op for node in model.graph.nodes}
-        steps = [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
+        steps = ["promote-to-f32"] if first_in_bf16(model) else []
+        steps += [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
         steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
@@ -129,7 +138,8 @@ class ORT(Target):
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
         # Fusions match constants, and compute tables, as they were exported.
-        steps += ["demote-to-f16"] if self.is_half else []
+        demotion = self.demotion(model)
+        steps += [] if demotion is None else [demotion]
         return parse(",".join(steps))
 
     def _experts(self) -> str:
@@ -137,10 +147,13 @@ class ORT(Target):
         options += [] if self.provider.quantized_expert_types else ["quantized=false"]
         return f"fuse-experts{{{','.join(options)}}}" if options else "fuse-experts"
 
-    @property
-    def is_half(self) -> bool:
-        """Return whether hidden states, weights and caches are f16."""
-        return (self.precision or self.provider.precision) == "f16"
+    def demotion(self, model: Model) -> str | None:
+        """Return the pass that lets ``model`` compute in 16 bits; ``None`` for f32."""
+        from graphpass.dialects.onnx.precision import first_in_bf16
+
+        usual = "bf16" if self.provider.has_bf16 and first_in_bf16(model) else self.provider.precision
+        precision = self.precision or usual
+        return None if precision == "f32" else f"demote-to-{precision}"
 
     def require_onnx(self, model: Model) -> None:
         """Refuse OpenVINO IR.

@@ -16,12 +16,16 @@ def observe(model: Model) -> Observation | str:
     import onnxruntime
 
     from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.precision import first_in_bf16
     from graphpass.errors import UnsupportedError
     from graphpass.runtime import open_session
     from graphpass.runtime.embedding_model import let_take_ids
 
     assert isinstance(model, OnnxModel)
     tried = f"opened on ONNX Runtime {onnxruntime.__version__}"
+    if first_in_bf16(model) is not None:
+        # A session would run it in f32.
+        return Observation(tried, refused=_refusal(model))
     try:
         session = open_session(model)
     except UnsupportedError as error:

@@ -1,0 +1,156 @@
+"""Let an ONNX model that computes in f16 or bf16 compute in f32."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+import onnx
+from onnx import helper, numpy_helper
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.tensors import Holder, element_code, graphs, is_held
+from graphpass.dialects.onnx.walk import bodies
+from graphpass.errors import UnsupportedError
+from graphpass.ir.bodies import inlined
+from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import claim_name
+
+_HALVES = frozenset({"bf16", "f16"})
+_BRAIN = frozenset({"bf16"})
+
+_FLOAT = onnx.TensorProto.FLOAT
+
+#: Attributes that name the type of an output.
+_TYPES = frozenset({"dtype", "output_dtype", "to"})
+
+#: Constants up to this many elements become f32; larger ones stay as they are stored, and a Cast follows.
+_FEW_ELEMENTS = 16
+
+
+def first_in_bf16(model: Model) -> Node | None:
+    """Return the first node, weights apart, with an output in bf16; ``None`` without one."""
+    return _first_in(model, _BRAIN) if isinstance(model, OnnxModel) else None
+
+
+def _first_in(model: OnnxModel, halves: Collection[str]) -> Node | None:
+    nodes = (node for node in inlined(model).graph.nodes if node.op != "Constant")
+    return next((node for node in nodes if any(value.element_type in halves for value in node.outputs)), None)
+
+
+def without_bf16(model: Model) -> Model:
+    """Return ``model`` with f32 in place of bf16 if it is ONNX.
+
+    ONNX Runtime (1.32) has no products in bf16 on the CPU. Weights keep their numbers.
+
+    Raises:
+        UnsupportedError: GP327, an operator gives bf16 whatever its inputs are.
+    """
+    if not isinstance(model, OnnxModel) or first_in_bf16(model) is None:
+        return model
+    copy = model.clone()
+    promote(copy, _BRAIN)
+    return copy
+
+
+def promote(model: OnnxModel, halves: Collection[str] = _HALVES) -> Mapping[str, int]:
+    """Promote a model and its bodies in place; see the pass `promote-to-f32`.
+
+    Args:
+        model: The model.
+        halves: The types to promote.
+
+    Returns:
+        Number of operators, constants and weights that changed, and of casts that went; empty if nothing did.
+
+    Raises:
+        UnsupportedError: GP327, an operator gives such types whatever its inputs are.
+    """
+    if _first_in(model, halves) is None:
+        return {}
+    promotion = _Promotion(model.proto, frozenset(map(element_code, halves)))
+    for graph in list(graphs(model.proto)):
+        promotion.widen(graph)
+    model.mark_edited()
+    if (left := _first_in(model, halves)) is not None:
+        hint = "keep the model in its type: leave promote-to-f32 out of the pipeline"
+        raise UnsupportedError("GP327", f"{left.called} gives f16 or bf16 whatever its inputs are", hint)
+    promotion.counts["converts gone"] = _bypass_casts(model)
+    return {name: count for name, count in promotion.counts.items() if count}
+
+
+class _Promotion:
+    """Edits a model graph by graph; weights keep bytes, and names unless they are outputs."""
+
+    def __init__(self, proto: onnx.ModelProto, codes: Collection[int]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._codes = codes
+        self._names = {name for graph in graphs(proto) for node in graph.node for name in (node.name, *node.output)}
+        self._names |= {tensor.name for graph in graphs(proto) for tensor in getattr(graph, "initializer", ())}
+
+    def widen(self, graph: Holder) -> None:
+        """Let a graph, body or function compute in f32."""
+        initializers = graph.initializer if isinstance(graph, onnx.GraphProto) else ()
+        infos = (*graph.input, *graph.output, *graph.value_info) if isinstance(graph, onnx.GraphProto) else ()
+        ports = {info.name for info in graph.output} if isinstance(graph, onnx.GraphProto) else set(graph.output)
+        read_as: dict[str, str] = {}
+        casts: list[tuple[int, onnx.NodeProto]] = []
+
+        def cast(place: int, name: str) -> str:
+            made = claim_name(self._names, f"{name}/f32" if name not in ports else f"{name}/stored")
+            stored, wide = (made, name) if name in ports else (name, made)
+            read_as[name] = wide
+            casts.append((place, helper.make_node("Cast", [stored], [wide], made, to=_FLOAT)))
+            return stored
+
+        for tensor in initializers:
+            if self._is_weight(tensor):
+                tensor.name = cast(0, tensor.name)
+        for place, node in enumerate(graph.node, start=1):
+            for attribute in node.attribute:
+                if attribute.HasField("t") and self._is_weight(attribute.t):
+                    node.output[0] = cast(place, node.output[0])
+                elif attribute.name in _TYPES and attribute.i in self._codes and node.op_type != "BitCast":
+                    attribute.i = _FLOAT
+                    self.counts["operators"] += 1
+        stored = {made.input[0] for _, made in casts}
+        for info in infos:
+            if info.type.tensor_type.elem_type in self._codes and info.name not in stored:
+                info.type.tensor_type.elem_type = _FLOAT
+        for node in _nodes(graph):
+            node.input[:] = [read_as.get(name, name) for name in node.input]
+        for place, made in reversed(casts):
+            graph.node.insert(place, made)
+        self.counts["weights"] += len(casts)
+
+    def _is_weight(self, tensor: onnx.TensorProto) -> bool:
+        """Return whether ``tensor`` needs a Cast; others of few elements become f32 here."""
+        if tensor.data_type not in self._codes:
+            return False
+        if not is_held(tensor, _FEW_ELEMENTS):
+            return True
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
+        self.counts["constants"] += 1
+        return False
+
+
+def _nodes(graph: Holder) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of the bodies inside it."""
+    pending: list[Holder] = [graph]
+    while pending:
+        for node in pending.pop().node:
+            yield node
+            pending += bodies(node).values()
+
+
+def _bypass_casts(model: OnnxModel) -> int:
+    """Bypass casts to the type that is there; return their number."""
+    rewriter = model.rewriter()
+    needless = [
+        node for node in model.graph.of_op("Convert") if node.source().element_type == node.outputs[0].element_type
+    ]
+    for node in needless:
+        rewriter.replace(node.outputs[0], rewriter.handle(node.source()))
+    rewriter.finish()
+    return len(needless)

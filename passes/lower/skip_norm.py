@@ -1,0 +1,46 @@
+"""Lower SkipSimplifiedLayerNormalization in types of 16 bits."""
+
+from __future__ import annotations
+
+from graphpass.passes.lower.call import Call
+
+_INPUT, _SKIP, _GAMMA, _BIAS = range(4)
+_RESULT, _MEAN, _DEVIATION, _SUM = range(4)
+
+
+def is_narrow(call: Call) -> bool:
+    """Return whether its hidden states are of 16 bits."""
+    value = call.value(_INPUT)
+    return value is not None and value.element_type in {"f16", "bf16"}
+
+
+def lower_skip_norm(call: Call) -> None:
+    """Write com.microsoft SkipSimplifiedLayerNormalization as a sum and a norm.
+
+    OpenVINO's frontend (2026.4.1) rounds its epsilon to the type of hidden states, where 1e-6 of f16 is 1.3 % more and
+    1e-8 is 0. That of SimplifiedLayerNormalization stays f32.
+
+    Shapes:
+        input ``[batch, length, hidden]``, skip the same or broadcastable, gamma and bias ``[hidden]``
+
+    Before:
+        SkipSimplifiedLayerNormalization(input, skip, gamma, bias)
+    After:
+        SimplifiedLayerNormalization(input + skip + bias, gamma), and the sum
+
+    Raises:
+        UnsupportedError: GP341, its mean or inverse deviation is read.
+    """
+    outputs = () if call.node is None else call.node.outputs[_MEAN : _DEVIATION + 1]
+    if any(call.rewriter.graph.uses(value) for value in outputs):
+        raise call.refusal("its mean or inverse deviation is read")
+    write = call.write
+    total = write.op("Add", call.read(_INPUT), call.read(_SKIP), label="sum")
+    if (bias := call.read(_BIAS)) is not None:
+        total = write.op("Add", total, bias, label="sum_with_bias")
+    epsilon = call.attribute("epsilon", 1e-5)
+    norm = write.op(
+        "SimplifiedLayerNormalization", total, call.read(_GAMMA), label="norm", domain="", axis=-1, epsilon=epsilon
+    )
+    call.replace(_SUM, total)
+    call.replace(_RESULT, norm)
