@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from graphpass.dialects.rounding import Half
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Comparison
 
-#: Half of the most that rounding moves a number, as an exponent of 2.
-_NUDGES: dict[Half, int] = {"bf16": -9, "f16": -12}
+#: Half of the most that rounding moves a number, as an exponent of 2; of f32, what sums in another order move it by.
+_NUDGES: dict[Half | None, int] = {"bf16": -9, "f16": -12, None: -20}
 
 #: Signs of nudges are drawn so often: a tie between experts falls either way.
 _DRAWS = 3
@@ -24,7 +25,7 @@ _RANK = 3
 
 
 def after_nudges(
-    found: Comparison, reference: Model, half: Half, against_itself: Callable[[Model], Comparison]
+    found: Comparison, reference: Model, half: Half | None, against_itself: Callable[[Model], Comparison]
 ) -> Comparison:
     """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
 
@@ -36,7 +37,8 @@ def after_nudges(
     Args:
         found: The comparison of the reference and the same model, rounded.
         reference: The model that is right.
-        half: The type to which the other's weights are rounded.
+        half: The type to which the other's weights are rounded; ``None`` if activations of both are rounded to
+            integers.
         against_itself: Compares ``reference`` with a copy.
     """
     if found.divergence is None:
@@ -54,13 +56,19 @@ def after_nudges(
     return found
 
 
+def _dequantized(graph: Graph, rows: Value) -> Value:
+    """Return what DequantizeLinear makes of rows of a table; themselves without one."""
+    users = [use.node for use in graph.uses(rows) if use.node.op == "DequantizeLinear"]
+    return users[0].outputs[0] if users else rows
+
+
 def _nudged(model: Model, nudge: int, seed: int) -> Model | None:
     """Return a copy whose embeddings are off; ``None`` if it reads no table of them."""
     copy = model.clone()
     graph, rewriter = copy.graph, copy.rewriter()
     random, is_nudged = np.random.default_rng(seed), False
     for node in graph.of_op("Gather", "GatherBlockQuantized"):
-        rows = node.outputs[0]
+        rows = _dequantized(graph, node.outputs[0])
         table = graph.producer(graph.look_through(node.source(), CASTS | {"DequantizeLinear"}))
         hidden = (rows.shape or (None,))[-1]
         if (

@@ -43,16 +43,16 @@ class Tolerance:
         NPUW keeps caches in f16, and GPUs have coarser functions than CPUs, so devices other than CPUs count as f16.
 
         Constants do not count: weights that are stored in f16 and converted are the same numbers in every model. But
-        if one model computes in f16 or bf16 with weights that are f32 in another, those are rounded, too. ONNX models
-        in bf16 run in f32, so that only constants are rounded: a candidate's tables may be, a reference computes
-        exactly.
+        if one model computes in f16 or bf16 with weights that are f32 in another, those are rounded, too. References in
+        ONNX run in f32 unless the candidate is in f16, and candidates in bf16 do: what they round is constants then,
+        tables among them.
         """
         types: set[str] = set()
         stored: list[set[str]] = []
-        for model in (reference, *candidates):
+        for place, model in enumerate((reference, *candidates)):
             nodes = model.graph.nodes
             own = {value.element_type for node in nodes if node.op != "Constant" for value in node.outputs}
-            types |= own - {"bf16"} if model is reference and model.dialect == "onnx" else own
+            types |= own - {"bf16", "f16"} if place == 0 and model.dialect == "onnx" else own
             stored.append({node.outputs[0].element_type for node in model.graph.of_op("Constant")})
         for half, rounding in _ROUNDED_WEIGHTS.items():
             if half in types and len({half in one for one in stored}) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.turns import Turn, find_turns
-from graphpass.dialects.onnx.precision import without_bf16
+from graphpass.dialects.onnx.precision import in_f32, is_in_f16, without_bf16
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
@@ -28,6 +28,7 @@ from graphpass.verify.rows import (
     RowByRow,
     is_undefined_behind_padding,
     misreads_left_padding,
+    rounds_rows_together,
     takes_positions,
     takes_several_of_each,
 )
@@ -80,7 +81,8 @@ def compare(
     fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
     linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
     reference always runs each row alone, since padding takes places in the caches of some models, but not of others;
-    models with linear caches, which padding enters, get rows of one length then. If a reference itself computes
+    models with linear caches, which padding enters, get rows of one length then, and so do those that round activations
+    of all rows by one scale. If a reference itself computes
     something else for such a batch than for its rows alone, the candidate may compute just that, which the result
     reports.
 
@@ -93,6 +95,9 @@ def compare(
     With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
     trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
     A model with an input ``tree_mask`` is fed trees of drafts; one without it computes each branch alone.
+
+    A reference in f16 or bf16 in ONNX computes in f32, with its weights as they are, unless the candidate is in f16,
+    too: that may compute what the reference does as it is, or in f32.
 
     Caches in integers are proven in two steps: widened, and as they are, see `graphpass.verify.rounded_caches`.
 
@@ -136,6 +141,10 @@ def compare(
     )
     wide = widened(reference), widened(candidate)
     proven = run(*wide, examine=examine)
+    if not proven.passed and all(model.analysis(is_in_f16) for model in wide):
+        # One of both may round angles to f16, and the other not.
+        exact = run(wide[0].analysis(in_f32), wide[1], examine=examine)
+        proven = replace(exact, skipped=(*exact.skipped, WIDENED)) if exact.passed else proven
     if wide[1] is candidate:
         return proven
     found = with_rounding(proven, candidate, wide[1], opened)
@@ -171,7 +180,8 @@ def _compare(
     if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
-    reference, candidate = (model.analysis(without_bf16) for model in (reference, candidate))
+    widen = without_bf16 if candidate.analysis(is_in_f16) else in_f32
+    given, reference, candidate = reference, reference.analysis(widen), candidate.analysis(without_bf16)
     sessions = opened(reference), opened(candidate, device=device, properties=properties)
     let_take_ids(reference, *sessions)
     both = reference, candidate
@@ -186,21 +196,27 @@ def _compare(
     alone = (padding == "right" and not enters) or ((misreading[0] or counting) and not misreading[1])
     inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
     pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": padded_right})
+    entered = "linear caches"
+    if any(rounds_rows_together(model.graph) for model in both):
+        pads, entered = {}, "the scales by which activations of all rows are rounded"
+    sides = Sides(pads, entered, padding, alone=alone)
     outputs = pooled or OutputComparer(tolerance)
-    lockstep = _Lockstep(*sessions, outputs, alone=alone, pads=pads, padding=padding, drafts=drafts)
+    lockstep = _Lockstep(*sessions, outputs, sides, drafts=drafts)
 
     def against_itself(copy: Model) -> Comparison:
         compared = OutputComparer(tolerance)
-        own = _Lockstep(sessions[0], opened(copy), compared, alone=alone, pads=pads, padding=padding, drafts=drafts)
+        own = _Lockstep(sessions[0], opened(copy), compared, sides, drafts=drafts)
         return own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
 
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
-        if usual.rounded_to is not None:
+        if usual.rounded_to is not None or rounds_rows_together(reference.graph):
             comparison = after_nudges(comparison, reference, usual.rounded_to, against_itself)
         if steps and comparison.passed and pooled is None:
             comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
+        if reference is not given:
+            comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))
         return lockstep.examined(comparison, reference) if examine else comparison
     except UsageError as error:
         if error.id != "GP267":
@@ -219,6 +235,9 @@ def _affordable(models: Iterable[Model]) -> int:
     return min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
 
 
+#: Reported of proofs whose reference is not in f32.
+WIDENED = "rounding of the reference to 16 bits: it runs in f32, with its weights as they are"
+
 _MISREAD = (
     "right padding: the reference takes places for positions, and so does the candidate: prompts of a batch have to be "
     "of one length"
@@ -227,20 +246,12 @@ _MISREAD = (
 
 class _Lockstep:
     def __init__(
-        self,
-        reference: DecodeSession,
-        candidate: DecodeSession,
-        outputs: OutputComparer,
-        *,
-        alone: bool,
-        pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]],
-        padding: str,
-        drafts: bool,
+        self, reference: DecodeSession, candidate: DecodeSession, outputs: OutputComparer, sides: Sides, *, drafts: bool
     ) -> None:
         self._reference = reference
         self._row_by_row = RowByRow(reference)
-        self._alone = alone
-        self._pads_right = padding == "right"
+        self._alone = sides.alone
+        self._pads_right = sides.taken == "right"
         self._candidate = candidate
         self._outputs = outputs
         batch = _fixed_batch(reference, candidate)
@@ -260,7 +271,6 @@ class _Lockstep:
         if self._last_only:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
-        sides = Sides(pads, padding, alone=alone)
         self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped, drafts)
 
     def run(

@@ -44,6 +44,11 @@ def is_undefined_behind_padding(model: Model) -> bool:
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
 
 
+def rounds_rows_together(graph: Graph) -> bool:
+    """Return whether activations are rounded by one scale for all rows, padding included."""
+    return any(True for _ in graph.of_op("DynamicQuantizeLinear"))
+
+
 def takes_positions(model: Model) -> bool:
     """Return whether ``model`` is fed positions; one that counts them itself counts padding, too."""
     graph = model.graph

@@ -47,11 +47,13 @@ class Sides:
 
     Attributes:
         pads: Ways to pad a batch, by the side on which padding stands.
+        entered: Tensors that padding would enter, on sides without a way.
         taken: Side on which the candidate is to take padding.
         alone: Whether the reference runs each row of a padded batch alone.
     """
 
     pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]]
+    entered: str
     taken: str
     alone: bool
 
@@ -126,7 +128,7 @@ class Planner:
             self.skipped[f"padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
             prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
         elif self.sides.taken not in self.sides.pads:
-            self.skipped["right padding: it enters linear caches"] = None
+            self.skipped[f"{self.sides.taken} padding: it enters {self.sides.entered}"] = None
             prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
         else:
             unlike = self.sides.pads[self.sides.taken](
@@ -154,7 +156,7 @@ class Planner:
             self.skipped["left padding: the candidate is to take padding on the right"] = None
             return []
         if "right" not in self.sides.pads:
-            self.skipped["right padding: it enters linear caches"] = None
+            self.skipped[f"right padding: it enters {self.sides.entered}"] = None
             return []
         longer, shorter = prompts[2].rows
         behind = self.sides.pads["right"]("batch of 2, prompts", [longer, shorter[: max(len(longer) - 2, 1)]])

@@ -9,7 +9,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import SLICES
+from graphpass.ir.operators import CASTS, SLICES
 from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
@@ -141,7 +141,7 @@ def _products(graph: Graph, node: Node, operands: list[Value]) -> Iterator[Match
 
 
 def _is_constant(graph: Graph, value: Value) -> bool:
-    return graph.producer(graph.look_through(value, {"Transpose"})).op == "Constant"
+    return graph.producer(graph.look_through(value, CASTS | {"Transpose"})).op == "Constant"
 
 
 def _joined(rewriter: Rewriter, node: Node, products: tuple[Match, ...]) -> Handle:

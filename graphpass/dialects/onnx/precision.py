@@ -39,6 +39,16 @@ def _first_in(model: OnnxModel, halves: Collection[str]) -> Node | None:
     return next((node for node in nodes if any(value.element_type in halves for value in node.outputs)), None)
 
 
+def in_f32(model: Model) -> Model:
+    """Return ``model`` with f32 in place of f16 and bf16 if it is ONNX."""
+    return _without(model, _HALVES)
+
+
+def is_in_f16(model: Model) -> bool:
+    """Return whether anything but weights of an ONNX model is f16."""
+    return isinstance(model, OnnxModel) and _first_in(model, _HALVES - _BRAIN) is not None
+
+
 def without_bf16(model: Model) -> Model:
     """Return ``model`` with f32 in place of bf16 if it is ONNX.
 
@@ -47,10 +57,14 @@ def without_bf16(model: Model) -> Model:
     Raises:
         UnsupportedError: GP327, an operator gives bf16 whatever its inputs are.
     """
-    if not isinstance(model, OnnxModel) or first_in_bf16(model) is None:
+    return _without(model, _BRAIN)
+
+
+def _without(model: Model, halves: Collection[str]) -> Model:
+    if not isinstance(model, OnnxModel) or _first_in(model, halves) is None:
         return model
     copy = model.clone()
-    promote(copy, _BRAIN)
+    promote(copy, halves)
     return copy
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
@@ -112,8 +113,6 @@ class ORT(Target):
             ReadError: GP116, the configuration beside the model is no JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
-        from graphpass.dialects.onnx.precision import first_in_bf16
-
         self.require_onnx(model)
         options = [] if self.reads_any_padding else ["padding=right"]
         options += [] if self.device == "cpu" else [f"device={self.device}"]
@@ -121,7 +120,7 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         kinds = {node.op for node in model.graph.nodes}
-        steps = ["promote-to-f32"] if first_in_bf16(model) else []
+        steps = ["promote-to-f32"] if _has_casts_at_caches(model) or _is_in_bf16(model) else []
         steps += [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
         steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
@@ -149,9 +148,7 @@ class ORT(Target):
 
     def demotion(self, model: Model) -> str | None:
         """Return the pass that lets ``model`` compute in 16 bits; ``None`` for f32."""
-        from graphpass.dialects.onnx.precision import first_in_bf16
-
-        usual = "bf16" if self.provider.has_bf16 and first_in_bf16(model) else self.provider.precision
+        usual = "bf16" if self.provider.has_bf16 and _is_in_bf16(model) else self.provider.precision
         precision = self.precision or usual
         return None if precision == "f32" else f"demote-to-{precision}"
 
@@ -168,3 +165,17 @@ class ORT(Target):
         given = [f"bits={str(self.cache_precision)[1:]}"]
         given += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
         return [f"quantize-caches{{{','.join(given)}}}"]
+
+
+def _is_in_bf16(model: Model) -> bool:
+    from graphpass.dialects.onnx.precision import first_in_bf16
+
+    return first_in_bf16(model) is not None
+
+
+def _has_casts_at_caches(model: Model) -> bool:
+    """Return whether caches in f32 become f16 inside, as converters write that keep ports."""
+    graph, caches = model.graph, analyze_caches(model).of_kind("kv")
+    pasts = [graph.reads[cache.read].outputs[0] for cache in caches]
+    users = (use.node for past in pasts if past.element_type == "f32" for use in graph.uses(past))
+    return any(node.op == "Convert" and node.outputs[0].element_type == "f16" for node in users)

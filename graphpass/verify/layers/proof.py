@@ -23,7 +23,7 @@ from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
-from graphpass.verify.lockstep import compare
+from graphpass.verify.lockstep import WIDENED, compare
 from graphpass.verify.rounded_caches import widened, with_rounding
 
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
@@ -148,7 +148,7 @@ class _Proof:
                 result,
                 sequences=sequences,
                 divergence=divergence,
-                skipped=tuple(f"{name}: {text}" for text in result.skipped),
+                skipped=tuple(text if text == WIDENED else f"{name}: {text}" for text in result.skipped),
                 warnings=tuple(f"{name}: {text}" for text in result.warnings),
             )
         )

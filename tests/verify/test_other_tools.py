@@ -1,0 +1,98 @@
+"""Models that other tools made narrower: ONNX Runtime's converter to f16, and its dynamic quantization."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import onnx
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from support.loaded import exported
+from support.models import export
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse_target
+from graphpass.io import find_model
+from graphpass.ir.model import Model
+from graphpass.verify import compare
+from graphpass.verify.difference import Tolerance
+from graphpass.verify.lockstep import WIDENED
+
+
+@functools.cache
+def in_f16(name: str, *, wide_ports: bool) -> OnnxModel:
+    proto = onnx.load(find_model(export(name, "onnx")))
+    return OnnxModel(convert_float_to_float16(proto, keep_io_types=wide_ports))
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
+    file: Path = tmp_path_factory.mktemp("int8") / "model.onnx"
+    quantize_dynamic(find_model(export("llama", "onnx")), file, weight_type=QuantType.QInt8)
+    return OnnxModel.load(file)
+
+
+def converted(model: Model, target: str) -> Model:
+    return PassManager(parse_target(target).pipeline(model)).run(model).model
+
+
+def fused(model: Model) -> set[str]:
+    return {block.form for block in analyze_caches(model).attention}
+
+
+@pytest.mark.parametrize("wide_ports", [True, False])
+def test_a_converted_model_is_proven_exactly(wide_ports: bool) -> None:
+    """The converter computes positions and angles in f16, which are off from some hundred positions on."""
+    model = in_f16("llama", wide_ports=wide_ports)
+    result = converted(model, "cpu")
+    assert fused(result) == {"ScaledDotProductAttention"}
+    assert Tolerance.for_models(model, result) == Tolerance(1e-3, 1e-3)
+    found = compare(model, result, steps=4)
+    assert found.passed
+    assert found.max_abs_difference < 1e-4
+    assert WIDENED in found.skipped
+
+
+def test_casts_around_caches_do_not_keep_attention_apart() -> None:
+    model = in_f16("llama", wide_ports=True)
+    result = converted(model, "ort")
+    assert fused(result) == {"GroupQueryAttention"}
+    assert {port.element_type for port in result.inputs if "past" in port.name} == {"f32"}
+    assert compare(model, result, steps=4).max_abs_difference < 1e-4
+    narrow = converted(model, "ort{device=cuda,context=512}")
+    assert {port.element_type for port in narrow.inputs if "past" in port.name} == {"f16"}
+    # Weights are read as they are stored, in one product.
+    assert sum(node.op == "GroupQueryAttention" and node.input(1) is None for node in narrow.graph.nodes) == 2
+    assert compare(model, narrow, steps=4, padding="right").passed
+
+
+def test_caches_in_f16_stay_so() -> None:
+    model = in_f16("llama", wide_ports=False)
+    result = converted(model, "ort")
+    assert {port.element_type for port in result.inputs if "past" in port.name} == {"f16"}
+    found = compare(model, result, steps=4)
+    assert found.passed
+    assert WIDENED not in found.skipped
+
+
+def test_angles_in_f16_are_no_angles_in_f32() -> None:
+    """Rounding counts in candidates: the converted model is not what was exported."""
+    found = compare(exported("llama/onnx"), in_f16("llama", wide_ports=False), steps=2)
+    assert found.divergence is not None
+    assert found.divergence.place == "norm /model/layers.0/input_layernorm/Add"
+
+
+@pytest.mark.parametrize("target", ["ort", "cpu"])
+def test_padding_is_rounded_with_the_rest(quantized: OnnxModel, target: str) -> None:
+    """One scale for all rows: what stands at padding, which nothing specifies, moves them all."""
+    result = converted(quantized, target)
+    found = compare(quantized, result, steps=4, examine=True)
+    assert found.passed
+    assert found.max_abs_difference < 1e-3
+    reason = "padding: it enters the scales by which activations of all rows are rounded"
+    assert {f"left {reason}", f"right {reason}"} <= set(found.skipped)
+    assert any("rows in a batch of 2 and alone" in warning for warning in found.warnings)
