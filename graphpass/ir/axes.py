@@ -196,6 +196,13 @@ def _stacked(node: Node, rank: int) -> AxisEffect | None:
     return AxisEffect("iteration", (*range(axis), None, *range(axis, rank - 1)), (axis,))
 
 
+def _integer_product(node: Node, rank: int) -> AxisEffect | None:
+    weight = node.input(1)
+    if weight is None or weight.rank != 2:
+        return None
+    return AxisEffect("product", (*range(rank - 1), None), (rank - 1,))
+
+
 _RULES: dict[str, _Rule] = {
     **dict.fromkeys(ELEMENTWISE | {"SquaredDifference"}, _keeping("elementwise")),
     **dict.fromkeys(NORMS, _keeping("norm")),
@@ -203,6 +210,7 @@ _RULES: dict[str, _Rule] = {
         (
             *("Softmax", "LogSoftmax", "CumSum", "Roll", "MVN", "Trilu", "ReverseSequence", "Carried", "Final"),
             *("QuantizeLinear", "DequantizeLinear", "FakeQuantize", "NormalizeL2", "Result", "Assign"),
+            "DynamicQuantizeLinear",
         ),
         _keeping("same"),
     ),
@@ -226,6 +234,7 @@ _RULES: dict[str, _Rule] = {
         _reduce,
     ),
     "MatMulNBits": lambda _, rank: AxisEffect("product", (*range(rank - 1), None), (rank - 1,)),
+    "MatMulInteger": _integer_product,
     **dict.fromkeys(
         ("Convolution", "GroupConvolution", "Conv"),
         lambda _, rank: AxisEffect("window", (0, *(None,) * (rank - 1)), tuple(range(1, rank))),

@@ -17,7 +17,7 @@ from graphpass.progress import advance, expect
 from graphpass.runtime import open_session
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
-from graphpass.verify.conditioning import after_nudges
+from graphpass.verify.conditioning import after_nudges, after_reordered_sums
 from graphpass.verify.consistency import contradictions, other_columns
 from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
@@ -208,11 +208,21 @@ def _compare(
         own = _Lockstep(sessions[0], opened(copy), compared, sides, drafts=drafts)
         return own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
 
+    def pooled_with(copy: Model | None) -> tuple[Comparison, float]:
+        compared = PooledComparer(tolerance)
+        other = sessions[1] if copy is None else opened(copy)
+        own = _Lockstep(sessions[0], other, compared, sides, drafts=drafts)
+        found = own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        return found, max(compared.shares.values(), default=0.0)
+
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
         comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
-        if usual.rounded_to is not None or rounds_rows_together(reference.graph):
-            comparison = after_nudges(comparison, reference, usual.rounded_to, against_itself)
+        half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
+        if half is not None:
+            comparison = after_nudges(comparison, reference, half, against_itself)
+        if rounds_rows_together(reference.graph):
+            comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
         if reference is not given:

@@ -6,11 +6,15 @@ import numpy
 import onnx
 import pytest
 from onnx import numpy_helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.loaded import exported
-from support.models import hybrids
+from support.models import export, hybrids
 
 import graphpass
-from graphpass.verify import compare
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.io import find_model
+from graphpass.verify import Comparison, Divergence, compare
+from graphpass.verify.conditioning import after_nudges
 
 
 def halved(model: graphpass.Model) -> graphpass.Model:
@@ -42,3 +46,18 @@ def test_faults_are_not_called_rounding():
     divergence = compare(before, after, steps=1).divergence
     assert divergence is not None
     assert "rounding" not in divergence.reason
+
+
+def test_ties_in_f16_are_told() -> None:
+    """Nudges smaller than a step of f16 would be lost in a reference that computes in it."""
+    model = OnnxModel(convert_float_to_float16(onnx.load(find_model(export("llama", "onnx")))))
+    found = Comparison((), ("logits",), 1.0, Divergence(0, 0, "logits", (0,), 0.0, 1.0, "far"), ())
+    nudged: list[graphpass.Model] = []
+
+    def against_itself(copy: graphpass.Model) -> Comparison:
+        nudged.append(copy)
+        return compare(model, copy, steps=2, atol=1e-4, rtol=0)
+
+    told = after_nudges(found, model, "f16", against_itself)
+    assert len(nudged) == 1
+    assert "if its embeddings are off by 2^-10" in str(told.divergence)

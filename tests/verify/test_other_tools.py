@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from pathlib import Path
 
 import onnx
@@ -29,11 +30,12 @@ def in_f16(name: str, *, wide_ports: bool) -> OnnxModel:
     return OnnxModel(convert_float_to_float16(proto, keep_io_types=wide_ports))
 
 
-@pytest.fixture(scope="module")
-def quantized(tmp_path_factory: pytest.TempPathFactory) -> OnnxModel:
-    file: Path = tmp_path_factory.mktemp("int8") / "model.onnx"
-    quantize_dynamic(find_model(export("llama", "onnx")), file, weight_type=QuantType.QInt8)
-    return OnnxModel.load(file)
+@functools.cache
+def in_int8(name: str) -> OnnxModel:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        quantize_dynamic(find_model(export(name, "onnx")), file, weight_type=QuantType.QInt8)
+        return OnnxModel(onnx.load(file))
 
 
 def converted(model: Model, target: str) -> Model:
@@ -87,8 +89,9 @@ def test_angles_in_f16_are_no_angles_in_f32() -> None:
 
 
 @pytest.mark.parametrize("target", ["ort", "cpu"])
-def test_padding_is_rounded_with_the_rest(quantized: OnnxModel, target: str) -> None:
+def test_padding_is_rounded_with_the_rest(target: str) -> None:
     """One scale for all rows: what stands at padding, which nothing specifies, moves them all."""
+    quantized = in_int8("llama")
     result = converted(quantized, target)
     found = compare(quantized, result, steps=4, examine=True)
     assert found.passed
@@ -96,3 +99,36 @@ def test_padding_is_rounded_with_the_rest(quantized: OnnxModel, target: str) -> 
     reason = "padding: it enters the scales by which activations of all rows are rounded"
     assert {f"left {reason}", f"right {reason}"} <= set(found.skipped)
     assert any("rows in a batch of 2 and alone" in warning for warning in found.warnings)
+
+
+def test_sizes_are_known_behind_integers() -> None:
+    """The mask of `opt` takes its length from keys that MatMulInteger makes."""
+    model = in_int8("opt")
+    result = converted(model, "ort")
+    assert fused(result) == {"GroupQueryAttention"}
+    assert compare(model, result, steps=2).passed
+
+
+def test_a_number_may_be_rounded_the_other_way() -> None:
+    """The reference itself moves as far if its embeddings are off by 2^-20; a fault moves logits further."""
+    model = in_int8("phi3")
+    result = converted(model, "cpu")
+    found = compare(model, result)
+    assert found.passed
+    assert found.max_abs_difference > 1e-2
+    assert any(text.startswith("single logits: activations are rounded to integers") for text in found.skipped)
+    faulty = converted(swapped(model), "cpu")
+    assert not compare(model, faulty, steps=2).passed
+
+
+def swapped(model: OnnxModel) -> OnnxModel:
+    """The same with two weights of layers exchanged."""
+    copy = model.clone()
+    first, second = [
+        tensor
+        for tensor in copy.proto.graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8 and list(tensor.dims) == [64, 64]
+    ][:2]
+    first.raw_data, second.raw_data = second.raw_data, first.raw_data
+    copy.mark_edited()
+    return copy
