@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import ELEMENTWISE, NORMS, SCATTERS, SLICES, SPLITS
+from graphpass.ir.operators import COMPRESSED_PRODUCTS, ELEMENTWISE, NORMS, SCATTERS, SLICES, SPLITS
 from graphpass.ir.types import Dimension
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ _RULES: dict[str, _Rule] = {
         (f"Reduce{kind}" for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "LogicalAnd", "LogicalOr")),
         _reduce,
     ),
-    "MatMulNBits": lambda _, rank: AxisEffect("product", (*range(rank - 1), None), (rank - 1,)),
+    **dict.fromkeys(COMPRESSED_PRODUCTS, lambda _, rank: AxisEffect("product", (*range(rank - 1), None), (rank - 1,))),
     "MatMulInteger": _integer_product,
     **dict.fromkeys(
         ("Convolution", "GroupConvolution", "Conv"),

@@ -51,8 +51,11 @@ SOURCES = frozenset({"Parameter", "ReadValue"})
 LOOP_ENTRIES = frozenset({"Carried", "Sliced"})
 LOOP_EXITS = frozenset({"Final", "Stacked"})
 
+#: Multiply with weights of few bits, ``N`` outputs of ``K`` inputs.
+COMPRESSED_PRODUCTS = frozenset({"MatMulBnb4", "MatMulNBits"})
+
 #: Multiply with weights if one of the first two inputs is a weight.
-PRODUCTS = frozenset({"Conv", "Convolution", "Gemm", "GroupConvolution", "MatMul", "MatMulNBits"})
+PRODUCTS = frozenset({"Conv", "Convolution", "Gemm", "GroupConvolution", "MatMul"}) | COMPRESSED_PRODUCTS
 
 REDUCTIONS = frozenset(
     {"ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"}

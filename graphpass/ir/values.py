@@ -6,7 +6,7 @@ import math
 
 from graphpass.ir.cache import element_bytes
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import CASTS, MOVES, POSITIONWISE, PRODUCTS
+from graphpass.ir.operators import CASTS, COMPRESSED_PRODUCTS, MOVES, POSITIONWISE, PRODUCTS
 
 #: Types of whole numbers.
 INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
@@ -78,7 +78,7 @@ def head_of(graph: Graph, result: Node) -> Node | None:
     while True:
         node = graph.producer(value)
         if node.op in PRODUCTS:
-            return None if node.op != "MatMulNBits" and is_activation(graph, node.input(1)) else node
+            return None if node.op not in COMPRESSED_PRODUCTS and is_activation(graph, node.input(1)) else node
         active = [one for one in node.inputs if one is not None and is_activation(graph, one)]
         if node.op not in POSITIONWISE or len(active) != 1:
             return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.loaded import exported
 from support.models import export
@@ -99,6 +100,16 @@ def test_padding_is_rounded_with_the_rest(target: str) -> None:
     reason = "padding: it enters the scales by which activations of all rows are rounded"
     assert {f"left {reason}", f"right {reason}"} <= set(found.skipped)
     assert any("rows in a batch of 2 and alone" in warning for warning in found.warnings)
+
+
+def test_products_of_four_bits_are_products() -> None:
+    quantizer = MatMulBnb4Quantizer(onnx.load(find_model(export("llama", "onnx"))), 1, 64)
+    quantizer.process()
+    model = OnnxModel(quantizer.model.model)
+    result = converted(model, "ort")
+    assert fused(result) == {"GroupQueryAttention"}
+    assert sum(node.op == "MatMulBnb4" for node in result.graph.nodes) == 15
+    assert compare(model, result, steps=2).passed
 
 
 def test_sizes_are_known_behind_integers() -> None:

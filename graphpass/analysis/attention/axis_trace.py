@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, LOOP_ENTRIES, LOOP_EXITS
+from graphpass.ir.operators import ARITHMETIC, CASTS, COMPRESSED_PRODUCTS, EXTREMA, LOOP_ENTRIES, LOOP_EXITS
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import is_activation, is_scalar
 
@@ -123,7 +123,7 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
         return []
     if node.op in LOOP_ENTRIES | LOOP_EXITS:
         return _around_loop(node, source, labels)
-    if node.op in {"MatMul", "MatMulNBits"}:
+    if node.op in COMPRESSED_PRODUCTS | {"MatMul"}:
         # A product with weights from the right makes the last axis anew and leaves the others.
         if node.op == "MatMul" and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
             return []

@@ -15,6 +15,7 @@ from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import (
     CASTS,
+    COMPRESSED_PRODUCTS,
     INNER_CACHES,
     LOOP_ENTRIES,
     LOOP_EXITS,
@@ -119,7 +120,7 @@ def _is_hidden_state(graph: Graph, value: Value) -> bool:
     """Return whether weights multiply ``value`` position by position: no step carries hidden states."""
 
     def weighs(use: Use) -> bool:
-        return use.node.op in {"MatMul", "Gemm", "MatMulNBits"} and use.port == 0
+        return use.node.op in COMPRESSED_PRODUCTS | {"MatMul", "Gemm"} and use.port == 0
 
     uses = graph.forward([value], lambda use: use.node.outputs[:1] if use.node.op in _POSITIONWISE else ())
     return any(weighs(use) and not is_activation(graph, use.node.inputs[1]) for use in uses)

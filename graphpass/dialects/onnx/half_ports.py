@@ -31,7 +31,7 @@ _BRAIN = frozenset(
 #: States of LinearAttention may be, but add up over all tokens.
 _RUNTIME: dict[str, tuple[frozenset[int], frozenset[int]]] = {
     **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"), _ALL),
-    **dict.fromkeys(("FusedMatMul", "GatherBlockQuantized", "MatMulNBits", "MoE"), _ALL),
+    **dict.fromkeys(("FusedMatMul", "GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "MoE"), _ALL),
     **dict.fromkeys(("CausalConvWithState", "MultiHeadAttention"), _ALL),
     "GroupQueryAttention": (frozenset({12, 13}), frozenset()),
     "LinearAttention": (frozenset({3}), frozenset({1})),

@@ -8,6 +8,8 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from graphpass.ir.operators import COMPRESSED_PRODUCTS
+
 #: Operators of ONNX that give their first input's shape to the result.
 _KEEPS_SHAPE = frozenset({"Cast", "Identity", "ScatterElements", "ScatterND"})
 
@@ -76,7 +78,7 @@ def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     ]
 
 
-def _matmul_n_bits(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _compressed_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Make ``[.., N]`` of ``[.., K]``: one element along the last axis, copied N times."""
     name, made = node.output[0], _Made(node)
     one = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
@@ -167,7 +169,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "GatherBlockQuantized": _gathered_blocks,
     "GroupQueryAttention": _grouped,
     "LinearAttention": _linear_attention,
-    "MatMulNBits": _matmul_n_bits,
+    **dict.fromkeys(COMPRESSED_PRODUCTS, _compressed_product),
     "MoE": _same_as_first,
     "QMoE": _same_as_first,
     "QuickGelu": _same_as_first,
@@ -181,5 +183,5 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
 _REQUIRED = {
     "GroupQueryAttention": frozenset({"num_heads", "kv_num_heads"}),
     "LinearAttention": frozenset({"q_num_heads", "kv_num_heads"}),
-    "MatMulNBits": frozenset({"N"}),
+    **dict.fromkeys(COMPRESSED_PRODUCTS, frozenset({"N"})),
 }
