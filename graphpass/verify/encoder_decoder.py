@@ -99,7 +99,8 @@ def _made_up(port: Port, lengths: tuple[int, ...], random: np.random.Generator, 
     if port.name == "input_ids":
         return random.integers(0, tokens, shape)
     sizes = [size for size in (port.shape or (None, None))[1:] if isinstance(size, int)]
-    if port.element_type != "f32" or len(sizes) + 1 != len(port.shape or ()):
+    if port.element_type not in {"f16", "f32"} or len(sizes) + 1 != len(port.shape or ()):
         message = f"cannot make up input {port.name} {shape_text(port.shape)} of type {port.element_type}"
         raise UnsupportedError("GP347", message)
-    return random.standard_normal([shape[0], *sizes]).astype(np.float32)
+    values: Array = random.standard_normal([shape[0], *sizes]).astype(np.float32)
+    return values.astype(np.float16) if port.element_type == "f16" else values

@@ -20,8 +20,10 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
 from graphpass.io import find_model
 from graphpass.ir.model import Model
+from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 from graphpass.verify import compare
 from graphpass.verify.difference import Tolerance
+from graphpass.verify.encoder_decoder import compare_encoder_decoders
 from graphpass.verify.lockstep import WIDENED
 
 
@@ -143,3 +145,19 @@ def swapped(model: OnnxModel) -> OnnxModel:
     first.raw_data, second.raw_data = second.raw_data, first.raw_data
     copy.mark_edited()
     return copy
+
+
+@pytest.mark.slow
+def test_an_encoder_of_features_in_f16() -> None:
+    folder = export("whisper", "onnx")
+
+    def parts(*, half: bool) -> EncoderDecoderModels:
+        names = ("encoder_model", "decoder_with_past_model", "decoder_model")
+        protos = (onnx.load(folder / f"{name}.onnx") for name in names)
+        return EncoderDecoderModels(
+            *(OnnxModel(convert_float_to_float16(proto, keep_io_types=False) if half else proto) for proto in protos)
+        )
+
+    found = compare_encoder_decoders(parts(half=True), parts(half=False), steps=4)
+    assert found.passed
+    assert 0 < found.max_abs_difference < 0.2

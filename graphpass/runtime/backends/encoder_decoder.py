@@ -71,7 +71,9 @@ class EncoderDecoderSession:
         Raises:
             UnsupportedError: GP322, the runtime failed.
         """
-        results = self._encoder.infer(dict(feeds))
+        ports = (port for port in self.models.encoder.inputs if port.name in feeds)
+        kinds = {port.name: numpy_type(port.element_type, f"input {port.name}") for port in ports}
+        results = self._encoder.infer({name: feeds[name].astype(kind, copy=False) for name, kind in kinds.items()})
         self._hidden = next(iter(results.values())).copy()
         self._mask = feeds.get("attention_mask")
         self._length = 0
