@@ -196,11 +196,13 @@ def _stacked(node: Node, rank: int) -> AxisEffect | None:
     return AxisEffect("iteration", (*range(axis), None, *range(axis, rank - 1)), (axis,))
 
 
+def _product(_: Node, rank: int) -> AxisEffect | None:
+    return AxisEffect("product", (*range(rank - 1), None), (rank - 1,))
+
+
 def _integer_product(node: Node, rank: int) -> AxisEffect | None:
     weight = node.input(1)
-    if weight is None or weight.rank != 2:
-        return None
-    return AxisEffect("product", (*range(rank - 1), None), (rank - 1,))
+    return _product(node, rank) if weight is not None and weight.rank == 2 else None
 
 
 _RULES: dict[str, _Rule] = {
@@ -233,7 +235,7 @@ _RULES: dict[str, _Rule] = {
         (f"Reduce{kind}" for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "LogicalAnd", "LogicalOr")),
         _reduce,
     ),
-    **dict.fromkeys(COMPRESSED_PRODUCTS, lambda _, rank: AxisEffect("product", (*range(rank - 1), None), (rank - 1,))),
+    **dict.fromkeys(COMPRESSED_PRODUCTS, _product),
     "MatMulInteger": _integer_product,
     **dict.fromkeys(
         ("Convolution", "GroupConvolution", "Conv"),

@@ -14,6 +14,9 @@ INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32",
 #: Types of other numbers.
 REALS = frozenset({"bf16", "f16", "f32", "f64"})
 
+#: Those of 16 bits.
+HALVES = frozenset({"bf16", "f16"})
+
 #: Masked scores: the lowest number of f16. It is finite in f16, bf16 and f32, so that rows that are masked whole stay
 #: free of NaN at any inference precision, and exp of it is 0. Optimum's exports use the same.
 MASKED = -65504.0

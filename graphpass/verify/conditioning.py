@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -54,10 +54,8 @@ def after_nudges(
         return found
     # Smaller ones are lost in a reference in f16.
     nudge = max(_NUDGES[half], _ULP) if reference.analysis(is_in_f16) else _NUDGES[half]
-    for seed in range(_DRAWS):
-        nudged = _nudged(reference, nudge, seed)
-        itself = None if nudged is None else against_itself(nudged)
-        if itself is not None and itself.divergence is not None:
+    for itself in map(against_itself, _nudges(reference, nudge)):
+        if itself.divergence is not None:
             words = (
                 f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
                 f"embeddings are off by 2^{nudge}, first at {itself.divergence}"
@@ -83,8 +81,7 @@ def after_reordered_sums(
     """
     if found.divergence is None:
         return found
-    copies = [copy for seed in range(_DRAWS) if (copy := _nudged(reference, _REORDERED, seed)) is not None]
-    own = max((pooled(copy)[1] for copy in copies), default=0.0)
+    own = max((pooled(copy)[1] for copy in _nudges(reference, _REORDERED)), default=0.0)
     compared, share = pooled(None)
     if not compared.passed or share > _MOST * own:
         return found
@@ -93,6 +90,12 @@ def after_reordered_sums(
         f"size, the reference from itself by {own:.2%} if its embeddings are off by 2^{_REORDERED}"
     )
     return replace(compared, skipped=(*compared.skipped, words))
+
+
+def _nudges(model: Model, nudge: int) -> Iterator[Model]:
+    """Yield copies whose embeddings are off by ``2**nudge``, one for each draw."""
+    copies = (_nudged(model, nudge, seed) for seed in range(_DRAWS))
+    return (copy for copy in copies if copy is not None)
 
 
 def _dequantized(graph: Graph, rows: Value) -> Value:

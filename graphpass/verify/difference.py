@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphpass.dialects.rounding import Half
 from graphpass.ir.model import Model
+from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Divergence
 
 #: Distances between logits of one model on two runtimes that compute in a type, coarsest type first: about ten times
@@ -52,7 +53,7 @@ class Tolerance:
         for place, model in enumerate((reference, *candidates)):
             nodes = model.graph.nodes
             own = {value.element_type for node in nodes if node.op != "Constant" for value in node.outputs}
-            types |= own - {"bf16", "f16"} if place == 0 and model.dialect == "onnx" else own
+            types |= own - HALVES if place == 0 and model.dialect == "onnx" else own
             stored.append({node.outputs[0].element_type for node in model.graph.of_op("Constant")})
         for half, rounding in _ROUNDED_WEIGHTS.items():
             if half in types and len({half in one for one in stored}) > 1:

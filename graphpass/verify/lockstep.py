@@ -82,9 +82,8 @@ def compare(
     linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
     reference always runs each row alone, since padding takes places in the caches of some models, but not of others;
     models with linear caches, which padding enters, get rows of one length then, and so do those that round activations
-    of all rows by one scale. If a reference itself computes
-    something else for such a batch than for its rows alone, the candidate may compute just that, which the result
-    reports.
+    of all rows by one scale. If a reference itself computes something else for such a batch than for its rows alone,
+    the candidate may compute just that, which the result reports.
 
     The other side follows with few steps. Rows padded on the right have padding between prompt and steps. Not all
     references take that (windows reach over it, states absorb it), so the candidate may compute what the reference
@@ -143,8 +142,8 @@ def compare(
     proven = run(*wide, examine=examine)
     if not proven.passed and all(model.analysis(is_in_f16) for model in wide):
         # One of both may round angles to f16, and the other not.
-        exact = run(wide[0].analysis(in_f32), wide[1], examine=examine)
-        proven = replace(exact, skipped=(*exact.skipped, WIDENED)) if exact.passed else proven
+        exact = run(*wide, examine=examine, exactly=True)
+        proven = exact if exact.passed else proven
     if wide[1] is candidate:
         return proven
     found = with_rounding(proven, candidate, wide[1], opened)
@@ -172,6 +171,7 @@ def _compare(
     properties: Mapping[str, object] | None,
     opened: Callable[..., DecodeSession],
     pooled: PooledComparer | None = None,
+    exactly: bool = False,
 ) -> Comparison:
     if steps < 0:
         raise UsageError("GP250", f"there cannot be {steps} steps")
@@ -180,7 +180,7 @@ def _compare(
     if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
-    widen = without_bf16 if candidate.analysis(is_in_f16) else in_f32
+    widen = without_bf16 if candidate.analysis(is_in_f16) and not exactly else in_f32
     given, reference, candidate = reference, reference.analysis(widen), candidate.analysis(without_bf16)
     sessions = opened(reference), opened(candidate, device=device, properties=properties)
     let_take_ids(reference, *sessions)
@@ -203,21 +203,20 @@ def _compare(
     outputs = pooled or OutputComparer(tolerance)
     lockstep = _Lockstep(*sessions, outputs, sides, drafts=drafts)
 
+    def followed(one: _Lockstep) -> Comparison:
+        return one.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+
     def against_itself(copy: Model) -> Comparison:
-        compared = OutputComparer(tolerance)
-        own = _Lockstep(sessions[0], opened(copy), compared, sides, drafts=drafts)
-        return own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        return followed(_Lockstep(sessions[0], opened(copy), OutputComparer(tolerance), sides, drafts=drafts))
 
     def pooled_with(copy: Model | None) -> tuple[Comparison, float]:
-        compared = PooledComparer(tolerance)
-        other = sessions[1] if copy is None else opened(copy)
-        own = _Lockstep(sessions[0], other, compared, sides, drafts=drafts)
-        found = own.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        compared, other = PooledComparer(tolerance), sessions[1] if copy is None else opened(copy)
+        found = followed(_Lockstep(sessions[0], other, compared, sides, drafts=drafts))
         return found, max(compared.shares.values(), default=0.0)
 
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
-        comparison = lockstep.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        comparison = followed(lockstep)
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:
             comparison = after_nudges(comparison, reference, half, against_itself)

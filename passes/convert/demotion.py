@@ -150,7 +150,7 @@ class _Edit:
                 self.rewriter.redirect(node, port, self._cast(value, wanted))
 
     def _constant(self, node: Node) -> None:
-        """Round a constant for operators in f16; others read it as it was."""
+        """Round a constant for operators in 16 bits; others read it as it was."""
         value = node.outputs[0]
         uses = self.rewriter.graph.uses(value) if value.element_type == "f32" else ()
         halved = [use for use in uses if use.node.index in self.found.nodes and use.port in self.rules.inputs(use.node)]

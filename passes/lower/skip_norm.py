@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphpass.ir.values import HALVES
 from graphpass.passes.lower.call import Call
 
 _INPUT, _SKIP, _GAMMA, _BIAS = range(4)
@@ -11,7 +12,7 @@ _RESULT, _MEAN, _DEVIATION, _SUM = range(4)
 def is_narrow(call: Call) -> bool:
     """Return whether its hidden states are of 16 bits."""
     value = call.value(_INPUT)
-    return value is not None and value.element_type in {"f16", "bf16"}
+    return value is not None and value.element_type in HALVES
 
 
 def lower_skip_norm(call: Call) -> None:

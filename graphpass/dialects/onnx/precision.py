@@ -16,8 +16,8 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import claim_name
+from graphpass.ir.values import HALVES
 
-_HALVES = frozenset({"bf16", "f16"})
 _BRAIN = frozenset({"bf16"})
 
 _FLOAT = onnx.TensorProto.FLOAT
@@ -41,12 +41,12 @@ def _first_in(model: OnnxModel, halves: Collection[str]) -> Node | None:
 
 def in_f32(model: Model) -> Model:
     """Return ``model`` with f32 in place of f16 and bf16 if it is ONNX."""
-    return _without(model, _HALVES)
+    return _without(model, HALVES)
 
 
 def is_in_f16(model: Model) -> bool:
     """Return whether anything but weights of an ONNX model is f16."""
-    return isinstance(model, OnnxModel) and _first_in(model, _HALVES - _BRAIN) is not None
+    return isinstance(model, OnnxModel) and _first_in(model, HALVES - _BRAIN) is not None
 
 
 def without_bf16(model: Model) -> Model:
@@ -64,16 +64,12 @@ def _without(model: Model, halves: Collection[str]) -> Model:
     if not isinstance(model, OnnxModel) or _first_in(model, halves) is None:
         return model
     copy = model.clone()
-    promote(copy, halves)
+    _promote(copy, halves)
     return copy
 
 
-def promote(model: OnnxModel, halves: Collection[str] = _HALVES) -> Mapping[str, int]:
+def promote(model: OnnxModel) -> Mapping[str, int]:
     """Promote a model and its bodies in place; see the pass `promote-to-f32`.
-
-    Args:
-        model: The model.
-        halves: The types to promote.
 
     Returns:
         Number of operators, constants and weights that changed, and of casts that went; empty if nothing did.
@@ -81,8 +77,10 @@ def promote(model: OnnxModel, halves: Collection[str] = _HALVES) -> Mapping[str,
     Raises:
         UnsupportedError: GP327, an operator gives such types whatever its inputs are.
     """
-    if _first_in(model, halves) is None:
-        return {}
+    return {} if _first_in(model, HALVES) is None else _promote(model, HALVES)
+
+
+def _promote(model: OnnxModel, halves: Collection[str]) -> Mapping[str, int]:
     promotion = _Promotion(model.proto, frozenset(map(element_code, halves)))
     for graph in list(graphs(model.proto)):
         promotion.widen(graph)

@@ -12,8 +12,7 @@ from openvino._offline_transformations import compress_model_transformation
 
 from graphpass.dialects.openvino.names import all_models
 from graphpass.errors import UnsupportedError
-
-_HALF = frozenset({"f16", "bf16"})
+from graphpass.ir.values import HALVES
 
 #: Operators whose value is not decided by their inputs, or that hold graphs.
 _NOT_STORED = frozenset(
@@ -53,7 +52,7 @@ def promote(native: openvino.Model) -> Mapping[str, int]:
 
 
 def _is_half(port: openvino.Output | openvino.Input) -> bool:
-    return port.get_element_type().to_string() in _HALF
+    return port.get_element_type().to_string() in HALVES
 
 
 def _stored(graph: openvino.Model) -> dict[str, bool]:
@@ -81,7 +80,7 @@ def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter
     widened: dict[tuple[str, int], openvino.Node] = {}
     for variable in graph.get_variables():
         info = variable.info
-        if info.data_type.to_string() in _HALF:
+        if info.data_type.to_string() in HALVES:
             info.data_type = openvino.Type.f32
             variable.update(info)
             counts["variables"] += 1
@@ -117,7 +116,7 @@ def _set_types(node: openvino.Node) -> bool:
     """Set attributes of the output's type to f32; return whether there are any."""
     if node.get_type_name() == "ReadValue":
         return False  # it follows its variable
-    names = [name for name, value in node.get_attributes().items() if isinstance(value, str) and value in _HALF]
+    names = [name for name, value in node.get_attributes().items() if isinstance(value, str) and value in HALVES]
     for name in names:
         node.set_attribute(name, "f32")
     return bool(names) and node.get_type_name() != "Parameter"

@@ -50,7 +50,7 @@ def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding
 def _types(model: Model, provider: Provider) -> Iterator[Finding]:
     from graphpass.dialects.onnx.precision import first_in_bf16
 
-    node = None if provider.has_bf16 else first_in_bf16(model)
+    node = None if provider.has_bf16 else model.analysis(first_in_bf16)
     if node is not None:
         reason = f"{node.called} is in bf16, for which {provider.name} has no kernels: run promote-to-f32"
         yield Finding.of_model(model, "refused", reason, _KERNELS)

@@ -23,7 +23,7 @@ def observe(model: Model) -> Observation | str:
 
     assert isinstance(model, OnnxModel)
     tried = f"opened on ONNX Runtime {onnxruntime.__version__}"
-    if first_in_bf16(model) is not None:
+    if model.analysis(first_in_bf16) is not None:
         # A session would run it in f32.
         return Observation(tried, refused=_refusal(model))
     try:
