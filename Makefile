@@ -39,6 +39,11 @@ types: $(VENV)/ready ## run mypy on the installed form of the package
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p graphpass
 
+wheel: $(VENV)/ready ## build wheel and sdist, and run what the pages show in a new environment
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist .
+	$(PYTHON) tests/installed.py build/dist/*.tar.gz
+
 docs: $(VENV)/ready ## write the pages of docs/ that follow from the code
 	$(BIN)/python docs/generate.py
 
@@ -51,4 +56,4 @@ mutants: $(VENV)/ready ## put faults into the results of all targets and print t
 clean: ## remove what was built
 	rm -rf $(VENV) build demo-output *.egg-info
 
-.PHONY: help demo example test test-slow lint types docs golden mutants clean
+.PHONY: help demo example test test-slow lint types wheel docs golden mutants clean

@@ -99,7 +99,7 @@ def test_the_action_installs_graphpass(tmp_path):
     source = tmp_path / "action"
     for name in ("graphpass", "passes", "cli"):
         shutil.copytree(ROOT / name, source / name)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / name, source)
     venv.create(tmp_path / "venv", with_pip=True)
     script, variables = step("Install graphpass")

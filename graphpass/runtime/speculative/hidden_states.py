@@ -85,7 +85,7 @@ class HiddenStateDraft:
         return continuations(logits[-1], feed, self._length, self._width)
 
     def _last(self, rows: Array) -> Array:
-        return rows[-self._context :].copy()
+        return np.array(rows[-self._context :])
 
 
 class ModelHead:
