@@ -80,12 +80,13 @@ class HiddenStateDraft:
             tokens = self._last(np.append(tokens, token))
             states = self._last(np.concatenate([states, made[-1:]]))
             after, made = self._head(tokens, states)
-            return after[-1]
+            last: Array = after[-1]
+            return last
 
         return continuations(logits[-1], feed, self._length, self._width)
 
     def _last(self, rows: Array) -> Array:
-        return np.array(rows[-self._context :])
+        return rows[-self._context :].copy()
 
 
 class ModelHead:
