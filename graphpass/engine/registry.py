@@ -167,10 +167,20 @@ def _distribution(point: metadata.EntryPoint) -> str:
 
 
 def distributions() -> dict[str, str]:
-    """Return the versions of all distributions with passes or targets, graphpass among them, by name."""
+    """Return the versions of all distributions with passes or targets, graphpass among them, by name.
+
+    Each ends with a digest of the code, ``0.2.0+1f3870be274f``: code changes between versions, too.
+    """
+    from graphpass.engine.code import digest_of_code
+
     groups = (_CATALOGUES, _PASSES.group, _TARGETS.group)
     points = [point for group in groups for point in _entry_points(group, tuple(sys.path))]
-    return {point.dist.name: point.dist.version for point in points if point.dist is not None}
+    known = {point.dist.name: point.dist.version for point in points if point.dist is not None}
+    modules: dict[str, set[str]] = {name: set() for name in known}
+    for point in points:
+        if point.dist is not None:
+            modules[point.dist.name].add(point.module.partition(".")[0])
+    return {name: f"{version}+{digest_of_code(modules[name])[:12]}" for name, version in known.items()}
 
 
 def pass_names() -> tuple[str, ...]:

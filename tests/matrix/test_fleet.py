@@ -171,5 +171,5 @@ def test_a_scheduler_that_does_not_answer(capfd, tmp_path):
 def test_workers_of_other_versions_are_refused(monkeypatch, tmp_path):
     with cluster(tmp_path, 1) as found:
         monkeypatch.setattr("graphpass.matrix.fleet.versions", lambda: {"graphpass": "0"})
-        with pytest.raises(UsageError, match=r"has graphpass 0\.1\.0, and 0 here"):
+        with pytest.raises(UsageError, match=r"has graphpass \d+\.\d+\.\d+\+[0-9a-f]{12}, and 0 here"):
             list(Fleet(found.scheduler).run([], lambda _: None))
