@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from graphpass.error_catalog import CATALOG
 
+from ..cells import CellResult
 from ..run import Finding, Run
 
 #: Results that GitHub shows of a run.
@@ -17,23 +18,27 @@ _MOST = 5_000
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
-#: Rules that are no errors of the catalog or passes.
-_OTHERS = {
-    "tokenizer": "Tokenizers beside a model become models that openvino.genai reads.",
-    "verify": "Results are compared with their inputs.",
-}
+_PAGES = "https://github.com/graphpass/graphpass/blob/v{version}/docs"
+
+#: Rules that are no errors of the catalog: text, page, default level.
+_OTHERS = {"verify": ("The comparison with the input is weaker than usual.", "verification.md", "warning")}
+
+#: Tags by the first digit of an error's id.
+_TAGS = {"1": "input", "2": "usage", "3": "unsupported", "4": "execution", "5": "output", "6": "verification"}
 
 
 def as_sarif(run: Run, root: Path) -> dict[str, Any]:
     """Return the object of a SARIF file with one run.
 
-    Nodes of graphs are logical locations, model files the physical ones. Fingerprints are made of rule, cell and node.
+    Errors and warnings are results; notes stand in the other reports. Cells and nodes of graphs are logical locations,
+    model files the physical ones. Fingerprints are made of rule, cell and node, as code scanning needs to tell results
+    of one file apart: all of them are at line 1.
 
     Args:
         run: The run.
         root: The folder that files are given relative to, which is that of the sources.
     """
-    findings = run.findings
+    findings = [finding for finding in run.findings if finding.problem.level != "note"]
     shown = findings[:_MOST]
     rules = list(dict.fromkeys(finding.problem.rule for finding in shown))
     left = len(findings) - len(shown)
@@ -41,6 +46,7 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
     driver = {
         "name": "graphpass",
         "semanticVersion": metadata.version("graphpass"),
+        "informationUri": "https://github.com/graphpass/graphpass",
         "rules": [_rule(rule) for rule in rules],
     }
     told: dict[str, Any] = {
@@ -73,53 +79,63 @@ def short_path(file: str, root: Path) -> str:
 def _result(finding: Finding, rule: int, root: Path) -> dict[str, Any]:
     problem, cell = finding.problem, finding.result.cell
     # Graphs have no lines, but GitHub shows no result without one.
-    physical = {"artifactLocation": _artifact(finding.result.file, root), "region": {"startLine": 1}}
-    location: dict[str, Any] = {"physicalLocation": physical}
+    physical = {"artifactLocation": _artifact(finding.result, root), "region": {"startLine": 1}}
     kinds = {name: kind for name, kind in ((problem.subject, "subject"), (problem.node, "node")) if name}
-    if kinds:
-        location["logicalLocations"] = [
-            {"name": name, "fullyQualifiedName": f"{cell.model}::{name}", "kind": kind} for name, kind in kinds.items()
-        ]
+    logical = [{"name": cell.id, "fullyQualifiedName": cell.id, "kind": "module"}]
+    logical += [
+        {"name": name, "fullyQualifiedName": f"{cell.id}::{name}", "kind": kind} for name, kind in kinds.items()
+    ]
     words = f"{cell.id}: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else "")
     told = {
         "ruleId": problem.rule,
         "ruleIndex": rule,
         "level": problem.level,
         "message": {"text": words},
-        "locations": [location],
-        "partialFingerprints": {"graphpass/v1": finding.fingerprint},
+        "locations": [{"physicalLocation": physical, "logicalLocations": logical}],
+        "partialFingerprints": {
+            # Its form is that of GitHub's own: 64 bits, and a number for equal ones.
+            "primaryLocationLineHash": f"{finding.fingerprint[:16]}:1",
+            "graphpass/v1": finding.fingerprint,
+        },
         "baselineState": "unchanged" if finding.known else "new",
-        "properties": {"model": cell.model, "target": cell.label},
+        "properties": {"model": cell.model, "target": cell.label, "file": finding.result.file},
     }
     return told | (
         {"suppressions": [{"kind": "external", "justification": "the baseline holds it"}]} if finding.known else {}
     )
 
 
-def _artifact(file: str, root: Path) -> dict[str, str]:
-    path = short_path(file, root)
+def _artifact(result: CellResult, root: Path) -> dict[str, str]:
+    """Return the model's file: relative to the sources, or an address.
+
+    A path outside of the sources differs from machine to machine, which would make new alerts of old ones.
+    """
+    path = short_path(result.file, root)
     if "://" in path:
         return {"uri": path}
-    return {"uri": Path(path).as_uri()} if os.path.isabs(path) else {"uri": quote(path), "uriBaseId": "%SRCROOT%"}
+    named = f"{result.cell.model}/{Path(path).name}" if os.path.isabs(path) else path
+    return {"uri": quote(named), "uriBaseId": "%SRCROOT%"}
 
 
 def _rule(rule: str) -> dict[str, Any]:
-    words = CATALOG.get(rule) or _OTHERS.get(rule) or _of_pass(rule)
+    page = _PAGES.format(version=metadata.version("graphpass"))
+    if rule in _OTHERS:
+        words, name, level = _OTHERS[rule]
+        tag, uri = rule, f"{page}/{name}"
+    else:
+        words, level = CATALOG.get(rule, f"Error {rule} of a plug-in."), "error"
+        tag, uri = _TAGS.get(rule[2:3], "plug-in"), f"{page}/errors.md#{rule.lower()}"
     first = words.partition(". ")[0].rstrip(".") + "."
-    help_text = f"graphpass explain {rule}" if rule not in _OTHERS else words
     return {
         "id": rule,
+        "name": f"{tag.capitalize()}Finding" if tag == rule else f"{tag.capitalize()}{rule}",
         "shortDescription": {"text": first},
         "fullDescription": {"text": words},
-        "help": {"text": help_text},
+        "helpUri": uri,
+        "help": {"text": f"{words}\n{uri}", "markdown": f"{words}\n\n[{rule}]({uri})"},
+        "defaultConfiguration": {"level": level},
+        "properties": {"tags": ["graphpass", tag], "precision": "very-high", "problem.severity": level},
     }
-
-
-def _of_pass(name: str) -> str:
-    from graphpass.engine.options import documentation
-    from graphpass.engine.registry import get_pass
-
-    return documentation(get_pass(name)).partition("\n")[0] or f"The pass {name}."
 
 
 def _notice(text: str) -> dict[str, Any]:
