@@ -1,0 +1,415 @@
+"""Describe the mask of an attention: the keys that a query attends to, and the numbers added to scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.find import Scores, read_scores
+from graphpass.analysis.attention.operators import operator_window
+from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import quotient
+from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
+from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.ir.cache import MaskPart
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import NEW_TOKENS
+from graphpass.ir.pattern import Miss
+from graphpass.ir.values import MASKED_BELOW
+
+#: In the order in which they are reported.
+MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
+
+#: Lengths of the step: sequences, positions before it, new tokens.
+BATCH, PAST, LENGTH = ex.length("batch", 1), ex.length("past"), ex.length("length", 1)
+TOTAL = ex.add(PAST, LENGTH)
+
+#: Operators with one meaning of attributes and lengths.
+_KNOWN = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Indices of one score: ``[batch, heads, queries, keys]``."""
+
+    row: Expr
+    head: Expr
+    query: Expr
+    key: Expr
+
+    @property
+    def position(self) -> Expr:
+        """Return the place of the query among the keys."""
+        return ex.add(ex.subtract(self.key.args[1], self.query.args[1]), self.query)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMask:
+    """The effective mask of one attention, for every batch, past and length.
+
+    Attributes:
+        node: The operator, or the Softmax.
+        scope: The indices that the expressions are of.
+        visible: Whether the query attends to the key.
+        bias: Number added to the score of a visible key.
+        is_causal: Keys after the query are hidden.
+        window: Number of positions that a query sees, itself included; the least of several.
+        chunk: Number of positions of a chunk that a query sees to the start of.
+        is_padded: Keys where ``attention_mask`` is 0 are hidden, and nothing else is read from an input.
+        has_lengths: Rows have lengths of their own.
+        slopes: Factors of ALiBi were found.
+        residue: Other conditions that a visible key meets.
+        misses: Parts that are not known, with node and reason.
+    """
+
+    node: Node
+    scope: Scope
+    visible: Expr
+    bias: Expr
+    is_causal: bool = False
+    window: int | None = None
+    chunk: int | None = None
+    is_padded: bool = False
+    has_lengths: bool = False
+    slopes: bool = False
+    residue: tuple[Expr, ...] = ()
+    misses: tuple[Miss, ...] = ()
+
+    @property
+    def parts(self) -> tuple[MaskPart, ...] | None:
+        """Return the parts by name; ``None`` if some are not known."""
+        if self.misses:
+            return None
+        reads = any(part.op == "read" and isinstance(part.args[0], str) for part in ex.walk(*self.residue))
+        found: dict[MaskPart, bool] = {
+            "causal": self.is_causal,
+            "input": self.is_padded or reads,
+            "lengths": self.has_lengths,
+            "alibi": self.slopes,
+            "bias": self.bias is not ZERO and not self.slopes,
+        }
+        return tuple(part for part in MASK_PARTS if found[part])
+
+
+def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
+    """Return the mask of ``attention``.
+
+    Args:
+        elements: Elements of its graph, with the step's lengths.
+        attention: The attention.
+    """
+    graph, node = elements.graph, attention.node
+    try:
+        scope = _scope(elements, attention)
+        terms = list(_terms(elements, attention, scope))
+    except UnknownError as error:
+        unknown = Miss(node, str(error))
+        blank = Scope(*(ex.index(name, size) for name, size in zip("bhqk", (BATCH, ONE, LENGTH, TOTAL), strict=True)))
+        return AttentionMask(node, blank, TRUE, ZERO, misses=(unknown,))
+    visible, bias = TRUE, ZERO
+    for mask, term in terms:
+        if mask is None or mask.keeps is not None:
+            kept = ex.holds(term)
+            visible = ex.conjunction(visible, kept if mask is None or mask.keeps else ex.negate(kept))
+            continue
+        added = ex.negative(term) if mask.is_subtracted else term
+        visible = ex.conjunction(visible, ex.negate(_hides(added)))
+        shown = _shown(added)
+        for scale in mask.scales:
+            factor = fold_scalar(graph, scale.value)
+            if not factor:
+                unknown = Miss(graph.producer(mask.value), f"its scale {scale.value.name} is computed")
+                return AttentionMask(node, scope, visible, bias, misses=(unknown,))
+            shown = ex.divide(shown, number(factor)) if scale.divides else ex.multiply(shown, number(factor))
+        bias = ex.add(bias, shown)
+    return _described(elements, node, scope, visible, bias)
+
+
+def _scope(elements: Elements, attention: Attention) -> Scope:
+    """Return the indices of the scores' elements."""
+    graph, node = elements.graph, attention.node
+    if not attention.is_fused:
+        scores = read_scores(graph, node)
+        if not isinstance(scores, Scores):
+            raise UnknownError(scores.reason)
+        sizes = elements.shape(scores.product.outputs[0])
+        queries, keys = sizes[-2:]
+    elif node.op == "ScaledDotProductAttention":
+        sizes, keys = elements.shape(node.source(0)), elements.shape(node.source(1))[-2]
+        queries = sizes[-2]
+    elif node.op in _KNOWN:
+        sizes = elements.shape(node.source(0))
+        queries = sizes[1] if len(sizes) == 3 else sizes[-2]
+        keys = _keys(elements, node, queries)
+    else:
+        raise UnknownError(f"the positions that {node.op} sees are not known")
+    merged = len(sizes) == 3 and not attention.is_fused
+    heads = quotient(sizes[0], BATCH) if merged else None
+    batch = BATCH if merged else sizes[0]
+    if len(sizes) == 4:
+        heads = sizes[1]
+    sizes = (batch, heads or ex.length("heads", 1), queries, keys)
+    return Scope(*(ex.index(name, size) for name, size in zip("bhqk", sizes, strict=True)))
+
+
+def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
+    """Return the number of keys of an operator with a past of its own."""
+    from graphpass.ir.operators import INNER_CACHES
+
+    past = node.input(INNER_CACHES[node.op][0][0])
+    if past is not None:
+        return ex.add(elements.shape(past)[2], queries)
+    key = node.input(1)
+    if key is None:
+        return queries
+    sizes = elements.shape(key)
+    return sizes[1] if len(sizes) == 3 else sizes[-2]
+
+
+def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[tuple[Mask | None, Expr]]:
+    """Yield the element of each mask at the scope's indices; conditions of attributes have no `Mask`."""
+    graph, node = elements.graph, attention.node
+    if not attention.is_fused:
+        scores = read_scores(graph, node)
+        assert isinstance(scores, Scores)
+        for mask in scores.masks:
+            yield mask, _element(elements, mask, scope)
+        return
+    ports = OPERATORS[node.op]
+    for port in ports.masks:
+        value = node.input(port)
+        if value is not None:
+            if value.rank is None or value.rank < 2:
+                raise UnknownError(f"its mask {value.name} is no mask of positions")
+            mask = Mask.of_operator(value)
+            yield mask, _element(elements, mask, scope)
+    yield None, _by_attributes(elements, node, scope)
+
+
+def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
+    """Return the element of a mask that is broadcast to the scores."""
+    sizes = elements.shape(mask.value)
+    own = (scope.row, scope.head, scope.query, scope.key)
+    if mask.merges_heads:
+        merged = ex.add(ex.multiply(scope.row, scope.head.args[1]), scope.head)
+        own = (scope.row, merged, scope.query, scope.key)
+    if len(sizes) > len(own):
+        raise UnknownError(f"its mask {mask.value.name} has {len(sizes)} dimensions")
+    start = len(own) - len(sizes)
+    places = (
+        place if place is scope.head and size is not ONE else aligned(place, size)
+        for size, place in zip(sizes, own[start:], strict=True)
+    )
+    return elements.of(mask.value, tuple(places))
+
+
+def _by_attributes(elements: Elements, node: Node, scope: Scope) -> Expr:
+    """Return the condition that an operator's attributes and lengths make."""
+    ports = OPERATORS[node.op]
+    position, visible = scope.position, TRUE
+    is_causal = ports.hides_later(node)
+    if is_causal and node.op == "ScaledDotProductAttention" and scope.position is not scope.query:
+        raise UnknownError("kernels disagree on causal attention after a past")
+    for port in ports.lengths:
+        value = node.input(port)
+        if value is None:
+            continue
+        count = _of_row(elements, value, scope)
+        # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
+        count = ex.add(count, ONE) if node.op == "GroupQueryAttention" else count
+        visible = ex.conjunction(visible, ex.less(scope.key, count))
+        given = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
+        new = scope.query.args[1] if given is None else _of_row(elements, given, scope)
+        position = ex.add(ex.subtract(count, new), scope.query)
+    if is_causal:
+        visible = ex.conjunction(visible, ex.at_most(scope.key, position))
+    window = operator_window(node)
+    if window is not None:
+        visible = ex.conjunction(visible, ex.less(ex.subtract(position, number(window)), scope.key))
+    return visible
+
+
+def _of_row(elements: Elements, value: Value, scope: Scope) -> Expr:
+    sizes = elements.shape(value)
+    places = [ZERO] * len(sizes)
+    if sizes and sizes[0] is not ONE:
+        places[0] = scope.row
+    return elements.of(value, tuple(places))
+
+
+# Numbers that hide
+
+
+def _hides(root: Expr) -> Expr:
+    """Return the condition that an added number is below `MASKED_BELOW`."""
+    known: dict[Expr, Expr] = {}
+    for expr in ex.walk(root):
+        if expr.sort == "bool":
+            continue
+        value = expr.as_number
+        if value is not None:
+            known[expr] = number(bool(value < MASKED_BELOW))
+        elif expr.op == "choose":
+            known[expr] = ex.choose(expr.args[0], known[expr.args[1]], known[expr.args[2]])
+        elif expr.op == "real_sum":
+            known[expr] = ex.disjunction(*(known[part] for part in expr.args))
+        elif expr.op == "sum":
+            # Masked numbers are choices scaled by large factors.
+            known[expr] = _sum_hides(expr)
+        elif expr.op == "product":
+            known[expr] = _product_hides(expr)
+        else:
+            known[expr] = ex.FALSE
+    return known[root]
+
+
+def _sum_hides(expr: Expr) -> Expr:
+    found = ex.FALSE
+    for monomial, factor in expr.args:
+        chosen = [atom for atom in monomial if atom.op == "choose"]
+        if not monomial:
+            found = ex.disjunction(found, number(bool(factor < MASKED_BELOW)))
+        elif len(monomial) == 1 and chosen:
+            condition, *branches = chosen[0].args
+            values = [branch.as_number for branch in branches]
+            if None not in values:
+                hidden = [number(bool((value or 0) * factor < MASKED_BELOW)) for value in values]
+                found = ex.disjunction(found, ex.choose(condition, *hidden))
+    return found
+
+
+def _product_hides(expr: Expr) -> Expr:
+    one, other = expr.args
+    for chosen, factor in ((one, other), (other, one)):
+        value = factor.as_number
+        if chosen.op == "choose" and value is not None:
+            hidden = [
+                number(bool(branch.as_number is not None and branch.as_number * value < MASKED_BELOW))
+                for branch in chosen.args[1:]
+            ]
+            return ex.choose(chosen.args[0], *hidden)
+    return ex.FALSE
+
+
+def _shown(root: Expr) -> Expr:
+    """Return an added number where it hides nothing."""
+    known: dict[Expr, Expr] = {}
+    for expr in ex.walk(root):
+        value = expr.as_number
+        if expr.sort == "bool":
+            known[expr] = expr
+        elif value is not None:
+            known[expr] = ZERO if value < MASKED_BELOW else expr
+        elif expr.op == "choose":
+            condition, *branches = expr.args
+            hidden = [_hides(branch) is TRUE for branch in branches]
+            shown = [known[branch] for branch in branches]
+            known[expr] = shown[1] if hidden[0] else shown[0] if hidden[1] else ex.choose(condition, *shown)
+        elif expr.op in {"real_sum"}:
+            known[expr] = ex.add(*(known[part] for part in expr.args))
+        elif expr.op in {"sum", "product"} and (hides := _hides(expr)) is not ex.FALSE:
+            known[expr] = ZERO if _is_only_mask(expr, hides) else expr
+        else:
+            known[expr] = expr
+    return known[root]
+
+
+def _is_only_mask(expr: Expr, hides: Expr) -> bool:
+    """Return whether a scaled choice is 0 where it does not hide."""
+    return ex.substitute(expr, {hides: ex.FALSE}) is ZERO
+
+
+# Description
+
+
+def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias: Expr) -> AttentionMask:
+    opaque = [part for part in ex.walk(visible, bias) if part in elements.misses]
+    position = scope.position
+    causal = ex.at_most(scope.key, position)
+    rest: list[Expr] = []
+    is_causal = is_padded = has_lengths = False
+    windows: list[int] = []
+    chunk: int | None = None
+    for part in _parts(visible, scope):
+        if part is causal:
+            is_causal = True
+        elif (window := _window(part, scope)) is not None:
+            windows.append(window)
+        elif _is_padding(part, scope):
+            is_padded = True
+        elif (bound := _row_length(part, scope)) is not None:
+            has_lengths = True
+            is_causal = is_causal or scope.query in set(ex.walk(bound))
+        elif (size := _chunk(part, scope)) is not None:
+            chunk = size
+        else:
+            rest.append(part)
+    return AttentionMask(
+        node,
+        scope,
+        visible,
+        bias,
+        is_causal,
+        min(windows, default=None),
+        chunk,
+        is_padded,
+        has_lengths,
+        _has_slopes(bias, scope),
+        tuple(rest),
+        tuple(dict.fromkeys(elements.misses[part] for part in opaque)),
+    )
+
+
+def _parts(visible: Expr, scope: Scope) -> Iterable[Expr]:  # noqa: ARG001
+    return visible.args if visible.op == "and" else () if visible is TRUE else (visible,)
+
+
+def _window(part: Expr, scope: Scope) -> int | None:
+    """Return the window of ``position - key < window``."""
+    if part.op != "not_positive":
+        return None
+    excess = ex.subtract(part.args[0], ex.subtract(scope.position, scope.key)).as_number
+    return 1 - excess if isinstance(excess, int) and excess < 1 else None
+
+
+def _is_padding(part: Expr, scope: Scope) -> bool:
+    return (
+        part.op == "read"
+        and isinstance(part.args[0], str)
+        and part.args[1:] in {(scope.row, scope.key), (ZERO, scope.key)}
+    )
+
+
+def _row_length(part: Expr, scope: Scope) -> Expr | None:
+    """Return the last visible key if it follows from the length of the row."""
+    if part.op != "not_positive":
+        return None
+    bound = ex.subtract(scope.key, part.args[0])
+    atoms = set(ex.walk(bound))
+    counts = any(atom.op in {"read", "running_sum"} for atom in atoms)
+    return bound if counts and not atoms & {scope.key, scope.head} else None
+
+
+def _chunk(part: Expr, scope: Scope) -> int | None:
+    """Return the chunk of ``key / chunk == position / chunk``."""
+    sizes = [one.args[1].as_number for one in ex.walk(part) if one.op == "floor_quotient" and one.args[0] is scope.key]
+    if not sizes or not isinstance(sizes[0], int):
+        return None
+    wanted = ex.equal(*(ex.floor_divide(one, number(sizes[0])) for one in (scope.key, scope.position)))
+    return sizes[0] if part is wanted else None
+
+
+def _has_slopes(bias: Expr, scope: Scope) -> bool:
+    """Return whether a bias is a factor of each head times the distance."""
+    parts = set(ex.walk(bias))
+    tables = [part for part in parts if part.op == "read" and scope.head in part.args]
+    others = [part for part in parts if part.op == "read" and part not in tables and not isinstance(part.args[0], str)]
+    return bool(tables) and not others and (scope.key in parts or any(part.op == "running_sum" for part in parts))
+
+
+def masks_of(graph: Graph, elements: Elements, attentions: Iterable[Attention]) -> tuple[AttentionMask, ...]:
+    """Return the mask of each attention."""
+    assert elements.graph is graph
+    return tuple(attention_mask(elements, attention) for attention in attentions)

@@ -1,0 +1,98 @@
+"""Elements of constants: numbers, ranges and bands as expressions, others by reading them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.masks.constants import LARGEST_MASK, band_of
+from graphpass.analysis.symbolic.expressions import (
+    Expr,
+    add,
+    at_most,
+    choose,
+    conjunction,
+    less,
+    multiply,
+    negate,
+    number,
+    read,
+    subtract,
+)
+from graphpass.ir.graph import Graph, Value
+
+if TYPE_CHECKING:
+    import numpy
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Constant that expressions read; equal contents are equal.
+
+    Attributes:
+        digest: Hash of shape, type and elements.
+        elements: The elements.
+    """
+
+    digest: str
+    elements: numpy.ndarray = field(compare=False, repr=False)
+
+
+def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
+    """Return an element of a constant; ``None`` if it is too large or its file is missing."""
+    try:
+        held = graph.constant(value, LARGEST_MASK)
+    except FileNotFoundError:
+        return None
+    if held is None or not held.size:
+        return None
+    if held.size == 1:
+        return _number(held.flat[0])
+    if held.ndim != len(index):
+        return None
+    places = [expr.as_number for expr in index]
+    if None not in places:
+        return _number(held[tuple(int(place or 0) for place in places)])
+    squeezed = tuple(expr for expr, size in zip(index, held.shape, strict=True) if size != 1)
+    flat = held.reshape([size for size in held.shape if size != 1])
+    if (flat == flat.flat[0]).all():
+        return _number(flat.flat[0])
+    if flat.ndim == 1 and flat.dtype.kind in "iuf" and (known := _range(flat, squeezed[0])) is not None:
+        return known
+    if flat.ndim == 2 and (known := _band(flat, squeezed)) is not None:
+        return known
+    sort = {"b": "bool", "f": "real"}.get(flat.dtype.kind, "int")
+    digest = hashlib.sha256(repr((flat.shape, flat.dtype.str)).encode() + flat.tobytes()).hexdigest()
+    return read(Table(digest, flat), squeezed, sort)  # type: ignore[arg-type]
+
+
+def _number(element: numpy.generic) -> Expr:
+    return number(element.item())
+
+
+def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
+    """Return a linear expression of a vector that counts."""
+    steps = flat[1:].astype("float64") - flat[:-1].astype("float64")
+    if not (steps == steps[0]).all() or steps[0] != int(steps[0]) or flat[0] != int(flat[0]):
+        return None
+    return add(number(int(flat[0])), multiply(number(int(steps[0])), place))
+
+
+def _band(flat: numpy.ndarray, index: tuple[Expr, ...]) -> Expr | None:
+    """Return a condition on the distance of both indices for a square of two values."""
+    first = flat.flat[0]
+    marks = flat == first
+    others = flat[~marks]
+    if not (others == others[0]).all():
+        return None
+    found = band_of(marks)
+    if found is None:
+        return None
+    window, is_marked = found
+    row, column = index
+    seen = at_most(column, row)
+    if window < flat.shape[0]:
+        seen = conjunction(seen, less(subtract(row, number(window)), column))
+    condition = seen if is_marked else negate(seen)
+    return choose(condition, _number(first), _number(others[0]))

@@ -1,0 +1,264 @@
+"""Write elements of a graph's tensors as expressions, operator by operator, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphpass.analysis.shapes.linear_size import Dimension, Size
+from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.constants import constant_element
+from graphpass.analysis.symbolic.expressions import (
+    ONE,
+    ZERO,
+    Expr,
+    add,
+    choose,
+    equal,
+    length,
+    make,
+    multiply,
+    number,
+    read,
+    subtract,
+    walk,
+)
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.pattern import Miss
+from graphpass.ir.values import INTEGERS, REALS
+
+Index: TypeAlias = "tuple[Expr, ...]"
+
+Request: TypeAlias = "tuple[Value, Index]"
+"""An element of a tensor that a rule asks for."""
+
+Rule: TypeAlias = "Callable[[Element], Generator[Request, Expr, Expr]]"
+
+#: Elements of one root: masks of exports take up to 300.
+LIMIT = 4000
+
+#: Elements of the largest vector of bounds, axes or sizes.
+_MOST_INTEGERS = 16
+
+#: Sizes that follow from one another and that `Sizes` leaves open.
+_DEEPEST = 16
+
+
+class UnknownError(Exception):
+    """Carries the reason that an operator's element is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of an output that a rule of the table is to write.
+
+    Attributes:
+        elements: Those of the graph.
+        node: The operator.
+        value: Its output.
+        index: Place of the element.
+    """
+
+    elements: Elements
+    node: Node
+    value: Value
+    index: Index
+
+    def shape(self, port: int) -> Index:
+        """Return the sizes of input ``port``."""
+        return self.elements.shape(self.node.source(port))
+
+    @property
+    def own_shape(self) -> Index:
+        """Return the sizes of the output."""
+        return self.elements.shape(self.value)
+
+    def broadcast(self, port: int) -> Request:
+        """Return the element of input ``port`` that takes part, sizes aligned to the right."""
+        sizes, own = self.shape(port), self.own_shape
+        start = len(own) - len(sizes)
+        if start < 0:
+            raise UnknownError("an operand has more axes than the result")
+        places = zip(sizes, own[start:], self.index[start:], strict=True)
+        return self.node.source(port), tuple(
+            place if size is result else aligned(place, size) for size, result, place in places
+        )
+
+    def integers(self, port: int) -> Generator[Request, Expr, tuple[Expr, ...]]:
+        """Ask for all integers of a small input; return them flat."""
+        value = self.node.source(port)
+        found = self.elements.content(value)
+        if found is not None:
+            return found
+        sizes = self.shape(port)
+        count = sizes[0].as_number if sizes else 1
+        if len(sizes) > 1 or not isinstance(count, int) or count > _MOST_INTEGERS:
+            raise UnknownError(f"its input {value.name} is computed")
+        numbers = []
+        for place in range(count):
+            numbers.append((yield value, (number(place),) if sizes else ()))
+        return tuple(numbers)
+
+    def axes(self, port: int = 1) -> Generator[Request, Expr, tuple[int, ...]]:
+        """Return axes from the attribute or from input ``port``."""
+        given = self.node.attributes.get("axes")
+        if given is not None:
+            return tuple(given)
+        numbers = [expr.as_number for expr in (yield from self.integers(port))]
+        if not all(isinstance(axis, int) for axis in numbers):
+            raise UnknownError("its axes are computed")
+        return tuple(int(axis or 0) for axis in numbers)
+
+
+def aligned(place: Expr, size: Expr) -> Expr:
+    """Return the place along an axis of ``size`` that is broadcast: its only one if the size is 1."""
+    if size is ONE or is_natural(subtract(subtract(size, ONE), place)):
+        return ZERO if size is ONE else place
+    return choose(equal(size, ONE), ZERO, place)
+
+
+class Elements:
+    """Elements of one graph's tensors; each is written once.
+
+    Attributes:
+        misses: The reason of each opaque element.
+    """
+
+    def __init__(self, graph: Graph, sizes: Sizes, lengths: Mapping[Dimension, Expr]) -> None:
+        """Begin with none.
+
+        Args:
+            graph: The graph.
+            sizes: Sizes of its tensors.
+            lengths: Expressions of dimensions that are not fixed; others are lengths of their own.
+        """
+        self.graph = graph
+        self._sizes = sizes
+        self._lengths = dict(lengths)
+        self._known: dict[Request, Expr] = {}
+        self._shapes: dict[Value, Index] = {}
+        self.misses: dict[Expr, Miss] = {}
+        self._depth = 0
+
+    def size(self, size: Size) -> Expr:
+        """Return a size as an expression."""
+        total = number(size.number)
+        for dimension, factor in size.dimensions:
+            if dimension not in self._lengths:
+                self._lengths[dimension] = self._inferred(dimension) or length(f"dimension {dimension}")
+            total = add(total, multiply(number(factor), self._lengths[dimension]))
+        return total
+
+    def _inferred(self, dimension: Dimension) -> Expr | None:
+        """Return a size that `Sizes`, whose sizes are linear, leaves open."""
+        from graphpass.analysis.symbolic.open_sizes import RULES
+
+        place = dimension[0] if isinstance(dimension, tuple) and self._depth < _DEEPEST else None
+        node = self.graph.nodes[place] if isinstance(place, int) else None
+        rule = None if node is None else RULES.get(node.op)
+        if node is None or rule is None:
+            return None
+        self._depth += 1
+        try:
+            found = rule(self, node, dimension[2])
+        finally:
+            self._depth -= 1
+        return None if found is None or any(part in self.misses for part in walk(found)) else found
+
+    def shape(self, value: Value) -> Index:
+        """Return the sizes of ``value``."""
+        if value not in self._shapes:
+            shape = self._sizes.shape(value)
+            if shape is None:
+                raise UnknownError(f"the rank of {value.name} is not known")
+            self._shapes[value] = tuple(map(self.size, shape))
+        return self._shapes[value]
+
+    def content(self, value: Value) -> Index | None:
+        """Return the integers of a small tensor that shapes make, flat."""
+        found = self._sizes.content(value)
+        return None if found is None else tuple(map(self.size, found))
+
+    def of(self, value: Value, index: Index) -> Expr:
+        """Return the element of ``value`` at ``index``; parts that are not known are opaque."""
+        root = (value, index)
+        running: list[tuple[Request, Generator[Request, Expr, Expr]]] = []
+        answer: Expr | None = self._known.get(root)
+        count = 0
+        request = root
+        while answer is None or running:
+            if answer is None:
+                count += 1
+                if count > LIMIT:
+                    reason = f"it is made of more than {LIMIT} elements"
+                    found = self._opaque(*root, self.graph.producer(value), reason)
+                    return self._known.setdefault(root, found)
+                running.append((request, self._start(*request)))
+            (value_, index_), rule = running[-1]
+            try:
+                request = rule.send(answer)  # type: ignore[arg-type] # a generator starts with None
+                answer = self._known.get(request)
+                continue
+            except StopIteration as stop:
+                answer = stop.value
+            except UnknownError as error:
+                answer = self._opaque(value_, index_, self.graph.producer(value_), str(error))
+            running.pop()
+            self._known[value_, index_] = answer
+        return answer
+
+    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+        from graphpass.analysis.symbolic.operators import RULES
+
+        node = self.graph.producer(value)
+        rule = RULES.get(node.op)
+        if node.op == "Parameter":
+            return _done(self._parameter(node, value, index))
+        if node.op == "Constant":
+            return _done(self._constant(value, index))
+        if value.element_type in INTEGERS and len(index) <= 1 and (content := self.content(value)) is not None:
+            return _done(_chosen(content, index))
+        if rule is None:
+            return _done(self._opaque(value, index, node, f"the meaning of {node.op} is not known"))
+        return rule(Element(self, node, value, index))
+
+    def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
+        if value.element_type in REALS:
+            return read(node.name, index, "real")
+        # Masks of integers hold 0 and 1.
+        if node.name.endswith("attention_mask") or value.element_type == "boolean":
+            bit = read(node.name, index, "bool")
+            return bit if value.element_type == "boolean" else choose(bit, ONE, ZERO)
+        return read(node.name, index, "int")
+
+    def _constant(self, value: Value, index: Index) -> Expr:
+        found = constant_element(self.graph, value, index)
+        if found is None:
+            return self._opaque(value, index, self.graph.producer(value), "its elements cannot be read")
+        return found
+
+    def _opaque(self, value: Value, index: Index, node: Node, reason: str) -> Expr:
+        sort = "bool" if value.element_type == "boolean" else "int" if value.element_type in INTEGERS else "real"
+        found = make("opaque", ((id(self.graph), value.node, value.port), *index), sort)  # type: ignore[arg-type]
+        self.misses[found] = Miss(node, reason)
+        return found
+
+
+def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
+    return expr
+    yield  # a generator that asks for nothing
+
+
+def _chosen(content: Index, index: Index) -> Expr:
+    """Return one of few elements by its index."""
+    if not index or len(set(content)) == 1:
+        return content[0]
+    place = index[0].as_number
+    if isinstance(place, int):
+        return content[place]
+    found = content[-1]
+    for position in reversed(range(len(content) - 1)):
+        found = choose(equal(index[0], number(position)), content[position], found)
+    return found

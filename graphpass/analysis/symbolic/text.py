@@ -1,0 +1,72 @@
+"""Print expressions as a person would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphpass.analysis.symbolic.expressions import Expr, walk
+
+
+def text(expr: Expr) -> str:
+    """Return an expression in the notation of Python, parts of one kind joined flat."""
+    written: dict[Expr, str] = {}
+    for part in walk(expr):
+        operands = [written[arg] if isinstance(arg, Expr) else arg for arg in part.args] if part.op != "sum" else []
+        written[part] = (
+            _sum(part, written) if part.op == "sum" else _WRITERS.get(part.op, _call(part.op))(part, operands)
+        )
+    return written[expr]
+
+
+def _call(name: str) -> Callable[[Expr, list[Any]], str]:
+    return lambda _, operands: f"{name}({', '.join(map(str, operands))})"
+
+
+def _sum(part: Expr, written: dict[Expr, str]) -> str:
+    words = ""
+    for monomial, factor in sorted(part.args, key=lambda term: (term[1] < 0, not term[0])):
+        product = " * ".join(written[atom] for atom in monomial)
+        size = abs(factor)
+        term = product if size == 1 and product else f"{size} * {product}" if product else str(size)
+        words += (" - " if factor < 0 else " + ") + term
+    return words.removeprefix(" + ").strip() if words.startswith(" + ") else "-" + words[3:]
+
+
+def _compared(part: Expr, _: list[Any]) -> str:
+    """Write ``polynomial <= 0`` or ``== 0`` with positive terms on both sides."""
+    sides: dict[bool, list[str]] = {True: [], False: []}
+    terms = part.args[0].args if part.args[0].op == "sum" else (((part.args[0],), 1),)
+    for monomial, factor in terms:
+        product = " * ".join(map(text, monomial))
+        size = abs(factor)
+        sides[factor > 0].append(product if size == 1 and product else f"{size} * {product}" if product else str(size))
+    left, right = (" + ".join(sides[side]) or "0" for side in (True, False))
+    if part.op == "zero":
+        return f"{left} == {right}"
+    return f"{left} <= {right}"
+
+
+def _read(_: Expr, operands: list[Any]) -> str:
+    source = operands[0] if isinstance(operands[0], str) else f"table_{operands[0].digest[:6]}"
+    return f"{source}[{', '.join(operands[1:])}]"
+
+
+_WRITERS: dict[str, Callable[[Expr, list[Any]], str]] = {
+    "number": lambda part, _: f"{part.args[0]:g}" if part.sort == "real" else str(part.args[0]).lower(),
+    "length": lambda part, _: str(part.args[0]),
+    "index": lambda part, _: str(part.args[0]),
+    "read": _read,
+    "apply": lambda _, operands: f"{operands[0]}({', '.join(operands[1:])})",
+    "not_positive": _compared,
+    "zero": _compared,
+    "not": lambda _, operands: f"not {operands[0]}",
+    "and": lambda _, operands: "(" + " and ".join(operands) + ")",
+    "or": lambda _, operands: "(" + " or ".join(operands) + ")",
+    "choose": lambda _, operands: f"({operands[1]} if {operands[0]} else {operands[2]})",
+    "real_sum": lambda _, operands: "(" + " + ".join(operands) + ")",
+    "product": lambda _, operands: f"{operands[0]} * {operands[1]}",
+    "quotient": lambda _, operands: f"({operands[0]} / {operands[1]})",
+    "running_sum": lambda _, operands: f"sum({operands[0]} for {operands[1]} to {operands[2]})",
+    "opaque": lambda _, operands: f"opaque[{', '.join(operands[1:])}]",
+}
