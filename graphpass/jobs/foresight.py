@@ -75,7 +75,7 @@ def earlier_files(manifest: Path) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def check_other_result(manifest: Path, graphs: Sequence[str], inputs: Iterable[Model], *, replace: bool) -> None:
-    """Check that no graph of an earlier result would stay beside those of the new one.
+    """Check that no graph of an earlier result would stay beside the new ones.
 
     Args:
         manifest: The manifest of the earlier result.
