@@ -41,7 +41,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def shares_blocks(source: Path, folder: Path) -> bool:
-    """Return whether copies of a file in a folder need no room: they share its blocks."""
+    """Return whether copies of a file in a folder share its blocks."""
     probe = folder / "blocks"
     with source.open("rb") as reading, probe.open("xb") as writing:
         shared = _cloned(reading.fileno(), writing.fileno())
