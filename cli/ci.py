@@ -104,9 +104,12 @@ def command(
     from graphpass.matrix.reports.files import write_reports
     from graphpass.matrix.reports.plain import as_json, as_text
     from graphpass.matrix.run import read_baseline, run_matrix
+    from graphpass.storage.staging import check_writable
 
     given = {name: reports[f"report_{name}"] or chosen.path_of("reports", name) for name in _REPORTS}
     files = {name: file for name, file in given.items() if file is not None}
+    for file in files.values():
+        check_writable(file)
     known_file = baseline or chosen.path_of("baseline") or chosen.folder / _BASELINE
     known = read_baseline(known_file)
     fingerprints = [finding["fingerprint"] for finding in known]

@@ -55,7 +55,10 @@ def command(
     """
     from graphpass.engine.pipeline import parse_target
     from graphpass.jobs.convert import convert
+    from graphpass.storage.staging import check_writable, write_whole
 
+    if page is not None:
+        check_writable(page)
     drawn: list[str] = []
 
     def draw(reports: Sequence[ModelReport]) -> None:
@@ -67,7 +70,6 @@ def command(
 
     def show(_: Path, outcome: Outcome) -> None:
         from graphpass.reports.conversion import as_page
-        from graphpass.storage.staging import write_whole
 
         if page is not None:
             write_whole(page, as_page(outcome, drawn))

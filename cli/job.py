@@ -42,6 +42,7 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
     if pipeline:
         flags = {
             "--if-changed": "Do nothing if the result of the same input, options and versions is there.",
+            "--replace": "Remove an earlier result of other files, as of another target, from the output.",
             "--print-changed": "Print the operators that each pass added and removed.",
             "--verify-each": "Check the graph and compare its numbers after each pass.",
             "--time-passes": "Report the times of passes and analyses apart, and the memory at its peak.",

@@ -119,6 +119,9 @@ GP248 A snapshot belongs to the session that took it, until that is reset or get
   it refers to are gone then.
 GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, numbers
   with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
+GP238 The output folder holds a result with other graphs, such as that of another target. With both in it no runtime
+  could open the folder. Write into another one, or remove the earlier result with --replace; files that graphpass did
+  not write stay.
 GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
   of steps, a tolerance that is no number from 0 on, a budget that is neither time nor memory.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists

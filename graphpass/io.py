@@ -211,15 +211,20 @@ def check_destination(model: Model, path: Path) -> None:
     Raises:
         UsageError: GP202 the suffix does not fit the dialect; GP203 a file to be written is one of the model's input.
     """
-    suffix = _SUFFIXES[model.dialect]
-    if path.suffix.lower() != suffix:
-        raise UsageError("GP202", f"{path} is no name for a model in {model.dialect}", f"let it end in {suffix}")
+    check_suffix(model.dialect, path)
     sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
     for target in (path, *(path.parent / name for name in _weight_names(model, path))):
         for source in sources:
             if is_same_place(target, source):
                 reason = f"writing {path} would overwrite {source}, which the model was read from"
                 raise UsageError("GP203", reason, "write into another folder")
+
+
+def check_suffix(dialect: Dialect, path: Path) -> None:
+    """Check that a file's name is one of a dialect; raise GP202 if not."""
+    suffix = _SUFFIXES[dialect]
+    if path.suffix.lower() != suffix:
+        raise UsageError("GP202", f"{path} is no name for a model in {dialect}", f"let it end in {suffix}")
 
 
 def is_same_place(target: Path, source: Path) -> bool:

@@ -121,6 +121,7 @@ def _left_behind(plan: _Plan) -> Iterator[str]:
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     from graphpass.artifacts.parts import find_parts
+    from graphpass.io import check_destination
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
@@ -133,6 +134,8 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
         raise UsageError("GP229", message, f"name {loaded.path} to convert it alone")
     file = target.output_file if beside is None else loaded.path.name
     refuse_input(loaded, job.output / file)
+    if loaded.dialect == target.dialect:
+        check_destination(loaded, job.output / file)
     part = _Part("", loaded, target.pipeline(loaded), file)
     return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,), beside)
 
@@ -180,7 +183,7 @@ def _convert(
 
     models: dict[str, Model] = {}
     reports: list[ModelReport] = []
-    with made.staged() as folder:
+    with made.staged([part.file for part in plan.parts]) as folder:
         for part in plan.parts:
             dumps = job.dump_dir / part.name if job.dump_dir is not None else None
             result, timings = run_passes(part.passes, part.model, replace(job, dump_dir=dumps), watch)

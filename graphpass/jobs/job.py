@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged
-from graphpass.errors import UnsupportedError, VerificationError
+from graphpass.errors import UnsupportedError, UsageError, VerificationError
 from graphpass.progress import Clock, Timing, clocked, stage
 
 from .watch import Watch
@@ -42,6 +42,22 @@ class Proof:
     budget: str | None = None
     all_layers: bool = False
 
+    def __post_init__(self) -> None:
+        """Check the settings, before models are read.
+
+        Raises:
+            UsageError: GP250, nothing can be compared like that.
+        """
+        if self.steps < 0:
+            raise UsageError("GP250", f"there cannot be {self.steps} steps")
+        for name, tolerance in (("atol", self.atol), ("rtol", self.rtol)):
+            if tolerance is not None and not tolerance >= 0:
+                raise UsageError("GP250", f"{name} is {tolerance:g}; expected 0 or more")
+        if self.budget is not None:
+            from graphpass.verify.layers.budget import Budget
+
+            Budget.parse(self.budget)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -54,6 +70,7 @@ class Job:
         declared: The user's declarations of caches.
         weights: Way of the weights to the result; see `graphpass.io.stage_model`.
         if_changed: Whether to do nothing if the result is there.
+        replace: Whether a result of other files that lies there is removed.
         print_changed: Whether to print the operators that each pass added and removed.
         verify_each: Whether to compare the model's numbers after each pass.
         dump_dir: A folder for the model after each pass.
@@ -67,6 +84,7 @@ class Job:
     declared: tuple[str, ...]
     weights: Weights
     if_changed: bool = False
+    replace: bool = False
     print_changed: bool = False
     verify_each: bool = False
     dump_dir: Path | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from graphpass.io import Written, is_same_place
 from graphpass.ir.model import Model
 from graphpass.progress import stage
 
+from .foresight import check_other_result, check_room, check_sharing, dialect_after, earlier_files
 from .job import Job
 from .watch import Watch
 
@@ -63,6 +64,7 @@ class Result:
         _refuse_dumps(job.dump_dir, self.folder)
         self.written: tuple[Written, ...] = ()
         self._watch, self._job, self._is_file, self._parts = watch, job, is_file, parts
+        self._pipelines = {name: (inputs[name], each) for name, each in passes.items()}
         copied = () if parts is None else (*parts.weights, *(path.name for path in parts.others))
         with stage("reading what the input holds"):
             self._described = describe(
@@ -81,11 +83,35 @@ class Result:
             return ()
         return graphs_of(manifest)
 
-    def staged(self) -> AbstractContextManager[Path]:
-        """Return a folder to write into, before the work: its place may be write-protected."""
+    @contextlib.contextmanager
+    def staged(self, graphs: Sequence[str]) -> Iterator[Path]:
+        """Yield a folder to write into, after a check that the result can be written.
+
+        Files of an earlier result that the new one lacks are removed with the end of the context.
+
+        Args:
+            graphs: Names of the graphs that will be written.
+
+        Raises:
+            UsageError: GP230, weights cannot be shared; GP238, the folder holds another result.
+            WriteError: GP501, the place is write-protected or lacks room; and as `graphpass.storage.staging.staging`.
+        """
+        from graphpass.artifacts.manifest import manifest_of
         from graphpass.storage.staging import staging
 
-        return staging(self.folder)
+        place = self.folder / graphs[0] if self._is_file else self.folder
+        manifest = manifest_of(place, is_file=self._is_file)
+        inputs = [model for model, _ in self._pipelines.values()]
+        check_other_result(manifest, graphs, inputs, replace=self._job.replace)
+        with staging(self.folder, earlier_files(manifest)[0]) as folder:
+            copied = {file.path: file for file in self._parts.weights.values()} if self._parts is not None else {}
+            for model, passes in self._pipelines.values():
+                if self._job.weights == "share":
+                    check_sharing(model, dialect_after(model, passes), folder)
+                copied |= {file.path: file for file in model.weight_files}
+            if self._job.weights != "share":
+                check_room(copied.values(), folder)
+            yield folder
 
     def write(
         self,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .foresight import dialect_after
 from .job import Job, prove, run_passes
 from .reading import read_model
 from .result import Result, refuse_input
@@ -39,22 +40,22 @@ def run(
         GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
             written then.
     """
-    from graphpass.io import check_destination
+    from graphpass.io import check_destination, check_suffix
     from graphpass.reports.outcome import ModelReport, Outcome, files_in, sources_of
 
     loaded, output = read_model(job.model, job.declared, watch.choose), job.output
     assert loaded.path is not None
     is_file = is_model_file(output)
-    if is_file:
-        refuse_input(loaded, output)
+    dialect = dialect_after(loaded, passes)
+    target = output if is_file else output / _FILE_NAMES[dialect]
+    check_suffix(dialect, target)
+    refuse_input(loaded, target)
     made = Result(watch, job, {"": loaded}, {"": passes}, is_file=is_file)
     if graphs := made.earlier():
         return Outcome(loaded.path, made.folder, graphs, sources_of([loaded]), up_to_date=True)
-    with made.staged() as folder:
+    with made.staged([target.name]) as folder:
         result, timings = run_passes(passes, loaded, job, watch)
-        target = output if is_file else output / _FILE_NAMES[result.model.dialect]
         check_destination(result.model, target)
-        refuse_input(loaded, target)
         comparison = None
         if job.verify:
             from graphpass.verify import compare_within

@@ -82,6 +82,7 @@ def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult
         settings.caches,
         settings.weights,
         if_changed=True,
+        replace=True,
         verify_each=settings.verify_each,
         proof=proof,
     )

@@ -40,6 +40,15 @@ def copy_file(source: Path, target: Path) -> None:
             copy_range(reading.fileno(), 0, size, writing.fileno())
 
 
+def shares_blocks(source: Path, folder: Path) -> bool:
+    """Return whether copies of a file in a folder share its blocks."""
+    probe = folder / "blocks"
+    with source.open("rb") as reading, probe.open("xb") as writing:
+        shared = _cloned(reading.fileno(), writing.fileno())
+    probe.unlink()
+    return shared
+
+
 def reserve(target: int, size: int) -> None:
     """Reserve room: writing is five times faster on ext4, and a full disk shows.
 

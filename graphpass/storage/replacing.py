@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from graphpass.storage.kernel_copy import flush
+from graphpass.storage.leaving import gone, remove
 
 _GRAPH_SUFFIXES = {".onnx", ".xml"}
 
@@ -35,8 +36,9 @@ def replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) -
         undo.callback(_rename_back, complete, staged)
         staged.rename(complete)
         flush(scratch)
-        for name in names:
-            if _is_graph(name) and os.path.lexists(destination / name):
+        leaving = gone(scratch)
+        for name in (*names, *leaving):
+            if (_is_graph(name) or name in leaving) and os.path.lexists(destination / name):
                 _put_away(destination / name, replaced / name, undo)
         for name in names:
             _move(complete / name, destination / name, replaced / name, undo)
@@ -56,6 +58,8 @@ def finish(scratch: Path, destination: Path) -> None:
         target = destination / file.relative_to(left)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
+    if left.name == _COMPLETE:
+        remove(gone(scratch), destination)
 
 
 def _is_graph(file: Path) -> bool:

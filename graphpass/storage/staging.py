@@ -7,11 +7,12 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import flush
+from graphpass.storage.leaving import note_gone
 from graphpass.storage.locking import lock
 from graphpass.storage.replacing import finish, replace
 from graphpass.storage.switching import settle, switch
@@ -22,7 +23,7 @@ _WRITING = "new"
 
 
 @contextlib.contextmanager
-def staging(destination: Path) -> Iterator[Path]:
+def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     """Yield a fresh folder whose files move into the destination at the end.
 
     A new destination appears at once with all its files. In an existing one all files get their new content at one
@@ -34,6 +35,7 @@ def staging(destination: Path) -> Iterator[Path]:
 
     Args:
         destination: The folder to write into; it and its parents are made if missing.
+        replaced: Names of files in it that go away with the others' change, unless they are written.
 
     Raises:
         WriteError: GP501, with the file system's words, also for any `OSError` of the ``with`` block. GP504, another
@@ -61,12 +63,32 @@ def staging(destination: Path) -> Iterator[Path]:
                 lock(destination, stack, wait=True)
                 _refuse_changes(staged, destination, found)
                 names = [file.relative_to(staged) for file in sorted(staged.rglob("*")) if file.is_file()]
+                gone = [name for name in map(Path, sorted(replaced)) if name not in names]
+                note_gone(scratch, gone)
                 if not switch(staged, scratch, destination, names):
                     replace(staged, scratch, destination, names)
     except OSError as error:
         place = str(error.filename or destination).replace(str(staged), str(destination))
         reason = f"cannot write to {destination}: {error.strerror or error} ({place})"
         raise WriteError("GP501", reason, "nothing was changed; choose another folder, or make room") from error
+
+
+def check_writable(file: Path) -> None:
+    """Check that a file can be made or replaced.
+
+    Raises:
+        WriteError: GP501, it cannot.
+    """
+    folder = next(parent for parent in file.absolute().parents if os.path.lexists(parent))
+    if file.is_dir():
+        reason = "it is a folder"
+    elif not folder.is_dir():
+        reason = f"{folder} is no folder"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"permission denied in {folder}"
+    else:
+        return
+    raise WriteError("GP501", f"cannot write {file}: {reason}", "nothing was done; choose another place")
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 
 from graphpass.storage.kernel_copy import flush
+from graphpass.storage.leaving import gone, remove
 
 #: The link that all others lead through, and its targets: the folders of old and of new files.
 _CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
@@ -73,7 +74,8 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
             _put(scratch / _COMPLETE / name, destination / name, scratch)
         flush(destination)
         undo.pop_all()
-    with contextlib.suppress(OSError):  # while the link is there, `settle` does the last step again
+    with contextlib.suppress(OSError):  # while the link is there, `settle` does the last steps again
+        remove(gone(scratch), destination)
         current.unlink()
     return True
 
@@ -91,6 +93,7 @@ def settle(scratch: Path, destination: Path) -> None:
     if os.readlink(current) == _COMPLETE:
         for name in names:
             _put(complete / name, destination / name, scratch)
+        remove(gone(scratch), destination)
     else:
         for name in names:
             _restore(scratch, destination, name)

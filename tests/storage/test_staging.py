@@ -111,6 +111,7 @@ def older(folder):
     (folder / "out" / "model.xml").symlink_to(Path("..") / "real" / "model.xml")
     (folder / "out" / "model.bin").write_text("old weights")
     (folder / "out" / "other.txt").write_text("other")
+    (folder / "out" / "gone.txt").write_text("gone")
     return folder / "out"
 
 
@@ -132,7 +133,7 @@ def test_puts_everything_back_wherever_it_fails(tmp_path, monkeypatch, error, li
             failed = failing_at(patched, step, error)
             raised = False
             try:
-                with staging(out) as folder:
+                with staging(out, {"gone.txt", "never-there.txt", "model.bin"}) as folder:
                     fill(folder)
             except (WriteError, KeyboardInterrupt):
                 raised = True
