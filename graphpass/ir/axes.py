@@ -212,7 +212,8 @@ _RULES: dict[str, _Rule] = {
         (
             *("Softmax", "LogSoftmax", "CumSum", "Roll", "MVN", "Trilu", "ReverseSequence", "Carried", "Final"),
             *("QuantizeLinear", "DequantizeLinear", "FakeQuantize", "NormalizeL2", "Result", "Assign"),
-            "DynamicQuantizeLinear", "RotaryEmbedding",
+            "DynamicQuantizeLinear",
+            "RotaryEmbedding",
         ),
         _keeping("same"),
     ),

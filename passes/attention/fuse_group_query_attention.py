@@ -6,10 +6,11 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.analysis.equations.masks import ShownMask
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
-from graphpass.analysis.equations.steps import POSITIONS, find_step_lengths
+from graphpass.analysis.equations.steps import find_step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old

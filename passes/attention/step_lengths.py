@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphpass.analysis.equations.steps import MASK, Length, find_step_lengths
+from graphpass.analysis.caches.step_lengths import MASK, Length
+from graphpass.analysis.equations.steps import find_step_lengths
 from graphpass.analysis.shapes.linear_size import Dimension, Size
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache

@@ -6,17 +6,12 @@ from collections.abc import Iterable
 
 from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, Step, before
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
+from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operands import scores_product, weighted_value
-from graphpass.analysis.attention.operators import (
-    Heads,
-    operator_heads,
-    operator_mask,
-    operator_scaling,
-    operator_sinks,
-)
+from graphpass.analysis.attention.operators import Heads, operator_heads, operator_scaling, operator_sinks
 from graphpass.analysis.attention.scales import Scaling, scores_scaling
 from graphpass.analysis.attention.types import Attention
-from graphpass.analysis.masks.facts import MASK_PARTS, MaskFacts, mask_facts
+from graphpass.analysis.symbolic.elements import Elements
 from graphpass.ir.cache import AttentionBlock
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
@@ -27,25 +22,26 @@ from graphpass.ir.values import fixed_size
 _LIMIT = 24
 
 
-def attention_details(model: Model) -> tuple[AttentionBlock, ...]:
-    """Describe each attention that `find_attention` finds, in order; caches are left out."""
-    known: dict[tuple[int, int], MaskFacts] = {}
-    return tuple(_described(model.graph, attention, known) for attention in model.analysis(find_attention))
+def attention_details(model: Model, elements: Elements) -> tuple[AttentionBlock, ...]:
+    """Describe each attention that `find_attention` finds, in order; caches are left out.
+
+    Args:
+        model: The model.
+        elements: Elements of its graph, with the step's lengths.
+    """
+    return tuple(_described(model.graph, elements, attention) for attention in model.analysis(find_attention))
 
 
-def _described(graph: Graph, attention: Attention, known: dict[tuple[int, int], MaskFacts]) -> AttentionBlock:
-    node, scaling = attention.node, Scaling(None)
-    facts, sinks = MaskFacts(unknown=node.name), None
+def _described(graph: Graph, elements: Elements, attention: Attention) -> AttentionBlock:
+    node, scaling, sinks = attention.node, Scaling(None), None
+    mask = attention_mask(elements, attention)
     if attention.is_fused:
         heads = _operator_heads(graph, attention)
-        scaling = operator_scaling(graph, node, heads.head_dim)
-        facts, sinks = operator_mask(graph, node), operator_sinks(node)
+        scaling, sinks = operator_scaling(graph, node, heads.head_dim), operator_sinks(node)
     else:
         heads, scores = _heads(graph, attention), read_scores(graph, node)
         if isinstance(scores, Scores):
-            scaling, facts = scores_scaling(graph, scores), _facts(graph, scores, known)
-            sinks = scores.sink is not None
-    window = min(facts.windows, default=None)
+            scaling, sinks = scores_scaling(graph, scores), scores.sink is not None
     return AttentionBlock(
         node=node.name,
         form=node.op if attention.is_fused else "decomposed",
@@ -53,10 +49,10 @@ def _described(graph: Graph, attention: Attention, known: dict[tuple[int, int], 
         reason=None if attention.miss is None else str(attention.miss),
         **heads._asdict(),
         **scaling._asdict(),
-        mask=None if facts.unknown is not None else tuple(part for part in MASK_PARTS if part in facts.parts),
+        mask=mask.parts,
         sinks=sinks,
-        window=window,
-        window_in=None if window is None else "state" if node.attributes.get("sliding_window_cache") else "mask",
+        window=mask.window,
+        window_in=None if mask.window is None else "state" if node.attributes.get("sliding_window_cache") else "mask",
     )
 
 
@@ -71,17 +67,6 @@ def _operator_heads(graph: Graph, attention: Attention) -> Heads:
         heads=known or _heads_of_projection(graph, attention, heads.value_head_dim),
         key_heads=_before_copies(graph, attention.key, BHLD, heads.head_dim),
     )
-
-
-def _facts(graph: Graph, scores: Scores, known: dict[tuple[int, int], MaskFacts]) -> MaskFacts:
-    """Return the facts of all masks; layers share most, hence ``known``."""
-    facts = MaskFacts()
-    for mask in scores.masks:
-        place = (mask.value.node, mask.value.port)
-        if place not in known:
-            known[place] = mask_facts(graph, mask.value)
-        facts.add(known[place])
-    return facts
 
 
 def _heads(graph: Graph, attention: Attention) -> Heads:

@@ -14,7 +14,7 @@ from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.ir.cache import MaskPart
 from graphpass.ir.constants import fold_scalar
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.pattern import Miss
 from graphpass.ir.values import MASKED_BELOW
@@ -144,7 +144,12 @@ def _scope(elements: Elements, attention: Attention) -> Scope:
         queries = sizes[1] if len(sizes) == 3 else sizes[-2]
         keys = _keys(elements, node, queries)
     else:
-        raise UnknownError(f"the positions that {node.op} sees are not known")
+        return Scope(
+            *(
+                ex.index(name, size)
+                for name, size in zip("bhqk", (BATCH, ex.length("heads", 1), LENGTH, TOTAL), strict=True)
+            )
+        )
     merged = len(sizes) == 3 and not attention.is_fused
     heads = quotient(sizes[0], BATCH) if merged else None
     batch = BATCH if merged else sizes[0]
@@ -177,15 +182,20 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
         for mask in scores.masks:
             yield mask, _element(elements, mask, scope)
         return
+    if node.op == "SparseAttention":
+        raise UnknownError("the blocks that it attends to are not read")
     ports = OPERATORS[node.op]
-    for port in ports.masks:
-        value = node.input(port)
-        if value is not None:
-            if value.rank is None or value.rank < 2:
-                raise UnknownError(f"its mask {value.name} is no mask of positions")
+    yield None, _by_attributes(elements, node, scope)
+    if node.op == "ScaledDotProductAttention" and ports.hides_later(node):
+        # OpenVINO does not read the mask of causal attention.
+        return
+    for value in (node.input(port) for port in ports.masks):
+        if value is not None and value.rank == 1:
+            # The key padding mask of MultiHeadAttention may hold the length of each row.
+            yield None, ex.less(scope.key, _of_row(elements, value, scope))
+        elif value is not None:
             mask = Mask.of_operator(value)
             yield mask, _element(elements, mask, scope)
-    yield None, _by_attributes(elements, node, scope)
 
 
 def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
@@ -266,18 +276,18 @@ def _hides(root: Expr) -> Expr:
 
 
 def _sum_hides(expr: Expr) -> Expr:
-    found = ex.FALSE
-    for monomial, factor in expr.args:
-        chosen = [atom for atom in monomial if atom.op == "choose"]
-        if not monomial:
-            found = ex.disjunction(found, number(bool(factor < MASKED_BELOW)))
-        elif len(monomial) == 1 and chosen:
-            condition, *branches = chosen[0].args
-            values = [branch.as_number for branch in branches]
-            if None not in values:
-                hidden = [number(bool((value or 0) * factor < MASKED_BELOW)) for value in values]
-                found = ex.disjunction(found, ex.choose(condition, *hidden))
-    return found
+    """Return whether a sum of integers hides: large factors do, of choices or of inputs."""
+    large = any(abs(factor) > -MASKED_BELOW for _, factor in expr.args)
+    return ex.less(_spread(expr), number(int(MASKED_BELOW))) if large else ex.FALSE
+
+
+def _spread(expr: Expr) -> Expr:
+    """Return a sum as a choice, if it has one between constants."""
+    choices = [atom for atom in expr.operands if atom.op == "choose"]
+    if len(choices) != 1:
+        return expr
+    condition, *branches = choices[0].args
+    return ex.choose(condition, *(ex.substitute(expr, {choices[0]: branch}) for branch in branches))
 
 
 def _product_hides(expr: Expr) -> Expr:
@@ -332,7 +342,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
     is_causal = is_padded = has_lengths = False
     windows: list[int] = []
     chunk: int | None = None
-    for part in _parts(visible, scope):
+    for part in _parts(visible):
         if part is causal:
             is_causal = True
         elif (window := _window(part, scope)) is not None:
@@ -362,7 +372,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
     )
 
 
-def _parts(visible: Expr, scope: Scope) -> Iterable[Expr]:  # noqa: ARG001
+def _parts(visible: Expr) -> Iterable[Expr]:
     return visible.args if visible.op == "and" else () if visible is TRUE else (visible,)
 
 
@@ -407,9 +417,3 @@ def _has_slopes(bias: Expr, scope: Scope) -> bool:
     tables = [part for part in parts if part.op == "read" and scope.head in part.args]
     others = [part for part in parts if part.op == "read" and part not in tables and not isinstance(part.args[0], str)]
     return bool(tables) and not others and (scope.key in parts or any(part.op == "running_sum" for part in parts))
-
-
-def masks_of(graph: Graph, elements: Elements, attentions: Iterable[Attention]) -> tuple[AttentionMask, ...]:
-    """Return the mask of each attention."""
-    assert elements.graph is graph
-    return tuple(attention_mask(elements, attention) for attention in attentions)

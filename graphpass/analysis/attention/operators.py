@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from graphpass.analysis.attention.scales import Scaling, operand_factors, scaling_of
 from graphpass.analysis.attention.types import OPERATORS
-from graphpass.analysis.masks.facts import MaskFacts, mask_facts
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import INNER_CACHES
@@ -95,31 +94,6 @@ def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
     shown = () if node.attributes.get("do_rotary") else OPERATORS[node.op].operands[: 1 if has_past else 2]
     before = [factor for port in shown for factor in operand_factors(graph, node.input(port))]
     return scaling_of([*before, given], float(node.attributes.get("softcap") or 0) or None)
-
-
-def operator_mask(graph: Graph, node: Node) -> MaskFacts:
-    """Return the parts and windows of the operator's mask."""
-    ports = OPERATORS[node.op]
-    facts = MaskFacts()
-    is_causal = ports.hides_later(node)
-    if is_causal:
-        facts.parts.add("causal")
-    if any(node.input(port) is not None for port in ports.lengths):
-        facts.parts.add("lengths")
-    for port in ports.masks:
-        mask = node.input(port)
-        # OpenVINO does not read the mask of causal attention.
-        if mask is None or (is_causal and node.op == "ScaledDotProductAttention"):
-            continue
-        if mask.rank == 1:
-            facts.parts.add("lengths")
-        else:
-            facts.add(mask_facts(graph, mask))
-    if node.op == "SparseAttention":
-        facts.unknown = f"the blocks of {node.name}"
-    window = operator_window(node)
-    facts.windows |= {window} if window is not None else set()
-    return facts
 
 
 def operator_window(node: Node) -> int | None:

@@ -9,6 +9,7 @@ from typing import Literal
 from graphpass.analysis.attention.attributes import attention_details
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.pairs import Pair
+from graphpass.analysis.caches.step_lengths import elements_of
 from graphpass.analysis.caches.updates import find_updates, kept_positions
 from graphpass.ir.cache import TRIM_NOTE, AttentionBlock, Cache
 from graphpass.ir.graph import Graph
@@ -38,7 +39,9 @@ def attention_blocks(
             of_node.setdefault(index, []).append(cache)
     return tuple(
         _with_caches(block, of_node.get(attention.node.index, []), windows)
-        for attention, block in zip(model.analysis(find_attention), model.analysis(attention_details), strict=True)
+        for attention, block in zip(
+            model.analysis(find_attention), attention_details(model, elements_of(model, caches)), strict=True
+        )
     )
 
 

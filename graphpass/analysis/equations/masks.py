@@ -14,9 +14,10 @@ import numpy
 
 from graphpass.analysis.attention.types import Mask
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import Array
-from graphpass.analysis.equations.steps import MASK, Step, evaluation_at
+from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.analysis.masks.facts import MaskFacts, mask_facts
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.numbering import find_numbers
 from graphpass.analysis.equations.operators import Array
-from graphpass.analysis.equations.steps import POSITIONS, Step, evaluation_at
+from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model

@@ -16,11 +16,12 @@ from graphpass.analysis.attention.find import Scores, find_attention, read_score
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.operators import operator_window
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
+from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.numbering import find_numbers
 from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.equations.rotation import find_activations
-from graphpass.analysis.equations.steps import MASK, POSITIONS, Step, evaluation_at
+from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.folding import DTYPES
 from graphpass.ir.graph import Graph, Node, Value

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.caches.stepping import find_stepping
 from graphpass.analysis.equations.numbering import find_numbers
 from graphpass.analysis.equations.operators import Array
-from graphpass.analysis.equations.steps import MASK, Step, evaluation_at
+from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ELEMENTWISE, LAYOUT, PICKS

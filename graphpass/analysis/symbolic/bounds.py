@@ -14,8 +14,8 @@ from graphpass.analysis.symbolic.expressions import (
     multiply,
     number,
     polynomial,
-    subtract,
     substitute,
+    subtract,
 )
 
 #: More terms are left to the solver.

@@ -126,17 +126,21 @@ class Elements:
         misses: The reason of each opaque element.
     """
 
-    def __init__(self, graph: Graph, sizes: Sizes, lengths: Mapping[Dimension, Expr]) -> None:
+    def __init__(
+        self, graph: Graph, sizes: Sizes, lengths: Mapping[Dimension, Expr], bits: frozenset[int] = frozenset()
+    ) -> None:
         """Begin with none.
 
         Args:
             graph: The graph.
             sizes: Sizes of its tensors.
             lengths: Expressions of dimensions that are not fixed; others are lengths of their own.
+            bits: Parameters that hold 0 and 1 alone, by node index: padding masks.
         """
         self.graph = graph
         self._sizes = sizes
         self._lengths = dict(lengths)
+        self._bits = bits
         self._known: dict[Request, Expr] = {}
         self._shapes: dict[Value, Index] = {}
         self.misses: dict[Expr, Miss] = {}
@@ -227,8 +231,7 @@ class Elements:
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
         if value.element_type in REALS:
             return read(node.name, index, "real")
-        # Masks of integers hold 0 and 1.
-        if node.name.endswith("attention_mask") or value.element_type == "boolean":
+        if node.index in self._bits or value.element_type == "boolean":
             bit = read(node.name, index, "bool")
             return bit if value.element_type == "boolean" else choose(bit, ONE, ZERO)
         return read(node.name, index, "int")

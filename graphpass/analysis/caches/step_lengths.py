@@ -1,0 +1,96 @@
+"""Name the dimensions of inputs that are lengths of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL
+from graphpass.analysis.attention.types import OPERATORS
+from graphpass.analysis.shapes.linear_size import Dimension
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Value
+from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.model import Model
+from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.values import REALS
+
+#: The padding mask ``[batch, past + length]`` and the positions ``[batch, length]``.
+MASK, POSITIONS = "attention_mask", "position_ids"
+
+Length: TypeAlias = Literal["batch", "past", "length", "total"]
+"""A length of one step: sequences, positions before it, new tokens, positions after it."""
+
+_INPUTS: dict[str, tuple[Length, Length]] = {
+    MASK: ("batch", "total"),
+    **dict.fromkeys((*TOKEN_INPUTS, POSITIONS), ("batch", "length")),
+}
+
+
+def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Dimension, Length]:
+    """Return the lengths that free dimensions of inputs are, by `infer_sizes`.
+
+    Args:
+        model: The model.
+        caches: Its caches; those that grow have the positions before the step.
+    """
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    shapes: list[tuple[Value, dict[int | None, Length]]] = [
+        (graph.parameters[name], dict(enumerate(lengths)))
+        for name, lengths in _INPUTS.items()
+        if name in graph.parameters
+    ]
+    for cache in caches:
+        if cache.kind == "kv":
+            axes: dict[int | None, Length] = {cache.axes.batch: "batch", cache.axes.sequence: "past"}
+            shapes.append((graph.reads[cache.read].outputs[0], axes))
+    found: dict[Dimension, Length] = {}
+    for value, lengths in shapes:
+        for axis, size in enumerate(sizes.shape(value) or ()):
+            if axis in lengths and size.as_dimension is not None:
+                found.setdefault(size.as_dimension, lengths[axis])
+    return found
+
+
+def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
+    """Return the elements of the tensors of ``model``, in the lengths of its step.
+
+    Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
+    """
+    caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
+    past = PAST if any(cache.kind == "kv" for cache in caches) else ZERO
+    total = TOTAL if past is PAST else LENGTH
+    names = {"batch": BATCH, "past": past, "length": LENGTH, "total": total}
+    lengths: dict[Dimension, Expr] = {dimension: names[name] for dimension, name in step_lengths(model, caches).items()}
+    masks: list[Value | None] = []
+    for attention in model.analysis(find_attention):
+        scores = None if attention.is_fused else read_scores(graph, attention.node)
+        if isinstance(scores, Scores):
+            masks += [mask.value for mask in scores.masks]
+            shape = sizes.shape(scores.product.outputs[0]) or ()
+            known = zip(shape[-2:], (LENGTH, total), strict=False)
+        else:
+            masks += (
+                [attention.node.input(port) for port in OPERATORS[attention.node.op].masks]
+                if attention.is_fused
+                else []
+            )
+            known = zip(shape[-2:-1] if (shape := sizes.shape(attention.query) or ()) else (), (LENGTH,), strict=False)
+        for size, length in known:
+            if size.as_dimension is not None:
+                lengths.setdefault(size.as_dimension, length)
+    bits = set()
+    upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
+    for node in upstream:
+        value = node.outputs[0]
+        if node.op != "Parameter" or value.rank != 2 or value.element_type in REALS or node.name == POSITIONS:
+            continue
+        row, column = sizes.shape(value) or ()
+        if lengths.setdefault(column.as_dimension, total) is total:
+            lengths.setdefault(row.as_dimension, BATCH)
+            bits.add(node.index)
+    return Elements(graph, sizes, lengths, frozenset(bits))
