@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.attention.attributes import attention_details
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.norms import find_epsilons
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def unlike_numbers(reference: Model, candidate: Model, tolerance: Tolerance) -> 
 
 
 def _of_attention(reference: Model, candidate: Model) -> Iterator[tuple[str, str, float, float]]:
-    left, right = (model.analysis(attention_details) for model in (reference, candidate))
+    left, right = (analyze_caches(model).attention for model in (reference, candidate))
     for one, other in zip(left, right, strict=True) if len(left) == len(right) else ():
         for name in ("scale", "softcap"):
             numbers = getattr(one, name), getattr(other, name)

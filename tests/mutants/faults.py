@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from graphpass.analysis.attention.attributes import attention_details
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.softmax import weighing_product
@@ -91,7 +90,7 @@ def fault(kind: str) -> Callable[[Callable[[Model], Found]], Callable[[Model], F
 def _operands(model: Model) -> Iterator[tuple[str, dict[str, tuple[Node, int]], int | None, int | None]]:
     """Yield each attention's name, readers of query, key and value, heads and their size."""
     graph = model.graph
-    details = attention_details(model)
+    details = graphpass.analyze_caches(model).attention
     for attention, detail in zip(model.analysis(find_attention), details, strict=True):
         node = attention.node
         readers: dict[str, tuple[Node, int]] = {}
@@ -330,7 +329,7 @@ def _hidden_from(count: int) -> Callable[[Model], Found]:
     def find(model: Model) -> Found:
         if _ends_before(model, count):
             return
-        windows = {detail.node: detail.window for detail in attention_details(model)}
+        windows = {detail.node: detail.window for detail in graphpass.analyze_caches(model).attention}
         for name, node, port, mask in _mask_readers(model):
             if (mask.rank or 0) < 2 or fixed_size(mask, -1) is not None:
                 continue

@@ -80,17 +80,21 @@ class AttentionMask:
     @property
     def parts(self) -> tuple[MaskPart, ...] | None:
         """Return the parts by name; ``None`` if some are not known."""
-        if self.misses:
+        if self.misses or not all(any(map(_is_input, ex.walk(part))) for part in self.residue):
             return None
-        reads = any(part.op == "read" and isinstance(part.args[0], str) for part in ex.walk(*self.residue))
+        reads = any(_is_input(part) for part in ex.walk(*self.residue, self.bias))
         found: dict[MaskPart, bool] = {
             "causal": self.is_causal,
             "input": self.is_padded or reads,
             "lengths": self.has_lengths,
             "alibi": self.slopes,
-            "bias": self.bias is not ZERO and not self.slopes,
+            "bias": not (self.bias is ZERO or self.slopes or _is_input(self.bias)),
         }
         return tuple(part for part in MASK_PARTS if found[part])
+
+
+def _is_input(expr: Expr) -> bool:
+    return expr.op == "read" and isinstance(expr.args[0], str)
 
 
 def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
@@ -125,6 +129,17 @@ def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
             shown = ex.divide(shown, number(factor)) if scale.divides else ex.multiply(shown, number(factor))
         bias = ex.add(bias, shown)
     return _described(elements, node, scope, visible, bias)
+
+
+def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
+    """Return whether an operator hides later keys, has lengths of rows, and its windows, by attributes and inputs."""
+    ports = OPERATORS.get(node.op)
+    if ports is None:
+        return False, False, ()
+    given = [value for port in ports.masks if (value := node.input(port)) is not None]
+    has_lengths = any(node.input(port) is not None for port in ports.lengths) or any(value.rank == 1 for value in given)
+    window = operator_window(node)
+    return ports.hides_later(node), has_lengths, () if window is None else (window,)
 
 
 def _scope(elements: Elements, attention: Attention) -> Scope:
@@ -336,22 +351,31 @@ def _is_only_mask(expr: Expr, hides: Expr) -> bool:
 
 def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias: Expr) -> AttentionMask:
     opaque = [part for part in ex.walk(visible, bias) if part in elements.misses]
-    position = scope.position
-    causal = ex.at_most(scope.key, position)
     rest: list[Expr] = []
-    is_causal = is_padded = has_lengths = False
-    windows: list[int] = []
+    is_causal, has_lengths, own = _of_operator(node)
+    windows, is_padded = list(own), False
     chunk: int | None = None
+    by_row = (
+        set()
+        if not has_lengths
+        else {
+            part for part in _parts(visible) if any(_is_input(one) or one.op == "running_sum" for one in ex.walk(part))
+        }
+    )
     for part in _parts(visible):
-        if part is causal:
+        bound = _last_key(part, scope)
+        if bound is scope.position:
             is_causal = True
+        elif bound is not None and (of_row := _is_of_row(bound, scope)) is not None:
+            has_lengths |= of_row
+            is_causal |= scope.query in set(ex.walk(bound))
         elif (window := _window(part, scope)) is not None:
             windows.append(window)
         elif _is_padding(part, scope):
             is_padded = True
-        elif (bound := _row_length(part, scope)) is not None:
-            has_lengths = True
-            is_causal = is_causal or scope.query in set(ex.walk(bound))
+        elif part in by_row:
+            # A window counted from the length of its row.
+            continue
         elif (size := _chunk(part, scope)) is not None:
             chunk = size
         else:
@@ -372,34 +396,49 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
     )
 
 
+def unpadded(expr: Expr) -> Expr:
+    """Return an expression for a batch without padding: masks are 1 and positions count on from the past."""
+    replaced: dict[Expr, Expr] = {}
+    for part in ex.walk(expr):
+        if _is_input(part) and part.sort == "bool":
+            replaced[part] = TRUE
+        elif _is_input(part) and part.sort == "int" and part.args[1:]:
+            replaced[part] = ex.add(PAST, ex.substitute(part.args[-1], replaced))
+    return ex.substitute(expr, replaced) if replaced else expr
+
+
 def _parts(visible: Expr) -> Iterable[Expr]:
     return visible.args if visible.op == "and" else () if visible is TRUE else (visible,)
 
 
-def _window(part: Expr, scope: Scope) -> int | None:
-    """Return the window of ``position - key < window``."""
-    if part.op != "not_positive":
-        return None
-    excess = ex.subtract(part.args[0], ex.subtract(scope.position, scope.key)).as_number
-    return 1 - excess if isinstance(excess, int) and excess < 1 else None
-
-
-def _is_padding(part: Expr, scope: Scope) -> bool:
-    return (
-        part.op == "read"
-        and isinstance(part.args[0], str)
-        and part.args[1:] in {(scope.row, scope.key), (ZERO, scope.key)}
-    )
-
-
-def _row_length(part: Expr, scope: Scope) -> Expr | None:
-    """Return the last visible key if it follows from the length of the row."""
+def _last_key(part: Expr, scope: Scope) -> Expr | None:
+    """Return the bound of ``key <= bound``."""
     if part.op != "not_positive":
         return None
     bound = ex.subtract(scope.key, part.args[0])
-    atoms = set(ex.walk(bound))
-    counts = any(atom.op in {"read", "running_sum"} for atom in atoms)
-    return bound if counts and not atoms & {scope.key, scope.head} else None
+    return None if scope.key in set(ex.walk(bound)) else bound
+
+
+def _is_of_row(bound: Expr, scope: Scope) -> bool | None:
+    """Return whether the last key follows from a length of the row; ``None`` if from neither that nor a position."""
+    atoms = [atom for atom in ex.walk(bound) if atom.op in {"read", "running_sum"}]
+    if not atoms or scope.head in set(ex.walk(bound)):
+        return None
+    return not any(atom.op == "read" and scope.query in atom.args for atom in atoms)
+
+
+def _window(part: Expr, scope: Scope) -> int | None:
+    """Return the window of ``position - key < window``, counted by places or, in rows without padding, positions."""
+    for form in dict.fromkeys((part, unpadded(part))):
+        if form.op == "not_positive":
+            excess = ex.subtract(form.args[0], ex.subtract(scope.position, scope.key)).as_number
+            if isinstance(excess, int) and excess < 0:
+                return 1 - excess
+    return None
+
+
+def _is_padding(part: Expr, scope: Scope) -> bool:
+    return _is_input(part) and part.args[1:] in {(scope.row, scope.key), (ZERO, scope.key)}
 
 
 def _chunk(part: Expr, scope: Scope) -> int | None:
@@ -414,6 +453,6 @@ def _chunk(part: Expr, scope: Scope) -> int | None:
 def _has_slopes(bias: Expr, scope: Scope) -> bool:
     """Return whether a bias is a factor of each head times the distance."""
     parts = set(ex.walk(bias))
-    tables = [part for part in parts if part.op == "read" and scope.head in part.args]
-    others = [part for part in parts if part.op == "read" and part not in tables and not isinstance(part.args[0], str)]
-    return bool(tables) and not others and (scope.key in parts or any(part.op == "running_sum" for part in parts))
+    tables = [part for part in parts if part.op == "read" and not isinstance(part.args[0], str)]
+    counts = scope.key in parts or any(part.op == "running_sum" for part in parts)
+    return counts and bool(tables) and all(part.args[1:] == (scope.head,) for part in tables)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL
 from graphpass.analysis.attention.types import OPERATORS
-from graphpass.analysis.shapes.linear_size import Dimension
+from graphpass.analysis.shapes.linear_size import Dimension, Vector
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
@@ -69,28 +69,35 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
     masks: list[Value | None] = []
     for attention in model.analysis(find_attention):
         scores = None if attention.is_fused else read_scores(graph, attention.node)
+        shapes: list[Vector]
         if isinstance(scores, Scores):
             masks += [mask.value for mask in scores.masks]
             shape = sizes.shape(scores.product.outputs[0]) or ()
-            known = zip(shape[-2:], (LENGTH, total), strict=False)
+            shapes = [shape, (*shape[:-2], *reversed(shape[-2:]))]
+        elif attention.is_fused:
+            masks += [attention.node.input(port) for port in OPERATORS[attention.node.op].masks]
+            shapes = [sizes.shape(attention.query) or (), sizes.shape(attention.key) or ()]
         else:
-            masks += (
-                [attention.node.input(port) for port in OPERATORS[attention.node.op].masks]
-                if attention.is_fused
-                else []
-            )
-            known = zip(shape[-2:-1] if (shape := sizes.shape(attention.query) or ()) else (), (LENGTH,), strict=False)
-        for size, length in known:
-            if size.as_dimension is not None:
-                lengths.setdefault(size.as_dimension, length)
+            continue
+        if any(len(shape) < 3 for shape in shapes):
+            continue
+        queries, keys = (shape[-2] for shape in shapes)
+        if queries.as_dimension is not None:
+            lengths.setdefault(queries.as_dimension, LENGTH)
+        new = [one for one, _ in keys.dimensions if lengths.get(one) not in (PAST, LENGTH)]
+        if len(new) == 1:
+            lengths.setdefault(new[0], total if keys.as_dimension is not None else LENGTH)
     bits = set()
     upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
     for node in upstream:
         value = node.outputs[0]
         if node.op != "Parameter" or value.rank != 2 or value.element_type in REALS or node.name == POSITIONS:
             continue
-        row, column = sizes.shape(value) or ()
-        if lengths.setdefault(column.as_dimension, total) is total:
-            lengths.setdefault(row.as_dimension, BATCH)
+        known = [
+            dimension is None or lengths.setdefault(dimension, length) is length
+            for size, length in zip(sizes.shape(value) or (), (BATCH, total), strict=True)
+            for dimension in [size.as_dimension]
+        ]
+        if known[1]:
             bits.add(node.index)
     return Elements(graph, sizes, lengths, frozenset(bits))

@@ -261,6 +261,9 @@ def _chosen(content: Index, index: Index) -> Expr:
     place = index[0].as_number
     if isinstance(place, int):
         return content[place]
+    step = subtract(content[1], content[0])
+    if all(content[position] is add(content[0], multiply(number(position), step)) for position in range(len(content))):
+        return add(content[0], multiply(step, index[0]))
     found = content[-1]
     for position in reversed(range(len(content) - 1)):
         found = choose(equal(index[0], number(position)), content[position], found)

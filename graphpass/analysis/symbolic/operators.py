@@ -14,7 +14,8 @@ from graphpass.analysis.symbolic.bounds import divided, is_natural
 from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.ir.axes import NO_END
-from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS, SPLITS
+from graphpass.ir.graph import Value
+from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS, SLICES, SPLITS
 from graphpass.ir.values import HALVES, INTEGERS, REALS
 
 Steps = Generator[Request, Expr, Expr]
@@ -108,14 +109,12 @@ def _absolute(operand: Expr) -> Expr:
 
 
 def _reshape(element: Element) -> Steps:
-    yield_from = _regrouped(element.index, element.own_shape, element.shape(0))
-    return (yield element.node.source(), yield_from)
+    return (yield element.node.source(), _regrouped(element.index, element.own_shape, element.shape(0)))
 
 
 def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
     """Return the index in a tensor of ``targets`` of the element at ``index`` in one of ``sizes``, in the same order."""
     axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
-    found: list[Expr] = []
     places = [axis for axis, size in enumerate(targets) if size is not ONE]
     result: list[Expr] = [ZERO] * len(targets)
     while axes and places and sizes[axes[-1]] is targets[places[-1]]:
@@ -124,17 +123,9 @@ def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
         result[places.pop(0)] = index[axes.pop(0)]
     if not places:
         return tuple(result)
-    flat: Expr = ZERO
-    for axis in axes:
-        flat = ex.add(ex.multiply(flat, sizes[axis]), index[axis])
-    for place in reversed(places[1:]):
-        parts = divided(flat, targets[place])
-        if parts is None:
-            raise UnknownError(
-                f"its elements are regrouped from {targets} to {sizes}, and {flat} is not divided by {targets[place]}"
-            )
-        flat, result[place] = parts
-    result[places[0]] = flat
+    flat = _flat(tuple(index[axis] for axis in axes), tuple(sizes[axis] for axis in axes))
+    for place, digit in zip(places, _digits(flat, tuple(targets[place] for place in places)), strict=True):
+        result[place] = digit
     return tuple(result)
 
 
@@ -347,7 +338,7 @@ def _pad(element: Element) -> Steps:
 
 
 def _scatter_nd(element: Element) -> Steps:
-    """Write slices whose indices run over whole axes, each by its own dimension."""
+    """Write slices whose indices run over whole axes, each by its own dimension, or over a part of a flat tensor."""
     node, rank = element.node, len(element.index)
     if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
         raise UnknownError("it reduces what it writes")
@@ -355,15 +346,62 @@ def _scatter_nd(element: Element) -> Steps:
     depth = indices[-1].as_number
     if not isinstance(depth, int):
         raise UnknownError("the number of its indices is not known")
-    spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
-    places = []
-    for axis in range(depth):
-        places.append((yield node.source(1), (*spread, number(axis))))
-    found, inside = _solved(spread, places, element.index[:depth])
-    written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
+    part = _part_of_range(element) if depth == 1 and rank == 1 else None
+    if part is not None:
+        source, radix = part
+        spread = [
+            ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(element.elements.shape(source))
+        ]
+        place = yield source, tuple(spread)
+        places, wanted = _digits(place, radix), _digits(element.index[0], radix)
+        found, inside = _solved(spread, places, wanted)
+        flat = _flat(tuple(found[one] for one in spread), tuple(one.args[1] for one in spread))
+        written = yield node.source(2), (flat,)
+    else:
+        spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
+        places = []
+        for axis in range(depth):
+            places.append((yield node.source(1), (*spread, number(axis))))  # noqa: PERF401 - a comprehension cannot ask
+        found, inside = _solved(spread, places, element.index[:depth])
+        written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
     if inside is ex.TRUE:
         return written
     return ex.choose(inside, written, (yield node.source(), element.index))
+
+
+def _part_of_range(element: Element) -> tuple[Value, Index] | None:
+    """Return the part of a tensor of all places that is flattened to indices, and the sizes of that tensor.
+
+    OpenVINO's frontend writes ``x[:, :, :, :n] = y`` so (SliceAssign).
+    """
+    graph = element.elements.graph
+    flattened = graph.producer(graph.look_through(element.node.source(1), CASTS))
+    if flattened.op != "Reshape":
+        return None
+    part = flattened.source()
+    whole = graph.producer(graph.look_through(part, SLICES))
+    is_range = whole.op == "Reshape" and graph.producer(whole.source()).op == "Range"
+    return (part, element.elements.shape(whole.outputs[0])) if is_range else None
+
+
+def _flat(index: Index, sizes: Index) -> Expr:
+    """Return the place of an element in a tensor of ``sizes`` that is flattened."""
+    flat: Expr = ZERO
+    for place, size in zip(index, sizes, strict=True):
+        flat = ex.add(ex.multiply(flat, size), place)
+    return flat
+
+
+def _digits(flat: Expr, sizes: Index) -> Index:
+    """Return the index of the element at ``flat`` in a tensor of ``sizes``; the inverse of `_flat`."""
+    found: list[Expr] = []
+    for size in reversed(sizes[1:]):
+        parts = divided(flat, size)
+        if parts is None:
+            raise UnknownError(f"its elements are regrouped: {flat} is not divided by {size}")
+        flat, digit = parts
+        found.insert(0, digit)
+    return (flat, *found)
 
 
 def _solved(spread: list[Expr], places: list[Expr], wanted: Index) -> tuple[dict[Expr, Expr], Expr]:

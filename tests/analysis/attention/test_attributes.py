@@ -19,6 +19,7 @@ from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.attention.attributes import attention_details
+from graphpass.analysis.caches.step_lengths import elements_of
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.cache import AttentionBlock
 from graphpass.reports.attention import attention_in_words
@@ -150,7 +151,8 @@ def details(block: Attending) -> AttentionBlock:
 
     last = block.result(block.after(block.weights(block.scores(block.product()))))
     inputs = [block.query, block.key, block.value, block.mask]
-    (found,) = attention_details(OpenVINOModel(openvino.Model([ops.result(last)], inputs)))
+    model = OpenVINOModel(openvino.Model([ops.result(last)], inputs))
+    (found,) = attention_details(model, elements_of(model, ()))
     return found
 
 
@@ -207,7 +209,7 @@ def test_a_scale_before_heads_are_split_and_before_a_bias():
     keys, values = (heads(ops.matmul(hidden, weights, False, False)) for _ in range(2))
     attended = ops.scaled_dot_product_attention(query, keys, values, mask, number(0.5))
     model = OpenVINOModel(openvino.Model([ops.result(attended)], [hidden, mask]))
-    (found,) = attention_details(model)
+    (found,) = attention_details(model, elements_of(model, ()))
     assert (found.scale, found.factors) == (0.15, (0.3, 0.5))
     assert found.mask == ("input",)
 
@@ -223,7 +225,7 @@ KEYS, QUERIES = positions(5, 0), positions(5, 1)
     ("condition", "mask", "window"),
     [
         (lambda: ops.less_equal(KEYS, QUERIES), ("causal",), None),
-        (lambda: ops.greater(KEYS, QUERIES), ("causal",), None),
+        (lambda: ops.greater(KEYS, QUERIES), None, None),
         (lambda: ops.less(KEYS, ops.add(QUERIES, ops.constant(numpy.int64(1)))), ("causal",), None),
         (lambda: ops.less(ops.subtract(KEYS, QUERIES), ops.constant(numpy.int64(1))), ("causal",), None),
         (lambda: ops.greater(KEYS, ops.subtract(QUERIES, ops.constant(numpy.int64(3)))), (), 3),
@@ -245,8 +247,8 @@ def test_conditions(condition, mask, window):
 
 @pytest.mark.parametrize(
     ("shape", "mask"),
-    [([-1, 1, 1, 1], ("lengths",)), ([1, 1, -1, 1], ("causal",)), ([-1, 1], None)],
-    ids=["lengths", "positions", "either"],
+    [([-1, 1, 1, 1], ("lengths",)), ([1, 1, -1, 1], ("causal",)), ([-1, 1], ("causal",))],
+    ids=["lengths", "positions", "positions of all rows"],
 )
 def test_positions_and_lengths_that_are_given(shape, mask):
     class Given(Attending):
