@@ -90,6 +90,21 @@ class PartProof:
 
 
 @dataclass(frozen=True, slots=True)
+class MaskProof:
+    """Counts the attention whose masks are equal for every batch, past and length.
+
+    Attributes:
+        equal: Number of those equal for any padding.
+        unpadded: Number of those equal for batches without padding; padding was compared by running the models.
+        sampled: The others, whose masks were compared at the steps that were run: attention, reason and node.
+    """
+
+    equal: int
+    unpadded: int
+    sampled: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """Records the lengths that masks and angles were cut out and compared at.
 
@@ -98,12 +113,14 @@ class Reach:
         steps: Numbers of positions before and in each step that masks and angles were computed at.
         masks: Number of attention whose masks were compared at all of them.
         angles: Number of attention whose query and keys positions turn, compared likewise.
+        proof: The masks that are equal at all steps there are.
     """
 
     turns: tuple[int, ...]
     steps: tuple[tuple[int, int], ...]
     masks: int
     angles: int
+    proof: MaskProof | None = None
 
 
 @dataclass(frozen=True, slots=True)

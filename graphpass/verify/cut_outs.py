@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.sight import (
     Sight,
     columns_at,
@@ -21,7 +23,8 @@ from graphpass.analysis.equations.steps import Step
 from graphpass.ir.bodies import inlined
 from graphpass.ir.pattern import MissError
 from graphpass.progress import advance, expect
-from graphpass.verify.comparison import Divergence, Reach
+from graphpass.verify.comparison import Divergence, MaskProof, Reach
+from graphpass.verify.masks import EqualMasks, OpenMasks, UnlikeMasks, compare_masks
 from graphpass.verify.numbers import unlike_numbers
 
 if TYPE_CHECKING:
@@ -86,6 +89,9 @@ def compare_cut_outs(
     pairs = list(alike.values())
     if len(tables[0]) == len(tables[1]):
         pairs += [_Pair(left, right, 1, sees=False) for left, right in zip(*tables, strict=True)]
+    proof = _proof_of_masks(*models)
+    if isinstance(proof, UnlikeMasks):
+        return _diverging(comparison, proof.place, proof.reason)
     pasts = [bool(analyze_caches(model).of_kind("kv")) for model in (reference, candidate)]
     # A model without caches computes the whole square of each length.
     longest = None if all(pasts) else _LONGEST_PROMPT
@@ -104,8 +110,31 @@ def compare_cut_outs(
         tuple((step.past, step.length) for step in steps),
         sum(pair.count for pair in pairs if pair.sees and pair.mask_miss is None),
         sum(pair.count for pair in pairs if pair.sees and pair.has_angles),
+        proof,
     )
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
+
+
+def _proof_of_masks(reference: Model, candidate: Model) -> MaskProof | UnlikeMasks:
+    """Compare the masks of all attention for every step; equal pairs once."""
+    masks = [model.analysis(find_masks) for model in (reference, candidate)]
+    if len(masks[0]) != len(masks[1]):
+        return MaskProof(0, 0, ())
+    known: dict[object, EqualMasks | UnlikeMasks | OpenMasks] = {}
+    counts: Counter[str] = Counter()
+    sampled: list[str] = []
+    for left, right in zip(*masks, strict=True):
+        key = (left.visible, left.bias, left.scope, right.visible, right.bias, right.scope, left.misses, right.misses)
+        if key not in known:
+            known[key] = compare_masks(left, right)
+        found = known[key]
+        if isinstance(found, UnlikeMasks):
+            return found
+        if isinstance(found, EqualMasks):
+            counts[found.inputs] += 1
+        else:
+            sampled.append(f"attention {left.node.name}: {found.reason}")
+    return MaskProof(counts["any"], counts["unpadded"], tuple(sampled))
 
 
 def _diverging(comparison: Comparison, place: str, words: str) -> Comparison:

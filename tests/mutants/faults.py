@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
+import graphpass
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.softmax import weighing_product

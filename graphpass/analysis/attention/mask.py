@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import Scores, read_scores
-from graphpass.analysis.attention.operators import operator_window
+from graphpass.analysis.attention.operators import operator_heads, operator_window
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
@@ -168,7 +168,9 @@ def _scope(elements: Elements, attention: Attention) -> Scope:
     merged = len(sizes) == 3 and not attention.is_fused
     heads = quotient(sizes[0], BATCH) if merged else None
     batch = BATCH if merged else sizes[0]
-    if len(sizes) == 4:
+    if attention.is_fused and (count := operator_heads(node).heads) is not None:
+        heads = number(count)
+    elif len(sizes) == 4:
         heads = sizes[1]
     sizes = (batch, heads or ex.length("heads", 1), queries, keys)
     return Scope(*(ex.index(name, size) for name, size in zip("bhqk", sizes, strict=True)))
@@ -277,7 +279,8 @@ def _hides(root: Expr) -> Expr:
         if value is not None:
             known[expr] = number(bool(value < MASKED_BELOW))
         elif expr.op == "choose":
-            known[expr] = ex.choose(expr.args[0], known[expr.args[1]], known[expr.args[2]])
+            branches = known[expr.args[1]], known[expr.args[2]]
+            known[expr] = branches[0] if _is_bounded(expr) else ex.choose(expr.args[0], *branches)
         elif expr.op == "real_sum":
             known[expr] = ex.disjunction(*(known[part] for part in expr.args))
         elif expr.op == "sum":
@@ -288,6 +291,13 @@ def _hides(root: Expr) -> Expr:
         else:
             known[expr] = ex.FALSE
     return known[root]
+
+
+def _is_bounded(expr: Expr) -> bool:
+    """Return whether a choice is the maximum of a number and a lower bound among masked ones."""
+    condition, value, bound = expr.args
+    limit = bound.as_number
+    return limit is not None and limit < MASKED_BELOW and condition is ex.at_most(bound, value)
 
 
 def _sum_hides(expr: Expr) -> Expr:
@@ -331,6 +341,7 @@ def _shown(root: Expr) -> Expr:
             condition, *branches = expr.args
             hidden = [_hides(branch) is TRUE for branch in branches]
             shown = [known[branch] for branch in branches]
+            hidden[1] |= _is_bounded(expr)
             known[expr] = shown[1] if hidden[0] else shown[0] if hidden[1] else ex.choose(condition, *shown)
         elif expr.op in {"real_sum"}:
             known[expr] = ex.add(*(known[part] for part in expr.args))

@@ -75,7 +75,8 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
             shape = sizes.shape(scores.product.outputs[0]) or ()
             shapes = [shape, (*shape[:-2], *reversed(shape[-2:]))]
         elif attention.is_fused:
-            masks += [attention.node.input(port) for port in OPERATORS[attention.node.op].masks]
+            ports = OPERATORS[attention.node.op]
+            masks += [attention.node.input(port) for port in (*ports.masks, *ports.lengths)]
             shapes = [sizes.shape(attention.query) or (), sizes.shape(attention.key) or ()]
         else:
             continue

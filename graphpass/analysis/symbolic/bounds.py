@@ -109,22 +109,21 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
 
 
 def quotient(expr: Expr, divisor: Expr) -> Expr | None:
-    """Return the quotient of two polynomials if it is a monomial; ``None`` without a remainder-free one."""
+    """Return the exact quotient of two polynomials if it or the divisor is a monomial."""
     if expr is divisor:
         return ONE
     if not polynomial(divisor):
         return None
-    (lead, factor), *_ = polynomial(divisor).items()
+    (lead, factor), *further = polynomial(divisor).items()
+    found: Polynomial = {}
     for monomial, own in polynomial(expr).items():
         rest = list(monomial)
-        if own % factor:
-            continue
-        for atom in lead:
-            if atom not in rest:
-                break
-            rest.remove(atom)
-        else:
-            times = from_polynomial({tuple(rest): own // factor})
-            if multiply(times, divisor) is expr:
-                return times
-    return None
+        if own % factor or any(atom not in rest or rest.remove(atom) for atom in lead):
+            if further:
+                continue
+            return None
+        found[tuple(rest)] = own // factor
+        times = from_polynomial({tuple(rest): own // factor})
+        if further and multiply(times, divisor) is expr:
+            return times
+    return None if further else from_polynomial(found)

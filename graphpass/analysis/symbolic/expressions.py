@@ -192,6 +192,8 @@ def negative(operand: Expr) -> Expr:
 
 def subtract(one: Expr, other: Expr) -> Expr:
     """Return the difference."""
+    if one is other:
+        return ZERO
     return add(one, negative(other))
 
 

@@ -361,7 +361,7 @@ def _scatter_nd(element: Element) -> Steps:
         spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
         places = []
         for axis in range(depth):
-            places.append((yield node.source(1), (*spread, number(axis))))  # noqa: PERF401 - a comprehension cannot ask
+            places.append((yield node.source(1), (*spread, number(axis))))
         found, inside = _solved(spread, places, element.index[:depth])
         written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
     if inside is ex.TRUE:

@@ -1,0 +1,21 @@
+"""Find the effective mask of each attention, in the lengths of the model's step."""
+
+from __future__ import annotations
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.mask import AttentionMask, attention_mask
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import elements_of
+from graphpass.analysis.symbolic.elements import Elements
+from graphpass.ir.model import Model
+
+
+def find_elements(model: Model) -> Elements:
+    """Return the elements of the tensors of ``model``, for `Model.analysis`."""
+    return elements_of(model, analyze_caches(model).caches)
+
+
+def find_masks(model: Model) -> tuple[AttentionMask, ...]:
+    """Return the mask of each attention that `find_attention` finds, in order, for `Model.analysis`."""
+    elements = model.analysis(find_elements)
+    return tuple(attention_mask(elements, attention) for attention in model.analysis(find_attention))

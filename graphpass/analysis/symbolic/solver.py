@@ -1,0 +1,301 @@
+"""Decide by z3 whether a condition can hold, for all indices, lengths and inputs.
+
+Inputs, tables and functions of real numbers are functions that z3 knows nothing of; an answer that rests on wrong values
+of a table or function is refuted by the right ones, and the search goes on. What is opaque never counts as an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphpass.analysis.symbolic.constants import Table
+from graphpass.analysis.symbolic.evaluate import value_at
+from graphpass.analysis.symbolic.expressions import EXACT_UP_TO, Expr, conjunction, walk
+
+if TYPE_CHECKING:
+    import z3
+
+#: Milliseconds for one question, and right values that are learned in one.
+_TIME_LIMIT, _MOST_LESSONS = 2000, 24
+
+#: Rows with sums are not made longer.
+_LONGEST_ROW = 1 << 16
+
+#: Larger expressions are not asked about.
+_LARGEST = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Numbers for which a condition holds, confirmed by computing it.
+
+    Attributes:
+        values: Numbers of indices and lengths.
+        inputs: Elements of inputs that were read, by the expression's source and place.
+    """
+
+    values: Mapping[Expr, int]
+    inputs: Mapping[tuple[str, tuple[int, ...]], int | float | bool]
+
+
+def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
+    """Return numbers for which ``condition`` holds; ``never`` if there are none.
+
+    Unknown is what the solver does not decide in time, and what depends on opaque parts.
+    """
+    parts = list(walk(condition))
+    if condition.as_number is False:
+        return "never"
+    if len(parts) > _LARGEST:
+        return "unknown"
+    import z3
+
+    problem = _Problem(parts)
+    solver = z3.Solver()
+    solver.set("timeout", _TIME_LIMIT)
+    solver.add(*problem.facts, problem.terms[condition])
+    for _ in range(_MOST_LESSONS):
+        answer = solver.check()
+        if answer == z3.unsat:
+            return "never"
+        if answer != z3.sat or any(part.op == "opaque" for part in parts):
+            return "unknown"
+        model = _smaller(solver, problem)
+        lessons = problem.lessons(model)
+        found = problem.example(model, condition) if not lessons else None
+        if found is not None:
+            return found
+        if not lessons:
+            return "unknown"
+        solver.add(*lessons)
+    return "unknown"
+
+
+def never(*conditions: Expr) -> bool:
+    """Return whether the conditions are shown never to hold together."""
+    return example_of(conjunction(*conditions)) == "never"
+
+
+def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
+    """Return a model with small lengths if there is one: 16 tokens say more to a reader than 8918."""
+    for bound, past in ((16, 16), (16, 1 << 20), (1 << 20, 1 << 20)):
+        solver.push()
+        solver.add(
+            *(term <= (past if expr.args[0] == "past" else bound)
+              for expr, term in problem.terms.items() if expr.op == "length")
+        )
+        is_small = str(solver.check()) == "sat"
+        model = solver.model() if is_small else None
+        solver.pop()
+        if model is not None:
+            return model
+    solver.check()
+    return solver.model()
+
+
+class _Problem:
+    """Expressions as z3's terms, and facts that hold of them."""
+
+    def __init__(self, parts: Iterable[Expr]) -> None:
+        self.terms: dict[Expr, Any] = {}
+        self.facts: list[Any] = []
+        self._functions: dict[Any, Any] = {}
+        for part in parts:
+            self.terms[part] = self._term(part)
+        self._add_sums()
+
+    def _term(self, part: Expr) -> Any:
+        import z3
+
+        operands = [self.terms[arg] if isinstance(arg, Expr) else arg for arg in part.args] if part.op != "sum" else []
+        if part.op == "number":
+            return _constant(part)
+        if part.op == "length":
+            found = z3.Int(f"{part.args[0]} {part.serial}")
+            self.facts.append(found >= part.args[1])
+            return found
+        if part.op == "index":
+            found = z3.Int(f"{part.args[0]} {part.serial}")
+            self.facts += [found >= 0, found < operands[1]]
+            return found
+        if part.op == "sum":
+            return z3.Sum(
+                [factor * z3.Product([self.terms[atom] for atom in monomial]) if monomial else z3.IntVal(factor)
+                 for monomial, factor in part.args]
+            )
+        if part.op in {"read", "apply", "opaque"}:
+            return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
+        if part.op == "running_sum":
+            return z3.Int(f"sum {part.serial}")
+        if part.op == "choose" and part.sort == "real":
+            operands[1:] = [z3.ToReal(term) if term.is_int() else term for term in operands[1:]]
+        return _TERMS[part.op](z3, *operands)
+
+    def _function(self, part: Expr, name: Any) -> Any:
+        import z3
+
+        key = (part.op, name, part.sort, len(part.args))
+        if key not in self._functions:
+            sorts = {"int": z3.IntSort(), "real": z3.RealSort(), "bool": z3.BoolSort()}
+            domain = z3.RealSort() if part.op == "apply" else z3.IntSort()
+            own = z3.Function(f"{part.op} {len(self._functions)}", *[domain] * (len(part.args) - 1), sorts[part.sort])
+            self._functions[key] = own if len(part.args) > 1 else lambda: z3.Const(f"{part.op} {name}", sorts[part.sort])
+        return self._functions[key]
+
+    def _add_sums(self) -> None:
+        """Add what holds of running sums of 0 and 1: each grows by at most one a place."""
+        sums = [part for part in self.terms if part.op == "running_sum"]
+        bits = [part for part in self.terms if part.op == "read" and part.sort == "bool" and _is_free(part)]
+        for part in sums:
+            values = {leaf.as_number for leaf in part.args[0].args[1:]} if part.args[0].op == "choose" else set()
+            if not values <= {0, 1} or not values:
+                continue
+            import z3
+
+            term, upper = self.terms[part], self.terms[part.args[2]]
+            self.facts += [term >= 0, term <= upper + 1]
+            for bit in bits:
+                self.facts.append(z3.Implies(z3.And(self.terms[bit], self.terms[bit.args[-1]] <= upper), term >= 1))
+            for other in sums:
+                if other is not part and other.args[:2] == part.args[:2]:
+                    apart, places = self.terms[other] - term, self.terms[other.args[2]] - upper
+                    self.facts.append(z3.Implies(places >= 0, z3.And(apart >= 0, apart <= places)))
+
+    def example(self, model: z3.ModelRef, condition: Expr) -> Example | None:
+        """Return the numbers of ``model`` if computing the condition confirms them."""
+        values = {
+            part: model.eval(term, model_completion=True).as_long()
+            for part, term in self.terms.items()
+            if part.op in {"length", "index"}
+        }
+        bound = {part for part in values if part.op == "index" and part.args[0] == "summed"}
+        given = {part: number for part, number in values.items() if part not in bound}
+        for bits in (None, *self._rows(model)):
+            inputs: dict[tuple[str, tuple[int, ...]], int | float | bool] = {}
+
+            def read(part: Expr, places: tuple[int, ...]) -> int | float | bool:
+                term = self._function(part, part.args[0])(*places)
+                own = _number(model.eval(term, model_completion=True))
+                is_bit = part.sort == "bool" and bits is not None  # noqa: B023 - called in this iteration
+                found = inputs[part.args[0], places] = places[-1] in bits if is_bit else own  # noqa: B023
+                return found
+
+            try:
+                if value_at(condition, given, read):
+                    return Example(given, inputs)
+            except (KeyError, IndexError, ZeroDivisionError, OverflowError):
+                continue
+        return None
+
+    def _rows(self, model: z3.ModelRef) -> Iterator[set[int]]:
+        """Yield the places of ones in rows that add up as ``model`` has it, the rest of them at the end."""
+
+        def number_of(part: Expr) -> int:
+            return int(model.eval(self.terms[part], model_completion=True).as_long())
+
+        read = {
+            number_of(part.args[-1]): _number(model.eval(term, model_completion=True))
+            for part, term in self.terms.items()
+            if part.op == "read" and part.sort == "bool" and part.args[1:] and _is_free(part)
+        }
+        for part in self.terms:
+            if part.op == "running_sum" and number_of(part.args[2]) < _LONGEST_ROW:
+                upper, ones = number_of(part.args[2]), {place for place, bit in read.items() if bit}
+                others = (place for place in range(upper, -1, -1) if place not in read)
+                yield ones | set(islice(others, max(number_of(part) - len(ones), 0)))
+
+    def lessons(self, model: z3.ModelRef) -> list[Any]:
+        """Return the right values of tables and functions that ``model`` has wrong ones for."""
+        found = []
+        for part, term in self.terms.items():
+            is_table = part.op == "read" and isinstance(part.args[0], Table)
+            if not is_table and part.op != "apply":
+                continue
+            places = [model.eval(self.terms[arg], model_completion=True) for arg in part.args[1:]]
+            numbers = [_number(place) for place in places]
+            try:
+                right = value_at(_at_numbers(part, numbers), {}, _no_input)
+            except (KeyError, IndexError, ZeroDivisionError, OverflowError, ValueError):
+                continue
+            if _number(model.eval(term, model_completion=True)) != right and isfinite(right):
+                own = self._function(part, part.args[0])(*places)
+                found.append(own == _constant_of(part.sort, right))
+            if part.op == "apply" and part.args[0].startswith("round_"):
+                limit = EXACT_UP_TO[part.args[0].removeprefix("round_")]
+                operand = _real_or_int(part, self.terms[part.args[1]])
+                import z3
+
+                found += [z3.Implies(z3.And(operand <= limit, operand >= -limit), term == operand)] * bool(found)
+        return found
+
+
+def _is_free(part: Expr) -> bool:
+    """Return whether the place of a read is not that of a summand."""
+    return not any(one.op == "index" and one.args[0] == "summed" for one in walk(*part.operands))
+
+
+def _no_input(part: Expr, places: tuple[int, ...]) -> int:
+    raise KeyError(f"{part} at {places}")
+
+
+def _at_numbers(part: Expr, numbers: Iterable[Any]) -> Expr:
+    from graphpass.analysis.symbolic.expressions import make, number
+
+    return make(part.op, (part.args[0], *map(number, numbers)), part.sort)
+
+
+def _constant(part: Expr) -> Any:
+    return _constant_of(part.sort, part.args[0])
+
+
+def _constant_of(sort: str, value: Any) -> Any:
+    import z3
+
+    if sort == "bool":
+        return z3.BoolVal(bool(value))
+    if sort == "int":
+        return z3.IntVal(int(value))
+    # Beyond all numbers of f64.
+    return z3.RealVal(Fraction(value) if isfinite(value) else Fraction(10**400 if value > 0 else -(10**400)))
+
+
+def _real_or_int(part: Expr, term: Any) -> Any:
+    import z3
+
+    return z3.ToReal(term) if part.op == "apply" and term.is_int() else term
+
+
+def _number(term: Any) -> int | float | bool:
+    import z3
+
+    if z3.is_bool(term):
+        return bool(z3.is_true(term))
+    if z3.is_int_value(term):
+        return int(term.as_long())
+    return float(term.as_fraction()) if z3.is_rational_value(term) else float("nan")
+
+
+_TERMS: dict[str, Any] = {
+    "real_sum": lambda z3, *terms: z3.Sum([_real(z3, term) for term in terms]),
+    "product": lambda z3, one, other: _real(z3, one) * _real(z3, other),
+    "quotient": lambda z3, one, other: _real(z3, one) / _real(z3, other),
+    "floor_quotient": lambda _, one, other: one / other,
+    "modulo": lambda _, one, other: one % other,
+    "at_most": lambda z3, one, other: _real(z3, one) <= _real(z3, other),
+    "not_positive": lambda _, term: term <= 0,
+    "equal": lambda z3, one, other: _real(z3, one) == _real(z3, other),
+    "zero": lambda _, term: term == 0,
+    "not": lambda z3, term: z3.Not(term),
+    "and": lambda z3, *terms: z3.And(*terms),
+    "or": lambda z3, *terms: z3.Or(*terms),
+    "choose": lambda z3, condition, one, other: z3.If(condition, one, other),
+}
+
+
+def _real(z3: Any, term: Any) -> Any:
+    return z3.ToReal(term) if term.is_int() else term
