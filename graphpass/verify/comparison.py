@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -103,6 +104,18 @@ class MaskProof:
     unpadded: int
     sampled: tuple[str, ...]
 
+    def in_words(self) -> Iterator[str]:
+        """Yield one line a verdict."""
+        if self.equal:
+            yield f"masks of {self.equal} attention equal for every batch, past and length"
+        if self.unpadded:
+            yield f"masks of {self.unpadded} attention equal for every batch, past and length without padding"
+        for name in self.sampled:
+            yield f"masks compared at sampled lengths: {name}"
+
+    def __add__(self, other: MaskProof) -> MaskProof:
+        return MaskProof(self.equal + other.equal, self.unpadded + other.unpadded, self.sampled + other.sampled)
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -192,6 +205,8 @@ class Comparison:
                 f"  masks of {self.reach.masks} and angles of {self.reach.angles} attention alone: "
                 f"{_counted(len(self.reach.steps), 'step')} of up to {most} positions"
             )
+        if self.reach is not None and self.reach.proof is not None:
+            lines.extend(f"  {line}" for line in self.reach.proof.in_words())
         lines.extend(f"  not compared: {text}" for text in self.skipped)
         lines.extend(f"  WARNING: {text}" for text in self.warnings)
         return "\n".join(lines)

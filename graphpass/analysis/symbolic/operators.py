@@ -113,7 +113,7 @@ def _reshape(element: Element) -> Steps:
 
 
 def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
-    """Return the index in a tensor of ``targets`` of the element at ``index`` in one of ``sizes``, in the same order."""
+    """Return the index in a tensor of ``targets`` of the element at ``index`` in one of ``sizes``."""
     axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
     places = [axis for axis, size in enumerate(targets) if size is not ONE]
     result: list[Expr] = [ZERO] * len(targets)

@@ -1,7 +1,7 @@
 """Decide by z3 whether a condition can hold, for all indices, lengths and inputs.
 
-Inputs, tables and functions of real numbers are functions that z3 knows nothing of; an answer that rests on wrong values
-of a table or function is refuted by the right ones, and the search goes on. What is opaque never counts as an example.
+Inputs, tables and functions of real numbers are uninterpreted functions. An example that rests on wrong values of a
+table or function is refuted by the right values, and the search goes on. An opaque part makes an example unknown.
 """
 
 from __future__ import annotations
@@ -86,8 +86,11 @@ def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
     for bound, past in ((16, 16), (16, 1 << 20), (1 << 20, 1 << 20)):
         solver.push()
         solver.add(
-            *(term <= (past if expr.args[0] == "past" else bound)
-              for expr, term in problem.terms.items() if expr.op == "length")
+            *(
+                term <= (past if expr.args[0] == "past" else bound)
+                for expr, term in problem.terms.items()
+                if expr.op == "length"
+            )
         )
         is_small = str(solver.check()) == "sat"
         model = solver.model() if is_small else None
@@ -125,8 +128,10 @@ class _Problem:
             return found
         if part.op == "sum":
             return z3.Sum(
-                [factor * z3.Product([self.terms[atom] for atom in monomial]) if monomial else z3.IntVal(factor)
-                 for monomial, factor in part.args]
+                [
+                    factor * z3.Product([self.terms[atom] for atom in monomial]) if monomial else z3.IntVal(factor)
+                    for monomial, factor in part.args
+                ]
             )
         if part.op in {"read", "apply", "opaque"}:
             return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
@@ -144,7 +149,9 @@ class _Problem:
             sorts = {"int": z3.IntSort(), "real": z3.RealSort(), "bool": z3.BoolSort()}
             domain = z3.RealSort() if part.op == "apply" else z3.IntSort()
             own = z3.Function(f"{part.op} {len(self._functions)}", *[domain] * (len(part.args) - 1), sorts[part.sort])
-            self._functions[key] = own if len(part.args) > 1 else lambda: z3.Const(f"{part.op} {name}", sorts[part.sort])
+            self._functions[key] = (
+                own if len(part.args) > 1 else lambda: z3.Const(f"{part.op} {name}", sorts[part.sort])
+            )
         return self._functions[key]
 
     def _add_sums(self) -> None:
