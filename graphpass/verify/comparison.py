@@ -126,6 +126,7 @@ class Reach:
         steps: Numbers of positions before and in each step that masks and angles were computed at.
         masks: Number of attention whose masks were compared at all of them.
         angles: Number of attention whose query and keys positions turn, compared likewise.
+        swept: Number of positions, from 0 on, whose angles were compared each.
         proof: The masks that are equal at all steps there are.
     """
 
@@ -133,6 +134,7 @@ class Reach:
     steps: tuple[tuple[int, int], ...]
     masks: int
     angles: int
+    swept: int = 0
     proof: MaskProof | None = None
 
 
@@ -205,6 +207,8 @@ class Comparison:
                 f"  masks of {self.reach.masks} and angles of {self.reach.angles} attention alone: "
                 f"{_counted(len(self.reach.steps), 'step')} of up to {most} positions"
             )
+        if self.reach is not None and self.reach.swept:
+            lines.append(f"  angles and learned positions: each up to {self.reach.swept}")
         if self.reach is not None and self.reach.proof is not None:
             lines.extend(f"  {line}" for line in self.reach.proof.in_words())
         lines.extend(f"  not compared: {text}" for text in self.skipped)

@@ -48,6 +48,11 @@ _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 #: Rounding of an angle in f32, for each position.
 _ANGLE = 4e-7
 
+#: Positions whose angles are computed at once, and the number compared if no table ends.
+_SWEPT, _MOST_SWEPT = 2048, 2**13
+
+#: Numbers that the search for equal columns takes at once.
+_PAIRED = 2**22
 
 #: Numbers of a position that are compared as a set; tables of learned positions have more, and one form.
 _MOST_COLUMNS = 1024
@@ -104,12 +109,20 @@ def compare_cut_outs(
             if words is not None:
                 return _diverging(comparison, f"{step.length} new positions after {step.past}, {pair.called}", words)
         advance()
+    swept: list[int] = []
+    for pair in pairs:
+        if pair.has_angles:
+            count, words = _sweep(pair, models, turns, tolerance)
+            if words is not None:
+                return _diverging(comparison, f"position {count} and later ones, {pair.called}", words)
+            swept.append(count)
     skipped += [words for pair in pairs for words in pair.skipped()]
     reach = Reach(
         tuple(sorted({turn.length for turn in turns})),
         tuple((step.past, step.length) for step in steps),
         sum(pair.count for pair in pairs if pair.sees and pair.mask_miss is None),
         sum(pair.count for pair in pairs if pair.sees and pair.has_angles),
+        min(swept, default=0),
         proof,
     )
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
@@ -174,17 +187,22 @@ class _Pair:
                     return words
             except MissError as error:
                 self.mask_miss = f"{_at(step)}: {error.miss}"
-        if self.angle_miss is None:
-            try:
-                columns = [columns_at(sight, side.step, side.evaluation)[-step.length :] for sight, side in sides]
-                if all(one.shape[1] for one in columns):
-                    self.has_angles = True
-                    return _unlike_columns(columns[0], columns[1], step, tolerance)
-                if any(one.shape[1] for one in columns):
-                    name = "reference" if columns[0].shape[1] else "candidate"
-                    self.angle_miss = f"only those of the {name} are found"
-            except MissError as error:
-                self.angle_miss = f"{_at(step)}: {error.miss}"
+        return self.compare_angles(left, right, step, tolerance) if self.angle_miss is None else None
+
+    def compare_angles(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
+        """Return how the numbers differ that positions give query and keys at one step."""
+        sides = ((self.reference, left), (self.candidate, right))
+        try:
+            columns = [columns_at(sight, side.step, side.evaluation)[-step.length :] for sight, side in sides]
+        except MissError as error:
+            self.angle_miss = f"{_at(step)}: {error.miss}"
+            return None
+        if all(one.shape[1] for one in columns):
+            self.has_angles = True
+            return _unlike_columns(columns[0], columns[1], step, tolerance)
+        if any(one.shape[1] for one in columns):
+            name = "reference" if columns[0].shape[1] else "candidate"
+            self.angle_miss = f"only those of the {name} are found"
         return None
 
     def skipped(self) -> Iterator[str]:
@@ -211,6 +229,28 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     splits += [(end - 4, 4) for end in ends if end > 4]
     found = {Step(batch, *split) for split in splits if not ends or sum(split) <= min(ends)}
     return sorted(found, key=lambda step: (step.total, step.length))
+
+
+def _sweep(pair: _Pair, models: tuple[Model, Model], turns: list[Turn], tolerance: Tolerance) -> tuple[int, str | None]:
+    """Compare the angles of each position up to the end of a table.
+
+    Returns:
+        The number of positions that agree, and how the next ones differ.
+    """
+    alone = replace(pair, angle_miss=None)
+    end = min((turn.length for turn in turns if turn.ends), default=_MOST_SWEPT)
+    past, size = 0, _SWEPT
+    while past < end and size:
+        step = Step(1, past, min(size, end - past))
+        left, right = (_Side(model, step, has_past=True) for model in models)
+        words = alone.compare_angles(left, right, step, tolerance)
+        if words is not None:
+            return past, words
+        if alone.angle_miss is None:
+            past = step.total
+        else:  # a table ends among these positions
+            alone.angle_miss, size = None, size // 2
+    return past, None
 
 
 def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance) -> str | None:
@@ -252,18 +292,31 @@ def _unlike_columns(reference: Array, candidate: Array, step: Step, tolerance: T
     if max(reference.shape[1], candidate.shape[1]) > _MOST_COLUMNS:
         return f"what positions from {step.past} on add or multiply differs"
     left, right = (np.unique(one.round(12), axis=1) for one in (reference, candidate))
-    distances = np.minimum(_distances(left, right), _distances(left, -right))
-    for name, nearest, columns in (
-        ("reference", distances.min(axis=1), left),
-        ("candidate", distances.min(axis=0), right),
-    ):
-        if (nearest > allowed).any():
-            column = columns[:, int(nearest.argmax())]
+    for name, one, other in (("reference", left, right), ("candidate", right, left)):
+        column = _unmatched(one, other, allowed)
+        if column is not None:
             numbers = " ".join(f"{number:.6g}" for number in column[:3])
             return f"the {name} alone multiplies query or keys at positions from {step.past} on by {numbers}"
     return None
 
 
-def _distances(left: Array, right: Array) -> Array:
-    found: Array = np.abs(left[:, :, None] - right[:, None]).max(axis=0)
-    return found
+def _unmatched(columns: Array, others: Array, allowed: float) -> Array | None:
+    """Return the first of ``columns`` that is none of ``others``, whatever their signs."""
+    count = max(1, min(len(columns), _PAIRED // max(columns.shape[1] * others.shape[1], 1)))
+    # A few rows choose the likeliest column, all rows decide.
+    some = np.linspace(0, len(columns) - 1, count).astype(int)
+    nearest = np.minimum(*_distances(columns[some], others[some])).argmin(axis=1)
+    apart = np.minimum(*(np.abs(columns - sign * others[:, nearest]).max(axis=0) for sign in (1, -1)))
+    for place in np.flatnonzero(apart > allowed):
+        column = columns[:, [place]]
+        if np.minimum(*(np.abs(column - sign * others).max(axis=0) for sign in (1, -1))).min() > allowed:
+            return column[:, 0]
+    return None
+
+
+def _distances(left: Array, right: Array) -> tuple[Array, Array]:
+    """Return the largest distances of each column to each other, and to each negated."""
+    return (
+        np.abs(left[:, :, None] - right[:, None]).max(axis=0),
+        np.abs(left[:, :, None] + right[:, None]).max(axis=0),
+    )

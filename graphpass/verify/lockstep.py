@@ -32,6 +32,7 @@ from graphpass.verify.rows import (
     takes_positions,
     takes_several_of_each,
 )
+from graphpass.verify.token_ids import compared_token_ids
 from graphpass.verify.trajectories import Planner, Sides, Trajectory
 
 if TYPE_CHECKING:
@@ -73,8 +74,11 @@ def compare(
     """Run two models on the same tokens and compare all outputs that are not caches.
 
     Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: a prompt;
-    another one, longer, so that leftovers of a reset show; two prompts of unlike length as one batch, padded on the
-    left. Results at padding are unspecified (a query there sees no key at all), so only positions that the attention
+    another one, longer, so that leftovers of a reset show; three prompts of unlike length as one batch, padded on the
+    left. A beam search over five rows follows, prompts around each length at which either graph changes, and a prompt
+    of the token ids that either compares tokens with.
+
+    Results at padding are unspecified (a query there sees no key at all), so only positions that the attention
     mask counts are compared; a NaN that spreads from padding to them is still seen. If that happens to the reference
     itself, the batch is run without padding, and the result reports so. A reference that takes padding in front for
     tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting positions that the candidate is
@@ -201,17 +205,22 @@ def _compare(
         pads, entered = {}, "the scales by which activations of all rows are rounded"
     sides = Sides(pads, entered, padding, alone=alone)
     outputs = pooled or OutputComparer(tolerance)
-    lockstep = _Lockstep(*sessions, outputs, sides, drafts=drafts)
+    token_ids = tuple(sorted({token for model in both for token in model.analysis(compared_token_ids)}))
+
+    def paired(one: DecodeSession, other: DecodeSession, compared: OutputComparer) -> _Lockstep:
+        return _Lockstep(one, other, compared, sides, drafts=drafts, token_ids=token_ids)
+
+    lockstep = paired(*sessions, outputs)
 
     def followed(one: _Lockstep) -> Comparison:
         return one.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
 
     def against_itself(copy: Model) -> Comparison:
-        return followed(_Lockstep(sessions[0], opened(copy), OutputComparer(tolerance), sides, drafts=drafts))
+        return followed(paired(sessions[0], opened(copy), OutputComparer(tolerance)))
 
     def pooled_with(copy: Model | None) -> tuple[Comparison, float]:
         compared, other = PooledComparer(tolerance), sessions[1] if copy is None else opened(copy)
-        found = followed(_Lockstep(sessions[0], other, compared, sides, drafts=drafts))
+        found = followed(paired(sessions[0], other, compared))
         return found, max(compared.shares.values(), default=0.0)
 
     try:
@@ -255,7 +264,14 @@ _MISREAD = (
 
 class _Lockstep:
     def __init__(
-        self, reference: DecodeSession, candidate: DecodeSession, outputs: OutputComparer, sides: Sides, *, drafts: bool
+        self,
+        reference: DecodeSession,
+        candidate: DecodeSession,
+        outputs: OutputComparer,
+        sides: Sides,
+        *,
+        drafts: bool,
+        token_ids: Sequence[int],
     ) -> None:
         self._reference = reference
         self._row_by_row = RowByRow(reference)
@@ -280,7 +296,7 @@ class _Lockstep:
         if self._last_only:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None
-        self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped, drafts)
+        self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped, drafts, token_ids)
 
     def run(
         self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind], turns: Sequence[Turn], work: int
@@ -297,7 +313,7 @@ class _Lockstep:
                 if not one.is_long or error.id not in _NO_ROOM:
                     raise
                 self._skipped[f"{one.prompt.description}: the models have no room for it: {error.message}"] = None
-                break  # longer ones have none, either
+                continue
             runs += [] if run is None else [run]
             if divergence is not None:
                 break

@@ -52,7 +52,7 @@ def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     width = max(map(len, rows))
     ids = np.array([(0,) * (width - len(row)) + row for row in rows], np.int64)
     mask = np.array([(0,) * (width - len(row)) + (1,) * len(row) for row in rows], np.int64)
-    lengths = " and ".join(str(len(row)) for row in rows)
+    lengths = _listed(rows)
     return Prompt(f"{description} of {lengths} tokens, padded on the left", ids, mask)
 
 
@@ -61,7 +61,7 @@ def padded_right(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     width = max(map(len, rows))
     ids = np.array([row + (0,) * (width - len(row)) for row in rows], np.int64)
     mask = np.array([(1,) * len(row) + (0,) * (width - len(row)) for row in rows], np.int64)
-    lengths = " and ".join(str(len(row)) for row in rows)
+    lengths = _listed(rows)
     return Prompt(f"{description} of {lengths} tokens, padded on the right", ids, mask)
 
 
@@ -73,7 +73,7 @@ def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     left = padded(description, [row[1:] for row in rows])
     ids = np.concatenate([np.array([row[:1] for row in rows], np.int64), left.ids], axis=1)
     mask = np.pad(left.mask, [(0, 0), (1, 0)], constant_values=1)
-    lengths = " and ".join(str(len(row)) for row in rows)
+    lengths = _listed(rows)
     return Prompt(f"{description} of {lengths} tokens, padded after the first", ids, mask, counts_padding=True)
 
 
@@ -90,6 +90,11 @@ def pictured(description: str, rows: list[tuple[int, ...]], axes: int) -> Prompt
     repeated = np.repeat(positions[:, None], len(rows), axis=1)
     words = f"{description} of {ids.shape[1]} tokens, 4 of an image"
     return Prompt(words, ids, np.ones_like(ids), positions=repeated)
+
+
+def _listed(rows: list[tuple[int, ...]]) -> str:
+    *others, last = (str(len(row)) for row in rows)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 class Vocabulary:

@@ -23,6 +23,12 @@ _PROMPT_LENGTH = 5
 #: Steps after a batch that is padded on the other side.
 _OTHER_STEPS = 3
 
+#: Tokens of each padded row, added to those of the first prompt: 9 entries of padding in the second, 2 in the third.
+_UNEVEN = (6, -3, 4)
+
+#: Rows of the batch that a beam search selects from.
+_BEAMS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
@@ -70,6 +76,7 @@ class Planner:
         sides: Where padding may stand.
         skipped: Gets what is not compared, with reasons.
         drafts: Whether rows side by side are fed several tokens at a step, too.
+        token_ids: Token ids that either graph treats apart.
     """
 
     reference: DecodeSession
@@ -79,6 +86,7 @@ class Planner:
     sides: Sides
     skipped: dict[str, None]
     drafts: bool
+    token_ids: Sequence[int]
 
     def plan(
         self,
@@ -108,7 +116,7 @@ class Planner:
         if edited:
             found += self._edited(length, edited)
         if steps:
-            found += self._around(turns, work)
+            found += [*self._around(turns, work), *self._treated_apart(work)]
         return found
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
@@ -126,18 +134,17 @@ class Planner:
             self.skipped[f"padded batch: the batch is fixed at {batch}"] = None
         elif maskless:
             self.skipped[f"padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
-            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
+            prompts.append(self._even(length))
         elif self.sides.taken not in self.sides.pads:
             self.skipped[f"{self.sides.taken} padding: it enters {self.sides.entered}"] = None
-            prompts.append(rectangular("batch of 2, prompts", [vocabulary.prompt(length) for _ in range(2)]))
+            prompts.append(self._even(length))
         else:
-            unlike = self.sides.pads[self.sides.taken](
-                "batch of 2, prompts", [vocabulary.prompt(length + 2), vocabulary.prompt(length)]
-            )
-            if not self.sides.alone and self._reference_gives_nan(unlike):
+            uneven = [vocabulary.prompt(max(length + more, 1)) for more in _UNEVEN]
+            batch_of_rows = self.sides.pads[self.sides.taken](_batch_of(uneven), uneven)
+            if not self.sides.alone and self._reference_gives_nan(batch_of_rows):
                 self.skipped["left padding: the reference gives NaN behind it"] = None
-                unlike = rectangular("batch of 2, prompts", [row[:length] for row in unlike.rows])
-            prompts.append(unlike)
+                batch_of_rows = self._even(length)
+            prompts.append(batch_of_rows)
         axes = {session.axes for _, session in self._named_sessions()} - {()}
         counting = [name for name, session in self._named_sessions() if not session.takes_any_positions]
         if axes and counting:
@@ -147,6 +154,11 @@ class Planner:
             fed = [vocabulary.prompt(length + 6) for _ in range(rows)]
             prompts.append(pictured("prompt", fed, max(axes)[0]))
         return prompts
+
+    def _even(self, length: int) -> Prompt:
+        """Return as many prompts as a padded batch has, of one length."""
+        rows = [self.vocabulary.prompt(length) for _ in _UNEVEN]
+        return rectangular(_batch_of(rows), rows)
 
     def _other_side(self, prompts: list[Prompt], steps: int) -> list[Trajectory]:
         """Return the batch among ``prompts`` padded on the right, if it is not."""
@@ -158,8 +170,8 @@ class Planner:
         if "right" not in self.sides.pads:
             self.skipped[f"right padding: it enters {self.sides.entered}"] = None
             return []
-        longer, shorter = prompts[2].rows
-        behind = self.sides.pads["right"]("batch of 2, prompts", [longer, shorter[: max(len(longer) - 2, 1)]])
+        rows = [row[: max(len(row) - 2 * place, 1)] for place, row in enumerate(prompts[2].rows)]
+        behind = self.sides.pads["right"](_batch_of(rows), rows)
         return [Trajectory(behind, (Round(),) * min(steps, _OTHER_STEPS), is_other_side=True)]
 
     def _rows(self, length: int) -> list[Trajectory]:
@@ -167,26 +179,41 @@ class Planner:
         if self.batch == 1:
             self.skipped["rows selected by a beam search: the batch is fixed at 1"] = None
             return []
-        rows = [self.vocabulary.prompt(max(length - 1, 1)) for _ in range(self.batch or 2)]
+        rows = [self.vocabulary.prompt(max(length - 1, 1)) for _ in range(self.batch or _BEAMS)]
         prompt = rectangular(f"rows, batch of {len(rows)}, prompts", rows)
         return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch), drafts=self.drafts))]
 
     def _around(self, turns: Sequence[Turn], work: int) -> list[Trajectory]:
         """Return sequences around the turns of either model, up to ``work`` tokens."""
-        end = min((turn.length for turn in turns if turn.ends), default=work + 1)
+        end = min((turn.length for turn in turns if turn.ends), default=None)
+        rows = self.batch or 1
         found = []
-        for length in sorted({turn.length for turn in turns if turn.length <= end}):
-            # From one less on, with a past, and at once: of twice the length, or up to the end.
-            tried = [(length - 1, min(2, end - length) + 1)]
-            tried += [(2 * length, 1)] if 2 * length < end else []
-            if sum(count + steps for count, steps in tried) * (self.batch or 1) > work:
-                self.skipped[f"lengths around {length}: too much work for whole models"] = None
+        for length in sorted({turn.length for turn in turns}):
+            if end is not None and length > end:
+                self.skipped[f"lengths around {length}: nothing is defined beyond {end} positions"] = None
                 continue
+            # From one less on, with a past; and at once, of the length itself and of its double.
+            tried = [(length - 1, 3 if end is None else min(2, end - length) + 1)]
+            tried += [(count, 1) for count in (length, 2 * length) if end is None or count < end]
             for count, steps in tried:
-                rows = [self.vocabulary.prompt(count) for _ in range(self.batch or 1)]
-                prompt = rectangular(f"around {length}, prompt", rows)
+                if (count + steps) * rows > work:
+                    self.skipped[f"prompts of {count} tokens around {length}: too much work for whole models"] = None
+                    continue
+                prompt = rectangular(f"around {length}, prompt", [self.vocabulary.prompt(count) for _ in range(rows)])
                 found.append(Trajectory(prompt, (Round(),) * steps, is_long=True))
         return found
+
+    def _treated_apart(self, work: int) -> list[Trajectory]:
+        """Return a prompt of the token ids that either graph compares tokens with."""
+        ids = [token for token in self.token_ids if token < self.vocabulary.size]
+        rows = self.batch or 1
+        if not ids:
+            return []
+        if (len(ids) + 1) * rows > work:
+            self.skipped[f"{len(ids)} token ids that the graphs compare tokens with: too much work"] = None
+            return []
+        prompt = rectangular("token ids of the graphs, prompt", [tuple(ids)] * rows)
+        return [Trajectory(prompt, (Round(),), is_long=True)]
 
     def _edited(self, length: int, kinds: Sequence[ModelKind]) -> list[Trajectory]:
         for (name, _), kind in zip(self._named_sessions(), kinds, strict=True):
@@ -219,3 +246,7 @@ class Planner:
 
     def _named_sessions(self) -> tuple[tuple[str, DecodeSession], ...]:
         return ("reference", self.reference), ("candidate", self.candidate)
+
+
+def _batch_of(rows: Sequence[tuple[int, ...]]) -> str:
+    return f"batch of {len(rows)}, prompts"

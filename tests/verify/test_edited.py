@@ -55,9 +55,9 @@ def test_a_cache_that_does_not_follow_beams_is_found() -> None:
     found = compare(model, mutant, steps=3)
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step, found.divergence.output) == (3, 2, "logits")
-    assert found.divergence.edits == ("select 1,0",)
-    assert "  first at sequence 3, step 2 after select 1,0, output logits[0, 0, " in found.summary()
-    assert found.sequences[3].edits == ((), ("select 1,0",))
+    assert found.divergence.edits == ("select 4,3,2,1,0",)
+    assert "  first at sequence 3, step 2 after select 4,3,2,1,0, output logits[0, 0, " in found.summary()
+    assert found.sequences[3].edits == ((), ("select 4,3,2,1,0",))
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ def test_a_narrower_window_is_found(tmp_path):
     assert passed.passed, passed.summary()
     assert [run.description for run in passed.sequences[5:]] == [
         "around 64, prompt of 63 tokens",
+        "around 64, prompt of 64 tokens",
         "around 64, prompt of 128 tokens",
     ]
     found = compare(model, converted(with_window(48, tmp_path))[1], steps=2)
@@ -48,7 +49,7 @@ def test_lengths_that_take_too_long_are_reported(monkeypatch):
     monkeypatch.setattr(lockstep, "_MOST_TOKENS", 200)
     model = load(export("gpt2", "onnx"))
     found = compare(model, model, steps=2)
-    assert found.skipped == ("lengths around 256: too much work for whole models",)
+    assert found.skipped == ("prompts of 255 tokens around 256: too much work for whole models",)
 
 
 def test_lengths_that_find_no_room_are_reported():
@@ -56,8 +57,11 @@ def test_lengths_that_find_no_room_are_reported():
     fixed = load_static(model)
     found = compare(model, fixed, steps=2)
     assert found.passed, found.summary()
-    assert found.skipped[0].startswith("around 8, prompt of 16 tokens: the models have no room for it: ")
-    assert all("beyond the lengths of whole models" in words for words in found.skipped[1:])
+    no_room = [words.partition(": the models have no room for it: ")[0] for words in found.skipped[:4]]
+    assert no_room == [
+        f"around {length}, prompt of {count} tokens" for length, count in [(8, 16), (14, 13), (14, 14), (14, 28)]
+    ]
+    assert all("beyond the lengths of whole models" in words for words in found.skipped[4:])
 
 
 def load_static(model):

@@ -93,7 +93,7 @@ def test_a_reference_that_fails_is_not_a_finding() -> None:
 def test_padding_that_is_ignored_shows_in_the_padded_batch_only() -> None:
     found, where = divergence(mutants.ignore_padding)
     assert (where.sequence, where.step) == (2, 0)
-    assert where.index[:2] == (1, 2), "the first position of the shorter prompt"
+    assert where.index[:2] == (1, 9), "the first position of the shorter prompt"
     assert found.steps_run == 6
 
 
@@ -104,7 +104,7 @@ def test_rows_that_share_one_mask() -> None:
 
 def test_rows_masked_whole_that_become_nan() -> None:
     found, where = divergence(mutants.drop_nan_guards)
-    assert (where.sequence, where.step, where.index[:2]) == (2, 0, (1, 2))
+    assert (where.sequence, where.step, where.index[:2]) == (2, 0, (1, 9))
     assert where.candidate is not None
     assert math.isnan(where.candidate)
     assert math.isfinite(found.max_abs_difference)

@@ -47,7 +47,7 @@ def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str], s
     assert found.skipped == skipped
     assert found.outputs == ("logits",)
     assert found.max_abs_difference < 1e-4
-    assert [len(run.prompt_ids) for run in found.sequences[:4]] == [1, 1, 2, 2]
+    assert [len(run.prompt_ids) for run in found.sequences[:4]] == [1, 1, 3, 5]
     assert all(run.reference_ids == run.candidate_ids for run in found.sequences)
 
 
@@ -68,7 +68,7 @@ def test_the_same_every_time() -> None:
 
 def test_sequences_differ_in_length_and_padding_shortens_rows() -> None:
     runs = same(("gpt2", "onnx"), ("gpt2", "onnx"), steps=0, prompt_ids=(1,)).sequences
-    assert [[len(prompt) for prompt in run.prompt_ids] for run in runs] == [[1], [7], [3, 1]]
+    assert [[len(prompt) for prompt in run.prompt_ids] for run in runs] == [[1], [7], [7, 1, 5]]
     assert "padded on the left" in runs[2].description
 
 
@@ -94,7 +94,7 @@ def test_without_a_mask_input_the_batch_is_not_padded() -> None:
     found = compare(model, maskless, steps=2)
     assert found.passed, found.summary()
     assert found.skipped == ("padding: it cannot be hidden from the candidate",)
-    assert [len(prompt) for prompt in found.sequences[2].prompt_ids] == [5, 5]
+    assert [len(prompt) for prompt in found.sequences[2].prompt_ids] == [5, 5, 5]
 
 
 def test_outputs_of_the_candidate_alone_are_not_compared() -> None:

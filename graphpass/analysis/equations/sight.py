@@ -313,5 +313,9 @@ def _rows(table: Table, step: Step, evaluation: Evaluation) -> Array:
         held, axis = held[places], 0
     else:
         axis = table.axis
+        if held.shape[axis : axis + 1] != (step.length,):
+            raise MissError(
+                evaluation.graph.producer(table.value), f"it has {list(held.shape)} for {step.length} positions"
+            )
     found: Array = numpy.moveaxis(held, axis, 0).reshape(step.length, -1).astype(numpy.float64)
     return found

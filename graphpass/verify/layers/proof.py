@@ -197,7 +197,7 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
         return None
     turns = {length for one in found for length in one.turns}
     steps = {step for one in found for step in one.steps}
-    counts = sum(one.masks for one in found), sum(one.angles for one in found)
+    counts = sum(one.masks for one in found), sum(one.angles for one in found), max(one.swept for one in found)
     proofs = [one.proof for one in found if one.proof is not None]
     proof = sum(proofs, MaskProof(0, 0, ())) if proofs else None
     return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts, proof)

@@ -30,3 +30,18 @@ def test_passes_keep_them(target):
     model = load(export("mistral_sw8", "onnx"))
     result = PassManager(parse_target(target).pipeline(model)).run(model).model
     assert 8 in {turn.length for turn in find_turns(result)}
+
+
+@pytest.mark.parametrize("op", ["GreaterEqual", "LessEqual"])
+@pytest.mark.parametrize("variant", ["onnx", "ov-stateful"])
+def test_thresholds_of_both_dialects(variant, op):
+    """ONNX calls these operators GreaterOrEqual and LessOrEqual."""
+    model = load(export("llama", variant))
+    rewriter = model.rewriter()
+    write, tokens = rewriter.under("threshold"), model.graph.parameters["input_ids"]
+    is_long = write.convert(write.op(op, write.size(tokens, 1), 37), "i64")
+    once = write.op("Divide", write.op("Add", is_long, 1), write.op("Add", is_long, 1))
+    rewriter.redirect_uses(tokens, write.op("Multiply", tokens, once), lambda use: use.node.op != "ShapeOf")
+    rewriter.finish()
+    model.mark_edited()
+    assert 37 in {turn.length for turn in find_turns(model)}

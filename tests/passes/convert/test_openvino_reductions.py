@@ -66,4 +66,4 @@ def test_a_batch_of_a_model_whose_convolution_is_a_sum():
     candidate = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
     comparison = compare(source, candidate, steps=2)
     assert comparison.passed, comparison.summary()
-    assert "batch of 2" in comparison.sequences[2].description
+    assert "batch of 3" in comparison.sequences[2].description

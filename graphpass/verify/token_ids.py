@@ -1,0 +1,46 @@
+"""Find token ids that a graph compares its tokens with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.ir.bodies import inlined
+from graphpass.ir.constants import fold
+from graphpass.ir.inputs import EMBEDDINGS, token_input
+from graphpass.ir.operators import ARITHMETIC, COMPARISONS, EXTREMA, LAYOUT, PICKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.ir.graph import Use, Value
+    from graphpass.ir.model import Model
+
+_COMPARING = ARITHMETIC | EXTREMA | {*COMPARISONS, "Equal", "NotEqual"}
+
+#: Longer constants are tables, not ids.
+_MOST_IDS = 64
+
+
+def compared_token_ids(model: Model) -> tuple[int, ...]:
+    """Return whole numbers that ``model`` compares token ids with, and their neighbours, rising.
+
+    Prompts are random, so that an id that a graph treats apart, such as a placeholder of images, is hardly ever among
+    them.
+    """
+    graph = inlined(model).graph
+    tokens = token_input(graph)
+    if tokens is None or tokens.name == EMBEDDINGS:
+        return ()
+
+    def through(use: Use) -> Iterable[Value]:
+        return use.node.outputs if use.node.op in LAYOUT | PICKS | ARITHMETIC | EXTREMA and use.port == 0 else ()
+
+    found: set[int] = set()
+    for use in graph.forward([tokens], through):
+        others = use.node.inputs if use.node.op in _COMPARING else ()
+        for value in others[: use.port] + others[use.port + 1 :]:
+            numbers = fold(graph, value)
+            if numbers is not None and numbers.size <= _MOST_IDS and numbers.dtype.kind in "iuf":
+                whole = {int(number) for number in numbers.ravel().tolist() if abs(number) < 2**31}
+                found |= {number + step for number in whole for step in (-1, 0, 1)}
+    return tuple(sorted(number for number in found if number >= 0))
