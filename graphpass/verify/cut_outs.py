@@ -57,6 +57,9 @@ _PAIRED = 2**22
 #: Numbers of a position that are compared as a set; tables of learned positions have more, and one form.
 _MOST_COLUMNS = 1024
 
+#: Scores of the largest step that an example is computed at.
+_MOST_SCORES = 1 << 24
+
 _BEYOND = "beyond the lengths of whole models"
 
 
@@ -95,20 +98,26 @@ def compare_cut_outs(
     if len(tables[0]) == len(tables[1]):
         pairs += [_Pair(left, right, 1, sees=False) for left, right in zip(*tables, strict=True)]
     proof = _proof_of_masks(*models)
-    if isinstance(proof, UnlikeMasks):
-        return _diverging(comparison, proof.place, proof.reason)
+    if isinstance(proof, UnlikeMasks) and proof.needs_padding:
+        return _diverging(comparison, _place(proof.step, f"attention {proof.attention}"), proof.reason)
     pasts = [bool(analyze_caches(model).of_kind("kv")) for model in (reference, candidate)]
     # A model without caches computes the whole square of each length.
     longest = None if all(pasts) else _LONGEST_PROMPT
     steps = _steps(turns, len(comparison.sequences[0].prompt_ids), longest) if pairs else []
+    if isinstance(proof, UnlikeMasks) and proof.step.batch * proof.step.length * proof.step.total <= _MOST_SCORES:
+        steps.insert(0, proof.step)
     expect(len(steps), "lengths")
     for step in steps:
         sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
         for pair in pairs:
             words = pair.compare(sides[0], sides[1], step, tolerance)
             if words is not None:
-                return _diverging(comparison, f"{step.length} new positions after {step.past}, {pair.called}", words)
+                return _diverging(comparison, _place(step, pair.called), words)
         advance()
+    if isinstance(proof, UnlikeMasks):
+        if proof.step not in steps:
+            return _diverging(comparison, _place(proof.step, f"attention {proof.attention}"), proof.reason)
+        proof = MaskProof(0, 0, (f"attention {proof.attention}: numbers do not confirm that {proof.reason}",))
     swept: list[int] = []
     for pair in pairs:
         if pair.has_angles:
@@ -126,6 +135,10 @@ def compare_cut_outs(
         proof,
     )
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
+
+
+def _place(step: Step, called: str) -> str:
+    return f"{step.length} new positions after {step.past}, {called}"
 
 
 def _proof_of_masks(reference: Model, candidate: Model) -> MaskProof | UnlikeMasks:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask, unpadded
+from graphpass.analysis.equations.steps import Step
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of
@@ -27,15 +28,19 @@ class EqualMasks:
 
 @dataclass(frozen=True, slots=True)
 class UnlikeMasks:
-    """Two masks differ.
+    """Two masks differ at an example.
 
     Attributes:
-        place: Lengths of a step at which they do, for people.
+        attention: Name of the reference's attention.
+        step: Lengths of the example.
         reason: The difference there.
+        needs_padding: Whether they differ for padded rows alone.
     """
 
-    place: str
+    attention: str
+    step: Step
     reason: str
+    needs_padding: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +71,42 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask) -> EqualMa
     found = _compared(visible, bias, left.key)
     if found is None:
         return EqualMasks("any")
-    plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left.key)
-    if plain is None:
-        return EqualMasks("unpadded")
-    # Forms may read padding differently, which whole models show; a difference without padding is one.
-    return _unlike(reference, plain) if isinstance(plain, Example) else OpenMasks(plain)
+    plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left.key)  # type: ignore[arg-type]
+    if isinstance(plain, Example):
+        return _unlike(reference, plain, needs_padding=False)
+    reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
+    if isinstance(found, Example) and reads_as_is:
+        return _unlike(reference, found, needs_padding=True)
+    # Row lengths and positions read padding as a slot mask does for rows that are padded at one end alone.
+    return EqualMasks("unpadded") if plain is None else OpenMasks(plain)
 
 
-def _compared(visible: tuple[Expr, ...], bias: tuple[Expr, ...], key: Expr) -> Example | str | None:
-    """Return an example at which two masks differ, or the reason that none is known; ``None`` if there is none."""
+def _reads_positions(expr: Expr) -> bool:
+    return any(part.op == "read" and isinstance(part.args[0], str) and part.sort == "int" for part in ex.walk(expr))
+
+
+def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], key: Expr) -> Example | str | None:
+    """Return an example at which two masks differ, or why none is known."""
     differs = ex.negate(ex.equal(*visible))
     if differs is not ex.FALSE:
         other = ex.index("other key", key.args[1])
         seen = ex.substitute(visible[0], {key: other})
         answer = example_of(ex.conjunction(differs, seen))
         if answer != "never":
-            return "no decision in time" if answer == "unknown" else answer
+            return "no decision in time" if isinstance(answer, str) else answer
     shift = ex.subtract(*bias)
     return "numbers added to scores are written differently" if key in set(ex.walk(shift)) else None
 
 
-def _unlike(reference: AttentionMask, example: Example) -> UnlikeMasks:
+def _unlike(reference: AttentionMask, example: Example, *, needs_padding: bool) -> UnlikeMasks:
     values = {BATCH: 1, PAST: 0, LENGTH: 1} | dict(example.values)
     scope = reference.scope
-    place = f"{values[LENGTH]} new positions after {values[PAST]}, attention {reference.node.name}"
-    if values[BATCH] > 1:
-        place = f"batch of {values[BATCH]}, row {values.get(scope.row, 0)}, {place}"
-    query = values.get(scope.query, 0) + values[PAST]
+    step = Step(values[BATCH], values[PAST], values[LENGTH])
+    query = values.get(scope.query, 0) + step.past
     words = f"the query at position {query} sees the key at {values.get(scope.key, 0)} in one model alone"
-    return UnlikeMasks(place, words)
+    if step.batch > 1:
+        words = f"in row {values.get(scope.row, 0)} of {step.batch}, {words}"
+    hidden = [places[-1] for (_, places), bit in sorted(example.inputs.items()) if bit is False]
+    if needs_padding and hidden:
+        words += f", if {len(hidden)} positions from {hidden[0]} to {hidden[-1]} are padding"
+    return UnlikeMasks(reference.node.name, step, words, needs_padding)

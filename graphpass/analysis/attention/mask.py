@@ -1,4 +1,4 @@
-"""Describe the mask of an attention: the keys that a query attends to, and the numbers added to scores."""
+"""Describe the effective mask of an attention as expressions."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
 
 
 def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
-    """Return whether an operator hides later keys, has lengths of rows, and its windows, by attributes and inputs."""
+    """Return whether an operator is causal, whether it has row lengths, and its windows."""
     ports = OPERATORS.get(node.op)
     if ports is None:
         return False, False, ()
@@ -191,7 +191,7 @@ def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
 
 
 def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[tuple[Mask | None, Expr]]:
-    """Yield the element of each mask at the scope's indices; conditions of attributes have no `Mask`."""
+    """Yield the element of each mask at the scope's indices, without a `Mask` for attributes."""
     graph, node = elements.graph, attention.node
     if not attention.is_fused:
         scores = read_scores(graph, node)
@@ -294,7 +294,7 @@ def _hides(root: Expr) -> Expr:
 
 
 def _is_bounded(expr: Expr) -> bool:
-    """Return whether a choice is the maximum of a number and a lower bound among masked ones."""
+    """Return whether a choice bounds a number from below by a masked one."""
     condition, value, bound = expr.args
     limit = bound.as_number
     return limit is not None and limit < MASKED_BELOW and condition is ex.at_most(bound, value)
@@ -408,7 +408,10 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
 
 
 def unpadded(expr: Expr) -> Expr:
-    """Return an expression for a batch without padding: masks are 1 and positions count on from the past."""
+    """Return an expression for a batch without padding.
+
+    Masks are 1, and positions count on from the past.
+    """
     replaced: dict[Expr, Expr] = {}
     for part in ex.walk(expr):
         if _is_input(part) and part.sort == "bool":
@@ -431,7 +434,10 @@ def _last_key(part: Expr, scope: Scope) -> Expr | None:
 
 
 def _is_of_row(bound: Expr, scope: Scope) -> bool | None:
-    """Return whether the last key follows from a length of the row; ``None`` if from neither that nor a position."""
+    """Return whether the last key follows from a row length.
+
+    ``None`` if it follows from neither that nor a given position.
+    """
     atoms = [atom for atom in ex.walk(bound) if atom.op in {"read", "running_sum"}]
     if not atoms or scope.head in set(ex.walk(bound)):
         return None

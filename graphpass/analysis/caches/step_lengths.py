@@ -12,6 +12,7 @@ from graphpass.analysis.shapes.linear_size import Dimension, Vector
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import TOKEN_INPUTS
@@ -101,4 +102,4 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
         ]
         if known[1]:
             bits.add(node.index)
-    return Elements(graph, sizes, lengths, frozenset(bits))
+    return Elements(graph, sizes, TABLE, lengths, frozenset(bits))

@@ -1,1 +1,1 @@
-"""Symbolic values: one element of a tensor as an expression of its indices and of the step's lengths."""
+"""Symbolic: elements of tensors as expressions of indices and of the step's lengths."""

@@ -1,21 +1,21 @@
-"""Decide signs of integers by the ranges of their indices and lengths; sufficient, cheap, without a solver."""
+"""Decide signs of integers by the ranges of indices and lengths, without a solver."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from graphpass.analysis.symbolic.expressions import (
+from graphpass.analysis.symbolic.nodes import (
     ONE,
+    ZERO,
     Expr,
+    Monomial,
     Polynomial,
-    add,
     from_polynomial,
     length,
-    multiply,
     number,
     polynomial,
-    substitute,
-    subtract,
+    product,
+    total,
 )
 
 #: More terms are left to the solver.
@@ -41,8 +41,8 @@ def is_natural(expr: Expr) -> bool:
             return False
         if is_natural(slope):
             expr = rest
-        elif is_natural(multiply(number(-1), slope)):
-            expr = add(rest, multiply(slope, subtract(variable.args[1], ONE)))
+        elif is_natural(_times(slope, number(-1))):
+            expr = _plus(rest, _times(slope, _plus(variable.args[1], number(-1))))
         else:
             return False
 
@@ -67,15 +67,29 @@ def _is_natural_in_lengths(terms: Polynomial, atoms: set[Expr]) -> bool:
     """Return whether a polynomial of lengths is: of what they exceed their least values by."""
     if any(atom.op not in {"length", "running_sum", "modulo"} for atom in atoms):
         return False
-    shifted = {
-        atom: add(length(f"{atom.args[0]} beyond"), number(atom.args[1]))
-        for atom in atoms
-        if atom.op == "length" and atom.args[1]
-    }
-    expr = substitute(from_polynomial(terms), shifted) if shifted else from_polynomial(terms)
+    expr: Expr = ZERO
+    for monomial, factor in terms.items():
+        term = number(factor)
+        for atom in monomial:
+            # A length is what it exceeds its least value by, and that.
+            exceeds = _plus(length(f"{atom.args[0]} beyond"), number(atom.args[1])) if atom.op == "length" else atom
+            term = _times(term, exceeds)
+        expr = _plus(expr, term)
     if any(atom.op == "modulo" and not isinstance(atom.args[1].as_number, int) for atom in atoms):
         return False
     return all(factor >= 0 for factor in polynomial(expr).values())
+
+
+def _plus(one: Expr, other: Expr) -> Expr:
+    return from_polynomial(total(polynomial(one), polynomial(other)))
+
+
+def _times(one: Expr, other: Expr) -> Expr:
+    return from_polynomial(product(polynomial(one), polynomial(other)))
+
+
+def _minus(one: Expr, other: Expr) -> Expr:
+    return _plus(one, _times(other, number(-1)))
 
 
 def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
@@ -92,7 +106,7 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
         exact = {monomial: factor // value for monomial, factor in terms.items() if factor % value == 0}
         exact[()] = terms.get((), 0) // value
         whole = from_polynomial(exact)
-        remainder = subtract(expr, multiply(whole, divisor))
+        remainder = _minus(expr, _times(whole, divisor))
     else:
         for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda one: -one.serial):
             if atom.op != "index":
@@ -101,9 +115,9 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
             if slope is not None and slope.as_number is None:
                 times = quotient(slope, divisor)
                 if times is not None:
-                    whole = add(whole, multiply(times, atom))
-        remainder = subtract(expr, multiply(whole, divisor))
-    if is_natural(remainder) and is_natural(subtract(subtract(divisor, ONE), remainder)):
+                    whole = _plus(whole, _times(times, atom))
+        remainder = _minus(expr, _times(whole, divisor))
+    if is_natural(remainder) and is_natural(_minus(_minus(divisor, ONE), remainder)):
         return whole, remainder
     return None
 
@@ -117,13 +131,23 @@ def quotient(expr: Expr, divisor: Expr) -> Expr | None:
     (lead, factor), *further = polynomial(divisor).items()
     found: Polynomial = {}
     for monomial, own in polynomial(expr).items():
-        rest = list(monomial)
-        if own % factor or any(atom not in rest or rest.remove(atom) for atom in lead):
+        rest = _without(monomial, lead)
+        if rest is None or own % factor:
             if further:
                 continue
             return None
-        found[tuple(rest)] = own // factor
-        times = from_polynomial({tuple(rest): own // factor})
-        if further and multiply(times, divisor) is expr:
+        found[rest] = own // factor
+        times = from_polynomial({rest: own // factor})
+        if further and _times(times, divisor) is expr:
             return times
     return None if further else from_polynomial(found)
+
+
+def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    """Return what is left of a monomial without some factors."""
+    rest = list(monomial)
+    for atom in factors:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)

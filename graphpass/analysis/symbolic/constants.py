@@ -40,7 +40,7 @@ class Table:
 
 
 def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
-    """Return an element of a constant; ``None`` if it is too large or its file is missing."""
+    """Return an element of a constant; ``None`` if it cannot be read."""
     try:
         held = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:

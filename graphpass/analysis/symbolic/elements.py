@@ -113,10 +113,23 @@ class Element:
 
 
 def aligned(place: Expr, size: Expr) -> Expr:
-    """Return the place along an axis of ``size`` that is broadcast: its only one if the size is 1."""
+    """Return the place along an axis of ``size`` that is broadcast to ``place``."""
     if size is ONE or is_natural(subtract(subtract(size, ONE), place)):
         return ZERO if size is ONE else place
     return choose(equal(size, ONE), ZERO, place)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTable:
+    """The meaning of each operator.
+
+    Attributes:
+        elements: One element of the result.
+        sizes: The size of an axis of the result, where `Sizes` leaves it open.
+    """
+
+    elements: Mapping[str, Rule]
+    sizes: Mapping[str, Callable[[Elements, Node, int], Expr | None]]
 
 
 class Elements:
@@ -127,18 +140,25 @@ class Elements:
     """
 
     def __init__(
-        self, graph: Graph, sizes: Sizes, lengths: Mapping[Dimension, Expr], bits: frozenset[int] = frozenset()
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        table: OperatorTable,
+        lengths: Mapping[Dimension, Expr],
+        bits: frozenset[int] = frozenset(),
     ) -> None:
         """Begin with none.
 
         Args:
             graph: The graph.
             sizes: Sizes of its tensors.
+            table: The operators.
             lengths: Expressions of dimensions that are not fixed; others are lengths of their own.
             bits: Parameters that hold 0 and 1 alone, by node index: padding masks.
         """
         self.graph = graph
         self._sizes = sizes
+        self._table = table
         self._lengths = dict(lengths)
         self._bits = bits
         self._known: dict[Request, Expr] = {}
@@ -157,11 +177,9 @@ class Elements:
 
     def _inferred(self, dimension: Dimension) -> Expr | None:
         """Return a size that `Sizes`, whose sizes are linear, leaves open."""
-        from graphpass.analysis.symbolic.open_sizes import RULES
-
         place = dimension[0] if isinstance(dimension, tuple) and self._depth < _DEEPEST else None
         node = self.graph.nodes[place] if isinstance(place, int) else None
-        rule = None if node is None else RULES.get(node.op)
+        rule = None if node is None else self._table.sizes.get(node.op)
         if node is None or rule is None:
             return None
         self._depth += 1
@@ -214,10 +232,8 @@ class Elements:
         return answer
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
-        from graphpass.analysis.symbolic.operators import RULES
-
         node = self.graph.producer(value)
-        rule = RULES.get(node.op)
+        rule = self._table.elements.get(node.op)
         if node.op == "Parameter":
             return _done(self._parameter(node, value, index))
         if node.op == "Constant":
@@ -250,8 +266,8 @@ class Elements:
 
 
 def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
+    yield from ()
     return expr
-    yield  # a generator that asks for nothing
 
 
 def _chosen(content: Index, index: Index) -> Expr:

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy
 
 from graphpass.analysis.symbolic.constants import Table
-from graphpass.analysis.symbolic.expressions import Expr, walk
+from graphpass.analysis.symbolic.nodes import Expr, walk
+from graphpass.analysis.symbolic.rounding import rounded
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
@@ -61,16 +62,6 @@ def _product(factors: Any) -> Any:
     for factor in factors:
         result *= factor
     return result
-
-
-def rounded(element_type: str, value: float) -> float:
-    """Return a number rounded to f16 or bf16."""
-    if element_type == "f16":
-        with numpy.errstate(over="ignore"):
-            return float(numpy.float16(value))
-    from graphpass.ir.folding import typed
-
-    return float(typed(numpy.array([value], "float32"), "bf16")[0])
 
 
 #: Functions that `graphpass.analysis.symbolic.expressions.apply` names.

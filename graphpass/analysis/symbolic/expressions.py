@@ -9,95 +9,67 @@ f16 and bf16 round (`round_to`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
-from typing import Any, Literal, TypeAlias
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
-Sort = Literal["int", "real", "bool"]
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.nodes import (
+    FALSE,
+    ONE,
+    TRUE,
+    ZERO,
+    Expr,
+    Sort,
+    from_polynomial,
+    index,
+    length,
+    make,
+    number,
+    polynomial,
+    product,
+    read,
+    total,
+    walk,
+)
+from graphpass.analysis.symbolic.rounding import rounded
 
-Monomial: TypeAlias = "tuple[Expr, ...]"
-"""A product of atoms, sorted by `Expr.serial`."""
-
-Polynomial: TypeAlias = "dict[Monomial, int]"
-"""The coefficient of each monomial, never 0; the constant belongs to the empty one."""
-
-
-class Expr:
-    """One expression; made by the functions of this module.
-
-    Attributes:
-        op: Its operator.
-        args: Operands and parameters, see the functions.
-        sort: Kind of its value.
-        serial: Number in the order of creation, which orders operands.
-    """
-
-    __slots__ = ("__weakref__", "args", "op", "serial", "sort")
-
-    def __init__(self, op: str, args: tuple[Any, ...], sort: Sort) -> None:
-        """Create an expression that is not among the known ones; `make` looks it up first."""
-        self.op, self.args, self.sort = op, args, sort
-        self.serial = next(_SERIALS)
-
-    @property
-    def operands(self) -> tuple[Expr, ...]:
-        """Return the expressions that it is made of."""
-        if self.op == "sum":
-            return tuple(dict.fromkeys(atom for monomial, _ in self.args for atom in monomial))
-        return tuple(arg for arg in self.args if isinstance(arg, Expr))
-
-    @property
-    def as_number(self) -> int | float | bool | None:
-        """Return its value if it is a constant."""
-        return self.args[0] if self.op == "number" else None
-
-    def __repr__(self) -> str:
-        from graphpass.analysis.symbolic.text import text
-
-        return text(self)
-
-
-_SERIALS = count()
-_KNOWN: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
-
-
-def make(op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
-    """Return the one expression of these parts."""
-    # 1, 1.0 and True are equal to Python.
-    key = (op, args, sort, *map(type, args)) if op == "number" else (op, args, sort)
-    found = _KNOWN.get(key)
-    if found is None:
-        found = _KNOWN[key] = Expr(op, args, sort)
-    return found
-
-
-def number(value: float) -> Expr:
-    """Return a constant; whole ones are integers."""
-    if isinstance(value, bool):
-        return TRUE if value else FALSE
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
-        value = int(value)
-    return make("number", (value,), "int" if isinstance(value, int) else "real")
-
-
-TRUE, FALSE = make("number", (True,), "bool"), make("number", (False,), "bool")
-ZERO, ONE = make("number", (0,), "int"), make("number", (1,), "int")
-
-
-def length(name: str, least: int = 0) -> Expr:
-    """Return a length of the step, at least ``least``."""
-    return make("length", (name, least), "int")
-
-
-def index(name: str, size: Expr) -> Expr:
-    """Return an index variable, from 0 to ``size - 1``."""
-    return make("index", (name, size), "int")
-
-
-def read(source: Any, indices: Iterable[Expr], sort: Sort) -> Expr:
-    """Return the element of an input or constant: ``source`` is its name, or a hashable object."""
-    return make("read", (source, *indices), sort)
+__all__ = [
+    "FALSE",
+    "ONE",
+    "TRUE",
+    "ZERO",
+    "Expr",
+    "Sort",
+    "add",
+    "apply",
+    "at_most",
+    "choose",
+    "conjunction",
+    "disjunction",
+    "divide",
+    "equal",
+    "floor_divide",
+    "holds",
+    "index",
+    "length",
+    "less",
+    "make",
+    "maximum",
+    "minimum",
+    "modulo",
+    "multiply",
+    "negate",
+    "negative",
+    "number",
+    "polynomial",
+    "read",
+    "rebuild",
+    "round_to",
+    "running_sum",
+    "substitute",
+    "subtract",
+    "walk",
+]
 
 
 def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
@@ -116,32 +88,6 @@ def running_sum(body: Expr, bound: Expr, upper: Expr) -> Expr:
 # Integers
 
 
-def polynomial(expr: Expr) -> Polynomial:
-    """Return an integer as a polynomial."""
-    if expr.op == "sum":
-        return dict(expr.args)
-    if expr.op == "number":
-        return {(): expr.args[0]} if expr.args[0] else {}
-    return {(expr,): 1}
-
-
-def from_polynomial(terms: Polynomial) -> Expr:
-    """Return the integer that equals a polynomial."""
-    kept = sorted(
-        ((monomial, factor) for monomial, factor in terms.items() if factor),
-        key=lambda term: (len(term[0]), *(atom.serial for atom in term[0])),
-    )
-    if not kept:
-        return ZERO
-    if len(kept) == 1:
-        (monomial, factor), *_ = kept
-        if not monomial:
-            return number(factor)
-        if factor == 1 and len(monomial) == 1:
-            return monomial[0]
-    return make("sum", tuple(kept), "int")
-
-
 def _as_integer(expr: Expr) -> Expr:
     return choose(expr, ONE, ZERO) if expr.sort == "bool" else expr
 
@@ -152,11 +98,7 @@ def add(*operands: Expr) -> Expr:
     if len(terms) == 2 and (distributed := _distributed(add, *terms)) is not None:
         return distributed
     if all(term.sort == "int" for term in terms):
-        total: Polynomial = {}
-        for term in terms:
-            for monomial, factor in polynomial(term).items():
-                total[monomial] = total.get(monomial, 0) + factor
-        return from_polynomial(total)
+        return from_polynomial(total(*map(polynomial, terms)))
     flat = [part for term in terms for part in (term.args if term.op == "real_sum" else (term,))]
     constant = math.fsum(part.args[0] for part in flat if part.op == "number")
     rest = sorted((part for part in flat if part.op != "number"), key=lambda part: part.serial)
@@ -174,12 +116,7 @@ def multiply(one: Expr, other: Expr) -> Expr:
     if ONE in (one, other):
         return other if one is ONE else one
     if one.sort == other.sort == "int":
-        total: Polynomial = {}
-        for left, factor in polynomial(one).items():
-            for right, times in polynomial(other).items():
-                monomial = tuple(sorted((*left, *right), key=lambda atom: atom.serial))
-                total[monomial] = total.get(monomial, 0) + factor * times
-        return from_polynomial(total)
+        return from_polynomial(product(polynomial(one), polynomial(other)))
     if one.op == other.op == "number":
         return number(one.args[0] * other.args[0])
     return make("product", tuple(sorted((one, other), key=lambda operand: operand.serial)), "real")
@@ -272,8 +209,6 @@ def at_most(one: Expr, other: Expr) -> Expr:
 
 def _not_positive(expr: Expr) -> Expr:
     """Return ``expr <= 0``."""
-    from graphpass.analysis.symbolic.bounds import is_natural
-
     value = expr.as_number
     if value is not None:
         return number(value <= 0)
@@ -314,8 +249,6 @@ def equal(one: Expr, other: Expr) -> Expr:
 
 def _zero(expr: Expr) -> Expr:
     """Return ``expr == 0``."""
-    from graphpass.analysis.symbolic.bounds import is_natural
-
     terms = polynomial(expr)
     divisor = math.gcd(*(factor for monomial, factor in terms.items() if monomial))
     if terms.get((), 0) % (divisor or 1):
@@ -356,7 +289,7 @@ def _joined(op: Literal["and", "or"], operands: Iterable[Expr]) -> Expr:
     flat = {part for operand in operands for part in (operand.args if operand.op == op else (operand,))} - {neutral}
     if decisive in flat or any(negate(part) in flat for part in flat if part.op not in {"and", "or"}):
         return decisive
-    dual = "or" if op == "and" else "and"
+    dual: Literal["and", "or"] = "or" if op == "and" else "and"
     for part in [part for part in flat if part.op == dual]:
         kept = [one for one in part.args if negate(one) not in flat]
         if len(kept) < len(part.args) or any(one in flat for one in part.args):
@@ -373,8 +306,6 @@ _MOST_COMPARED = 16
 
 def _without_implied(op: Literal["and", "or"], parts: set[Expr]) -> set[Expr]:
     """Drop comparisons that follow from others; of alternatives, those that others follow from."""
-    from graphpass.analysis.symbolic.bounds import is_natural
-
     compared = sorted((part for part in parts if part.op == "not_positive"), key=lambda part: part.serial)
     if not 1 < len(compared) <= _MOST_COMPARED:
         return parts
@@ -453,8 +384,6 @@ def _choices(expr: Expr) -> int | None:
 
 def round_to(element_type: str, operand: Expr) -> Expr:
     """Return a number rounded to f16 or bf16, which hold small integers exactly."""
-    from graphpass.analysis.symbolic.bounds import is_natural
-
     exact = number(EXACT_UP_TO[element_type])
     if operand.sort == "bool":
         return operand
@@ -465,8 +394,6 @@ def round_to(element_type: str, operand: Expr) -> Expr:
     if operand.op == "choose":
         return choose(operand.args[0], *(round_to(element_type, branch) for branch in operand.args[1:]))
     if operand.op == "number":
-        from graphpass.analysis.symbolic.evaluate import rounded
-
         return number(float(rounded(element_type, operand.args[0])))
     return apply(f"round_{element_type}", (operand,))
 
@@ -475,23 +402,7 @@ def round_to(element_type: str, operand: Expr) -> Expr:
 EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8}
 
 
-# Walks
-
-
-def walk(*roots: Expr) -> Iterator[Expr]:
-    """Yield all expressions that ``roots`` are made of, operands first, each once."""
-    seen: set[Expr] = set()
-    pending = [*reversed(roots)]
-    while pending:
-        expr = pending[-1]
-        missing = [] if expr in seen else [operand for operand in expr.operands if operand not in seen]
-        if missing:
-            pending += missing
-            continue
-        pending.pop()
-        if expr not in seen:
-            seen.add(expr)
-            yield expr
+# Substitution
 
 
 def substitute(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from graphpass.analysis.symbolic.bounds import quotient
+from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, choose, equal, multiply, number, subtract
 from graphpass.ir.graph import Node, Value
-
-if TYPE_CHECKING:
-    from graphpass.analysis.symbolic.elements import Elements
 
 
 def _reshape(elements: Elements, node: Node, axis: int) -> Expr | None:

@@ -13,6 +13,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural
 from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.text import text
 from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Value
 from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS, SLICES, SPLITS
@@ -113,7 +114,7 @@ def _reshape(element: Element) -> Steps:
 
 
 def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
-    """Return the index in a tensor of ``targets`` of the element at ``index`` in one of ``sizes``."""
+    """Return an index into ``sizes`` as one into ``targets``, in the same order."""
     axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
     places = [axis for axis, size in enumerate(targets) if size is not ONE]
     result: list[Expr] = [ZERO] * len(targets)
@@ -338,7 +339,7 @@ def _pad(element: Element) -> Steps:
 
 
 def _scatter_nd(element: Element) -> Steps:
-    """Write slices whose indices run over whole axes, each by its own dimension, or over a part of a flat tensor."""
+    """Write slices at indices that are ranges of whole axes or of parts."""
     node, rank = element.node, len(element.index)
     if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
         raise UnknownError("it reduces what it writes")
@@ -353,8 +354,7 @@ def _scatter_nd(element: Element) -> Steps:
             ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(element.elements.shape(source))
         ]
         place = yield source, tuple(spread)
-        places, wanted = _digits(place, radix), _digits(element.index[0], radix)
-        found, inside = _solved(spread, places, wanted)
+        found, inside = _solved(spread, _digits(place, radix), _digits(element.index[0], radix))
         flat = _flat(tuple(found[one] for one in spread), tuple(one.args[1] for one in spread))
         written = yield node.source(2), (flat,)
     else:
@@ -362,7 +362,7 @@ def _scatter_nd(element: Element) -> Steps:
         places = []
         for axis in range(depth):
             places.append((yield node.source(1), (*spread, number(axis))))
-        found, inside = _solved(spread, places, element.index[:depth])
+        found, inside = _solved(spread, tuple(places), element.index[:depth])
         written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
     if inside is ex.TRUE:
         return written
@@ -370,7 +370,7 @@ def _scatter_nd(element: Element) -> Steps:
 
 
 def _part_of_range(element: Element) -> tuple[Value, Index] | None:
-    """Return the part of a tensor of all places that is flattened to indices, and the sizes of that tensor.
+    """Return the slice of a range that is flattened to indices, and the range's shape.
 
     OpenVINO's frontend writes ``x[:, :, :, :n] = y`` so (SliceAssign).
     """
@@ -393,19 +393,19 @@ def _flat(index: Index, sizes: Index) -> Expr:
 
 
 def _digits(flat: Expr, sizes: Index) -> Index:
-    """Return the index of the element at ``flat`` in a tensor of ``sizes``; the inverse of `_flat`."""
+    """Return the index of the element at ``flat``: the inverse of `_flat`."""
     found: list[Expr] = []
     for size in reversed(sizes[1:]):
         parts = divided(flat, size)
         if parts is None:
-            raise UnknownError(f"its elements are regrouped: {flat} is not divided by {size}")
+            raise UnknownError(f"its elements are regrouped: {text(flat)} is not divided by {text(size)}")
         flat, digit = parts
         found.insert(0, digit)
     return (flat, *found)
 
 
-def _solved(spread: list[Expr], places: list[Expr], wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
-    """Solve ``places == wanted`` for the indices of writes; return them and the condition that there are any.
+def _solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
+    """Solve ``places == wanted`` for the indices of writes, and their condition.
 
     Each place is an index of its own, shifted by what is none of them.
     """
@@ -439,7 +439,7 @@ def _scatter_update(element: Element) -> Steps:
     place %= len(element.index)
     spread = [ex.index(f"write {node.index}", indices[0])]
     written = yield node.source(1), tuple(spread)
-    found, inside = _solved(spread, [written], (element.index[place],))
+    found, inside = _solved(spread, (written,), (element.index[place],))
     update = yield node.source(2), (*element.index[:place], found[spread[0]], *element.index[place + 1 :])
     return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), element.index))
 
@@ -452,8 +452,8 @@ def _shape_of(element: Element) -> Steps:
     place = element.index[0].as_number
     if not isinstance(place, int):
         raise UnknownError("it reads a shape by a computed index")
+    yield from ()
     return sizes[place]
-    yield
 
 
 def _range(element: Element) -> Steps:
@@ -465,8 +465,8 @@ def _range(element: Element) -> Steps:
 def _filled(element: Element) -> Steps:
     value = element.node.attributes["value"]
     held = number(getattr(value, "item", lambda: value)())
+    yield from ()
     return ex.holds(held) if element.value.element_type == "boolean" else held
-    yield
 
 
 def _if(element: Element) -> Steps:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
@@ -82,7 +83,7 @@ def never(*conditions: Expr) -> bool:
 
 
 def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
-    """Return a model with small lengths if there is one: 16 tokens say more to a reader than 8918."""
+    """Return a model with small lengths if there is one."""
     for bound, past in ((16, 16), (16, 1 << 20), (1 << 20, 1 << 20)):
         solver.push()
         solver.add(
@@ -155,7 +156,7 @@ class _Problem:
         return self._functions[key]
 
     def _add_sums(self) -> None:
-        """Add what holds of running sums of 0 and 1: each grows by at most one a place."""
+        """Add that running sums of 0 and 1 grow by at most one."""
         sums = [part for part in self.terms if part.op == "running_sum"]
         bits = [part for part in self.terms if part.op == "read" and part.sort == "bool" and _is_free(part)]
         for part in sums:
@@ -184,14 +185,7 @@ class _Problem:
         given = {part: number for part, number in values.items() if part not in bound}
         for bits in (None, *self._rows(model)):
             inputs: dict[tuple[str, tuple[int, ...]], int | float | bool] = {}
-
-            def read(part: Expr, places: tuple[int, ...]) -> int | float | bool:
-                term = self._function(part, part.args[0])(*places)
-                own = _number(model.eval(term, model_completion=True))
-                is_bit = part.sort == "bool" and bits is not None  # noqa: B023 - called in this iteration
-                found = inputs[part.args[0], places] = places[-1] in bits if is_bit else own  # noqa: B023
-                return found
-
+            read = partial(self._read, model, bits, inputs)
             try:
                 if value_at(condition, given, read):
                     return Example(given, inputs)
@@ -199,8 +193,22 @@ class _Problem:
                 continue
         return None
 
+    def _read(
+        self,
+        model: z3.ModelRef,
+        bits: set[int] | None,
+        inputs: dict[tuple[str, tuple[int, ...]], int | float | bool],
+        part: Expr,
+        places: tuple[int, ...],
+    ) -> int | float | bool:
+        """Read an input as ``model`` has it, or a mask whose ones are ``bits``, and note it."""
+        term = self._function(part, part.args[0])(*places)
+        own = _number(model.eval(term, model_completion=True))
+        found = inputs[part.args[0], places] = places[-1] in bits if part.sort == "bool" and bits is not None else own
+        return found
+
     def _rows(self, model: z3.ModelRef) -> Iterator[set[int]]:
-        """Yield the places of ones in rows that add up as ``model`` has it, the rest of them at the end."""
+        """Yield the places of ones in rows whose sums ``model`` has."""
 
         def number_of(part: Expr) -> int:
             return int(model.eval(self.terms[part], model_completion=True).as_long())

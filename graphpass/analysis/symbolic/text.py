@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphpass.analysis.symbolic.expressions import Expr, walk
+from graphpass.analysis.symbolic.nodes import Expr, walk
 
 
 def text(expr: Expr) -> str:

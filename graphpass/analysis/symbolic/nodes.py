@@ -1,0 +1,153 @@
+"""Nodes of expressions: hash-consed, so that equal ones are one object; and polynomials of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Any, Literal, TypeAlias
+from weakref import WeakValueDictionary
+
+Sort = Literal["int", "real", "bool"]
+
+Monomial: TypeAlias = "tuple[Expr, ...]"
+"""A product of atoms, sorted by `Expr.serial`."""
+
+Polynomial: TypeAlias = "dict[Monomial, int]"
+"""The coefficient of each monomial, never 0; the constant belongs to the empty one."""
+
+
+class Expr:
+    """One expression; made by the functions of this module.
+
+    Attributes:
+        op: Its operator.
+        args: Operands and parameters, see the functions.
+        sort: Kind of its value.
+        serial: Number in the order of creation, which orders operands.
+    """
+
+    __slots__ = ("__weakref__", "args", "op", "serial", "sort")
+
+    def __init__(self, op: str, args: tuple[Any, ...], sort: Sort) -> None:
+        """Create an expression that is not among the known ones; `make` looks it up first."""
+        self.op, self.args, self.sort = op, args, sort
+        self.serial = next(_SERIALS)
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """Return the expressions that it is made of."""
+        if self.op == "sum":
+            return tuple(dict.fromkeys(atom for monomial, _ in self.args for atom in monomial))
+        return tuple(arg for arg in self.args if isinstance(arg, Expr))
+
+    @property
+    def as_number(self) -> int | float | bool | None:
+        """Return its value if it is a constant."""
+        return self.args[0] if self.op == "number" else None
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.serial}>"
+
+
+_SERIALS = count()
+_KNOWN: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+
+
+def make(op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
+    """Return the one expression of these parts."""
+    # 1, 1.0 and True are equal to Python.
+    key = (op, args, sort, *map(type, args)) if op == "number" else (op, args, sort)
+    found = _KNOWN.get(key)
+    if found is None:
+        found = _KNOWN[key] = Expr(op, args, sort)
+    return found
+
+
+def number(value: float) -> Expr:
+    """Return a constant; whole ones are integers."""
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    return make("number", (value,), "int" if isinstance(value, int) else "real")
+
+
+TRUE, FALSE = make("number", (True,), "bool"), make("number", (False,), "bool")
+ZERO, ONE = make("number", (0,), "int"), make("number", (1,), "int")
+
+
+def length(name: str, least: int = 0) -> Expr:
+    """Return a length of the step, at least ``least``."""
+    return make("length", (name, least), "int")
+
+
+def index(name: str, size: Expr) -> Expr:
+    """Return an index variable, from 0 to ``size - 1``."""
+    return make("index", (name, size), "int")
+
+
+def read(source: Any, indices: Iterable[Expr], sort: Sort) -> Expr:
+    """Return the element of an input, given by name, or of a `Table`."""
+    return make("read", (source, *indices), sort)
+
+
+def polynomial(expr: Expr) -> Polynomial:
+    """Return an integer as a polynomial."""
+    if expr.op == "sum":
+        return dict(expr.args)
+    if expr.op == "number":
+        return {(): expr.args[0]} if expr.args[0] else {}
+    return {(expr,): 1}
+
+
+def from_polynomial(terms: Polynomial) -> Expr:
+    """Return the integer that equals a polynomial."""
+    kept = sorted(
+        ((monomial, factor) for monomial, factor in terms.items() if factor),
+        key=lambda term: (len(term[0]), *(atom.serial for atom in term[0])),
+    )
+    if not kept:
+        return ZERO
+    if len(kept) == 1:
+        (monomial, factor), *_ = kept
+        if not monomial:
+            return number(factor)
+        if factor == 1 and len(monomial) == 1:
+            return monomial[0]
+    return make("sum", tuple(kept), "int")
+
+
+def total(*terms: Polynomial) -> Polynomial:
+    """Return the sum of polynomials."""
+    found: Polynomial = {}
+    for term in terms:
+        for monomial, factor in term.items():
+            found[monomial] = found.get(monomial, 0) + factor
+    return found
+
+
+def product(one: Polynomial, other: Polynomial) -> Polynomial:
+    """Return the product of two polynomials."""
+    found: Polynomial = {}
+    for left, factor in one.items():
+        for right, times in other.items():
+            monomial = tuple(sorted((*left, *right), key=lambda atom: atom.serial))
+            found[monomial] = found.get(monomial, 0) + factor * times
+    return found
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Yield all expressions that ``roots`` are made of, operands first, each once."""
+    seen: set[Expr] = set()
+    pending = [*reversed(roots)]
+    while pending:
+        expr = pending[-1]
+        missing = [] if expr in seen else [operand for operand in expr.operands if operand not in seen]
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if expr not in seen:
+            seen.add(expr)
+            yield expr

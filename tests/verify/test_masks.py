@@ -1,0 +1,98 @@
+"""Masks compared for every batch, past and length: faults that no prompt triggers are found."""
+
+from __future__ import annotations
+
+import openvino
+import pytest
+from openvino import opset13 as ops
+from support.loaded import converted, exported, openvino_model
+
+from graphpass.analysis.caches.masks import find_masks
+from graphpass.ir.bodies import inlined
+from graphpass.verify import compare
+from graphpass.verify.masks import EqualMasks, UnlikeMasks, compare_masks
+
+
+def verdicts(reference, candidate):
+    masks = [inlined(model).analysis(find_masks) for model in (reference, candidate)]
+    return [compare_masks(*pair) for pair in zip(*masks, strict=True)]
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "ort"])
+@pytest.mark.parametrize("model", ["llama", "gpt2", "falcon", "phi3", "opt", "bloom"])
+def test_results_are_equal_for_any_input(model, target):
+    reference = exported(f"{model}/onnx")
+    assert set(verdicts(reference, converted(reference, target).model)) == {EqualMasks("any")}
+
+
+@pytest.mark.parametrize("model", ["mistral_sw8", "gemma3_text", "gpt_neo", "gpt_oss"])
+def test_windows_by_positions_are_equal_without_padding(model):
+    reference = exported(f"{model}/onnx")
+    assert set(verdicts(reference, converted(reference).model)) <= {EqualMasks("any"), EqualMasks("unpadded")}
+
+
+def hidden_if(condition):
+    """A converted llama whose first layer sees nothing but itself once ``condition`` of the mask's shape holds."""
+    model = openvino_model("llama").clone()
+    native = model.native
+    node = next(one for one in native.get_ordered_ops() if one.get_type_name() == "ScaledDotProductAttention")
+    mask = node.input_value(3)
+    source = next(one for one in native.inputs if "attention_mask" in one.get_names())
+    wrong = condition(source.get_node())
+    hidden = ops.constant(-65504.0, "f32") if mask.get_element_type() == openvino.Type.f32 else ops.constant(False)
+    shown = ops.constant(0.0, "f32") if mask.get_element_type() == openvino.Type.f32 else ops.constant(True)
+    first = ops.range(
+        ops.constant(0, "i64"),
+        ops.gather(ops.shape_of(mask, "i64"), ops.constant(3), ops.constant(0)),
+        ops.constant(1, "i64"),
+        "i64",
+    )
+    hides = ops.logical_and(wrong, ops.equal(first, ops.constant(0, "i64")))
+    extra = ops.select(hides, hidden, shown)
+    joined = (
+        ops.add(mask.get_node(), extra)
+        if hidden.get_element_type() == openvino.Type.f32
+        else ops.logical_and(mask.get_node(), extra)
+    )
+    node.input(3).replace_source_output(joined.output(0))
+    native.validate_nodes_and_infer_types()
+    model.mark_edited()
+    return model
+
+
+def size(mask, axis):
+    return ops.gather(ops.shape_of(mask, "i64"), ops.constant(axis), ops.constant(0))
+
+
+def pads(mask):
+    total = ops.reduce_sum(mask, ops.constant([1]), True)
+    return ops.unsqueeze(ops.unsqueeze(ops.subtract(size(mask, 1), total), ops.constant(1)), ops.constant(1))
+
+
+FAULTS = {
+    "total": lambda mask: ops.greater_equal(size(mask, 1), ops.constant(5000, "i64")),
+    "square of the total": lambda mask: ops.greater_equal(
+        ops.multiply(size(mask, 1), size(mask, 1)), ops.constant(777**2, "i64")
+    ),
+    "batch": lambda mask: ops.greater_equal(size(mask, 0), ops.constant(3, "i64")),
+    "pads": lambda mask: ops.greater(pads(mask), ops.constant(8, "i64")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_that_wait_for_a_length_have_an_example(fault):
+    reference = exported("llama/ov-stateful")
+    found = verdicts(reference, hidden_if(FAULTS[fault]))
+    assert isinstance(found[0], UnlikeMasks)
+    assert found[0].needs_padding == (fault == "pads")
+    assert found[1] == EqualMasks("any")
+
+
+def test_verify_reports_the_example_and_the_proof():
+    reference = exported("llama/ov-stateful")
+    passed = compare(reference, converted(reference).model, steps=1)
+    assert "masks of 2 attention equal for every batch, past and length" in passed.summary()
+    found = compare(reference, hidden_if(FAULTS["total"]), steps=1)
+    assert found.divergence is not None
+    assert found.divergence.place is not None
+    assert "sees" in found.divergence.reason
