@@ -9,7 +9,8 @@ from graphpass.errors import UsageError
 
 _ENTRIES = """
 GP101 The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the folder
-  that the command runs in.
+  that the command runs in. MODEL is an export on disk; export model ids of the Hugging Face hub first, for example by
+  optimum-cli.
 GP102 The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with external
   data the .onnx; weights are found from there.
 GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a subfolder
