@@ -26,7 +26,7 @@ def run() -> None:
         signal.signal(signal.SIGINT, _interrupt)
         if hasattr(signal, "SIGALRM"):
             signal.signal(signal.SIGALRM, _interrupt)
-        code = main()
+        code = main(in_child=True)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
     except KeyboardInterrupt:
         code = _INTERRUPTED
@@ -49,6 +49,7 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
             signal.setitimer(signal.ITIMER_REAL, _SOON)
             return
         frame = frame.f_back
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would leave files behind
     raise KeyboardInterrupt
 
 

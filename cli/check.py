@@ -12,7 +12,7 @@ from .console import Console, console_command, format_option
 from .models import PATH, cache_option, load_model
 
 
-@console_command("check")
+@console_command("check", limited=True)
 @click.argument("model", type=PATH)
 @click.option("--target", required=True, help="The target of the runtime, with options: gpu{cache=reorder}.")
 @click.option(

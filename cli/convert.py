@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphpass.reports.outcome import ModelReport, Outcome
 
 
-@console_command("convert")
+@console_command("convert", limited=True)
 @click.option("--target", "target_name", required=True, help="The target, with options: gpu{cache=reorder}.")
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @click.option(

@@ -13,7 +13,7 @@ from .console import Console, console_command, format_option
 from .models import PATH, load_model
 
 
-@console_command("diff")
+@console_command("diff", limited=True)
 @click.argument("models", type=PATH, nargs=-1, metavar="A B")
 @format_option("text", "json", "html")
 @click.option("--all", "unfolded", is_flag=True, help="Print every change, even if there are many.")

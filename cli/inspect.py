@@ -14,7 +14,7 @@ from .console import Console, console_command, format_option
 from .models import PATH, cache_option, load_model
 
 
-@console_command("inspect")
+@console_command("inspect", limited=True)
 @click.argument("model", type=PATH)
 @click.option("--all", "unfolded", is_flag=True, help="Print every cache by itself, with the evidence for its kind.")
 @format_option("text", "json")

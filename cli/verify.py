@@ -40,7 +40,7 @@ def _check(console: Console, result: Path, form: str) -> None:
     console.report(form, lambda: summarize(found), lambda: found)
 
 
-@console_command("verify")
+@console_command("verify", limited=True)
 @click.argument("reference", type=PATH, required=False)
 @click.argument("candidate", type=PATH, required=False)
 @click.option(

@@ -39,6 +39,9 @@ GP116 A configuration beside the model is no JSON object. Copy it again from the
 GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
   damaged, or is something else. Prefill again, and save anew.
 GP118 The graphpass.json beside a result is damaged, or another program's, so that its certificate cannot be read.
+GP119 The ONNX model imports a version of operators that cannot be, has a function that calls itself, functions whose
+  calls expand to over a million nodes, or bodies of nodes that nest over 16 deep. No exporter writes this: the file is
+  damaged, or was made to harm.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -279,9 +282,9 @@ GP403 Under --verify-each: the pass says that it changed the model and it did no
 GP404 Under --verify-each: after this pass the model computes something else than the pipeline's input. This is a bug
   of the pass; --dump-dir keeps the models before and after it.
 GP405 The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target.
-GP406 The process of a cell ended before it had a result: it ran out of memory and was killed, or a library brought it
-  down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.
-GP407 A cell did not end within its timeout, so it was stopped. Nothing was written.
+GP406 The process of a cell or a command ended before it had a result: it ran out of memory and was killed, or a library
+  brought it down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.
+GP407 A cell or a command did not end within its timeout, so it was stopped. Nothing was written.
 GP408 A cell failed by a bug of graphpass. `graphpass convert --verbose` with the same model and target shows where.
 GP501 The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was changed.
 GP502 What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes

@@ -68,7 +68,7 @@ def check_certificate(result: Path) -> dict[str, Any]:
         raise UsageError("GP269", f"there is no {manifest}", _WITH_PROOF) from error
     except KeyError as error:
         raise UsageError("GP269", f"{manifest} holds no certificate", _WITH_PROOF) from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ReadError("GP118", f"{manifest} is damaged, or another program's") from error
     folder = manifest.parent
     for name, size in sizes.items():

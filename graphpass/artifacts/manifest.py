@@ -125,7 +125,7 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
     try:
         noted = json.loads(path.read_bytes())
         before = {key: noted[key] for key in described}
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return f"{path.name} is damaged, or another program's"
     return _first_change(before, dict(described)) or damage(path)
 
@@ -141,7 +141,7 @@ def damage(path: Path) -> str | None:
                 return f"{file.name} is missing"
             if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
                 return f"{file.name} was changed since it was written"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"{path.name} is damaged, or another program's"
     return None
 

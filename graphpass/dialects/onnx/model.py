@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
+from graphpass.dialects.onnx.limits import check_limits
 from graphpass.dialects.onnx.tensors import (
     SMALL,
     check_tensor,
@@ -67,10 +68,12 @@ class OnnxModel(Model):
 
         Raises:
             ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder;
-                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape.
+                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape; GP119
+                functions or versions of operators are out of range.
         """
         graph = WeightFile.of(path)
         proto = parse_onnx(path)
+        check_limits(proto, path)
         for tensor in tensors(proto):
             check_tensor(tensor)
         model = cls(proto, path)
