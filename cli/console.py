@@ -106,11 +106,14 @@ def talk_options() -> list[click.Parameter]:
     ]
 
 
-def console_command(name: str, *, limited: bool = False) -> Callable[[Callable[..., None]], click.Command]:
+def console_command(
+    name: str, kind: type[click.Command] = click.Command, *, limited: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a function that takes a `Console` first.
 
     Args:
         name: Its name.
+        kind: Its class.
         limited: Whether it reads models, which may be hostile, and so has limits of time and memory.
     """
 
@@ -125,7 +128,7 @@ def console_command(name: str, *, limited: bool = False) -> Callable[[Callable[.
                 function(console, *arguments, **options)
 
         passed = click.make_pass_decorator(Console)(shown)
-        return click.command(name, params=talk_options())(limit_options(passed) if limited else passed)
+        return click.command(name, kind, params=talk_options())(limit_options(passed) if limited else passed)
 
     return decorate
 

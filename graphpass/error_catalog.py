@@ -100,7 +100,8 @@ GP233 Two cells of a matrix have one name, or would write to one place, so one w
   models names, and let output hold {model} and {target}.
 GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
   them.
-GP235 The file of --baseline is no baseline that graphpass wrote. Write it anew with --update-baseline.
+GP235 The file of --baseline is no baseline that graphpass wrote, or a damaged one, which --update-baseline does not
+  overwrite. Restore it from version control, or remove it.
 GP236 An address names a protocol that fsspec does not know, or one that needs a package: pip install
   'graphpass[s3]', 'graphpass[gs]' or, for others, 'graphpass[remote]' and the package that fsspec lists.
 GP237 Cells cannot be run on a Dask cluster: distributed is not installed, the scheduler does not answer, or its
@@ -126,6 +127,7 @@ GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes
 GP238 The output folder holds a result with other graphs, such as that of another target. With both in it no runtime
   could open the folder. Write into another one, or remove the earlier result with --replace; files that graphpass did
   not write stay.
+GP239 A file for ci merge-reports is no JSON report that --report-json of this version wrote.
 GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
   of steps, a tolerance that is no number from 0 on, a budget that is neither time nor memory.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
@@ -303,6 +305,8 @@ GP603 The result differs from the one that was published last; --fail-on changed
   lists the differences.
 GP604 Files of a result are missing, or changed since it was proven, so its certificate says nothing of them. Convert
   the model again.
+GP605 The configuration expects that a cell ends with an error, expect = "GP366", and it ended otherwise. Remove
+  expect if the model is converted by now.
 """
 
 #: Meaning and cure by error id.

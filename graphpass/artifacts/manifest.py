@@ -130,6 +130,18 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
     return _first_change(before, dict(described)) or damage(path)
 
 
+def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a description whose inputs have no digests of weights."""
+    given = described["input"]
+    parts = {
+        name: {key: value for key, value in part.items() if key != "weights"} if name != "beside" else part
+        for name, part in given.items()
+        if isinstance(part, dict)
+    }
+    alone = {key: value for key, value in given.items() if key != "weights" and not isinstance(value, dict)}
+    return {**described, "input": alone | parts}
+
+
 def damage(path: Path) -> str | None:
     """Return the first damage to the result beside a manifest, if any."""
     try:

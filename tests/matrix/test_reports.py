@@ -15,6 +15,7 @@ from support.models import export
 import graphpass
 from graphpass.error_catalog import CATALOG
 from graphpass.io import load
+from graphpass.matrix.baseline import baseline_of
 from graphpass.matrix.cells import CellResult, Problem
 from graphpass.matrix.reports.junit import as_junit
 from graphpass.matrix.reports.markdown import as_annotations, as_markdown
@@ -22,7 +23,6 @@ from graphpass.matrix.reports.origin import Origin, origin_of
 from graphpass.matrix.reports.page import as_page
 from graphpass.matrix.reports.plain import as_json, as_text
 from graphpass.matrix.reports.sarif import as_sarif
-from graphpass.matrix.run import baseline_of
 from graphpass.reports.diff import diff_models
 from graphpass.reports.picture import picture_of
 

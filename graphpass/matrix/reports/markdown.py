@@ -10,7 +10,7 @@ from graphpass.reports.text import in_bytes
 
 from ..cells import CellResult
 from ..run import Run
-from .plain import grid, in_one_line, new_findings, state_of
+from .plain import grid, in_one_line, new_findings, state_of, unused_lines
 from .sarif import short_path
 
 #: Bytes of a job's summary that GitHub takes.
@@ -45,6 +45,8 @@ def as_markdown(run: Run) -> str:
         words = problem.message.splitlines()[0]
         words += f" (at {problem.node})" if problem.node not in words else ""
         lines.append(_row([_code(finding.result.cell.id), problem.rule, _escaped(words)]))
+    if run.unused:
+        lines += ["", *(_escaped(line) for line in unused_lines(run))]
     return _limited(lines)
 
 
