@@ -113,7 +113,7 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Array]) -> str:
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])
         found.update(repr((name, value.dtype.str, value.shape)).encode())
-        found.update(value.reshape(-1).view(np.uint8))
+        found.update(value.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 
