@@ -91,7 +91,7 @@ def test_help_names_every_command(capfd):
 
 
 def test_version(capfd):
-    assert in_process(capfd, "--version") == (0, "graphpass 0.1.0\n", "")
+    assert in_process(capfd, "--version") == (0, "graphpass 0.2.0\n", "")
 
 
 @pytest.mark.parametrize(
