@@ -38,10 +38,8 @@ GP115 A model or a result with an address (s3://, gs://) cannot be read; the mes
 GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
 GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
   damaged, or is something else. Prefill again, and save anew.
-GP118 The graphpass.json beside a result is damaged, or another program's, so that its certificate cannot be read.
-GP119 The ONNX model imports a version of operators that cannot be, has a function that calls itself, functions whose
-  calls expand to over a million nodes, or bodies of nodes that nest over 16 deep. No exporter writes this: the file is
-  damaged, or was made to harm.
+GP118 The graphpass.json beside a result is damaged, another program's, or of another version of graphpass, so that its
+  certificate cannot be read. graphpass/reports/schemas/manifest.json describes it.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -303,10 +301,8 @@ GP602 The result is larger, or took longer, than the budgets of its cell allow, 
   in the configuration, or find out from `graphpass diff` what has grown.
 GP603 The result differs from the one that was published last; --fail-on changed makes that an error. `graphpass diff`
   lists the differences.
-GP604 Files of a result are missing, or changed since it was proven, so its certificate says nothing of them. Convert
-  the model again.
-GP605 The configuration expects that a cell ends with an error, expect = "GP366", and it ended otherwise. Remove
-  expect if the model is converted by now.
+GP604 The certificate of a result does not hold: files are missing, changed or added since it was proven, its manifest
+  was edited, or it was proven against another model. Convert the model again.
 """
 
 #: Meaning and cure by error id.

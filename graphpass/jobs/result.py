@@ -65,6 +65,7 @@ class Result:
         _refuse_dumps(job.dump_dir, self.folder)
         self.written: tuple[Written, ...] = ()
         self._watch, self._job, self._is_file, self._parts = watch, job, is_file, parts
+        self._inputs = dict(inputs)
         self._models = tuple(inputs.values())
         self._pipelines = {name: (inputs[name], each) for name, each in passes.items()}
         copied = () if parts is None else (*parts.weights, *(path.name for path in parts.others))
@@ -163,7 +164,10 @@ class Result:
         for name, text in (texts or {}).items():
             (staged / name).write_text(text, encoding="utf-8")
         place = staged / next(iter(models)) if self._is_file else staged
-        certificate = None if comparison is None else certify(comparison)
+        certificate = None
+        if comparison is not None:
+            with stage("reading what the input holds"):
+                certificate = certify(comparison, self._inputs)
         write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models), certificate)
 
 
