@@ -85,6 +85,13 @@ class Outcome:
     written: tuple[Written, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``convert --format json`` and ``run --format json``."""
+        return as_json(self)
+
 
 def sources_of(models: Iterable[Model]) -> tuple[Path, ...]:
     """Return all files that hold graphs and weights of models that were read."""
