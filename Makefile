@@ -38,6 +38,7 @@ types: $(VENV)/ready ## run mypy on the installed form of the package
 	rm -rf build/lib build/types && mkdir -p build/types
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/types .
 	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p graphpass
+	cd build/types && ../../$(BIN)/python -m mypy --config-file ../../pyproject.toml --cache-dir ../mypy ../../tests/api/typed_use.py
 
 wheel: $(VENV)/ready ## build wheel and sdist, and run what the pages show in a new environment
 	rm -rf build/dist

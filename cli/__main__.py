@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 
-TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
-if TYPE_CHECKING:
-    from types import FrameType
-
-_INTERRUPTED = 130
-
-#: Seconds until the next try to interrupt.
-_SOON = 0.02
+from .interrupts import INTERRUPTED, ignore_interrupts, leave_at_once, raise_interrupts
 
 
 def run() -> None:
     """Run the program, and exit with its code."""
-    # Nothing is begun yet that would have to be left tidy.
-    signal.signal(signal.SIGINT, _leave)
+    leave_at_once()
     from .main import main
 
     try:
-        signal.signal(signal.SIGINT, _interrupt)
-        if hasattr(signal, "SIGALRM"):
-            signal.signal(signal.SIGALRM, _interrupt)
-        code = main()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
+        raise_interrupts()
+        code = main(in_child=True)
+        ignore_interrupts()  # all is done
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
         sys.stderr.write("interrupted\n")
     sys.exit(code)
-
-
-def _leave(*_: object) -> None:
-    os.write(2, b"interrupted\n")
-    os._exit(_INTERRUPTED)
-
-
-def _interrupt(_: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, after the import that is under way.
-
-    In the middle of one, libraries in C++ crash, or report that their initialization failed, and importlib drops it.
-    """
-    while frame is not None and hasattr(signal, "setitimer"):
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.setitimer(signal.ITIMER_REAL, _SOON)
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

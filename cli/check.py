@@ -6,13 +6,11 @@ from pathlib import Path
 
 import click
 
-from graphpass.progress import stage
-
 from .console import Console, console_command, format_option
-from .models import PATH, cache_option, load_model
+from .models import PATH, cache_option
 
 
-@console_command("check")
+@console_command("check", limited=True)
 @click.argument("model", type=PATH)
 @click.option("--target", required=True, help="The target of the runtime, with options: gpu{cache=reorder}.")
 @click.option(
@@ -28,17 +26,9 @@ def command(console: Console, model: Path, target: str, confirm: bool, form: str
     whether the runtime fuses it, and if not, the first node that prevents it. Then the runtime is tried, if that is
     possible on this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
     """
-    from graphpass.artifacts.encoder_decoder import find_encoder_decoder
+    from graphpass.api.check import check
 
-    parts = find_encoder_decoder(model)
-    loaded = load_model(model if parts is None else parts.decoder, declared)
-    encoder = None if parts is None else load_model(parts.encoder)
-
-    from graphpass.reports.contract import as_json, as_text
-    from graphpass.targets import check_model
-
-    with stage("checking"):
-        report = check_model(loaded, target, confirm=confirm, encoder=encoder)
-    console.report(form, lambda: as_text(loaded, report), lambda: as_json(loaded, report))
-    if not report.holds:
+    found = check(model, target, confirm=confirm, caches=declared, watch=console)
+    console.report(form, found.__str__, found.to_json)
+    if not found.holds:
         raise click.exceptions.Exit(1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from graphpass.matrix.cells import Cell, CellResult
 from graphpass.matrix.reports.plain import detail_of
 from graphpass.matrix.run import Progress
+from graphpass.printable import on_one_line, printable
 
 from .console import Console
 
@@ -62,7 +63,7 @@ class LiveTable(Progress):
 
     def started(self, cell: Cell) -> None:
         """Add a row."""
-        self._tasks[cell.id] = self._bars.add_task(cell.id, total=1)
+        self._tasks[cell.id] = self._bars.add_task(printable(on_one_line(cell.id)), total=1)
 
     def ended(self, result: CellResult) -> None:
         """Move a row above the table."""
@@ -82,4 +83,5 @@ def in_one_line(result: CellResult) -> str:
     words = f"{result.cell.id} {result.state}"
     if result.state == "failed":
         words += f": {detail_of(result)}"
+    words = printable(on_one_line(words))
     return words if result.state == "up to date" else f"{words} ({result.seconds:.1f} s)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ import click
 
 from graphpass.errors import GraphpassError
 from graphpass.jobs.watch import Watch
+from graphpass.printable import on_one_line, printable
 from graphpass.progress import watched
 
+from .limits import Limits, go_on_in_child, limit_options
 from .watch import watcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,14 +31,16 @@ class Console(Watch):
     Attributes:
         quiet: Print nothing but results and errors.
         verbose: Print more.
+        in_child: Work in a process of its own.
     """
 
     quiet: bool = False
     verbose: bool = False
+    in_child: bool = False
 
     def result(self, text: str) -> None:
         """Print a result."""
-        click.echo(text)
+        click.echo(printable(text))
 
     def report(self, form: str, text: Callable[[], str], data: Callable[[], Any]) -> None:
         """Print a result in the form that `format_option` gave.
@@ -50,11 +55,11 @@ class Console(Watch):
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(printable(text), err=True)
 
     def detail(self, text: str) -> None:
         """Print a line that the user asked for, quiet or not."""
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
     def choose(self, folder: Path) -> Path | None:
         """Ask for one of the models of a folder, at a terminal."""
@@ -62,9 +67,14 @@ class Console(Watch):
 
     def error(self, error: GraphpassError) -> None:
         """Print an error and its cure."""
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {error.message}", err=True)
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {_inset(error.message)}", err=True)
         if error.hint:
-            click.echo(f"{click.style('hint:', fg='cyan')} {error.hint}", err=True)
+            click.echo(f"{click.style('hint:', fg='cyan')} {_inset(error.hint)}", err=True)
+
+
+def _inset(text: str) -> str:
+    """Indent all lines but the first, to keep names from forging a line."""
+    return re.sub(r"\n(?=\S)", "\n  ", printable(text))
 
 
 def ask_for_model(folder: Path) -> Path | None:
@@ -74,7 +84,7 @@ def ask_for_model(folder: Path) -> Path | None:
     from graphpass.io import models_in
 
     files = {file.name: file for file in models_in(folder)}
-    question = f"{folder} holds several models. Which one"
+    question = f"{on_one_line(str(folder))} holds several models. Which one"
     chosen: str = click.prompt(question, type=click.Choice(list(files)), err=True)
     return files[chosen]
 
@@ -96,16 +106,29 @@ def talk_options() -> list[click.Parameter]:
     ]
 
 
-def console_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function that takes a `Console` first."""
+def console_command(
+    name: str, kind: type[click.Command] = click.Command, *, limited: bool = False
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that takes a `Console` first.
+
+    Args:
+        name: Its name.
+        kind: Its class.
+        limited: Whether it reads models, which may be hostile, and so has limits of time and memory.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
         def shown(console: Console, *arguments: Any, **options: Any) -> None:
+            if limited:
+                limits = Limits(options.pop("timeout"), options.pop("memory"))
+                if console.in_child:
+                    go_on_in_child(limits)
             with watched(None if console.quiet else watcher(sys.stderr, verbose=console.verbose)):
                 function(console, *arguments, **options)
 
-        return click.command(name, params=talk_options())(click.make_pass_decorator(Console)(shown))
+        passed = click.make_pass_decorator(Console)(shown)
+        return click.command(name, kind, params=talk_options())(limit_options(passed) if limited else passed)
 
     return decorate
 

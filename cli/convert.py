@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from graphpass.jobs.job import Job
-from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .job import job_options
 from .models import PATH
 from .proof import proof_options
 
-if TYPE_CHECKING:
-    from graphpass.reports.outcome import ModelReport, Outcome
 
-
-@console_command("convert")
+@console_command("convert", limited=True)
 @click.option("--target", "target_name", required=True, help="The target, with options: gpu{cache=reorder}.")
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @click.option(
@@ -53,33 +47,12 @@ def command(
     graphpass.json records input, options and passes. A result that the target's runtime would not fuse is not written;
     `graphpass check` prints the reasons. `graphpass targets` lists targets and their options.
     """
+    from graphpass.api.convert import convert_job
     from graphpass.engine.pipeline import parse_target
-    from graphpass.jobs.convert import convert
-    from graphpass.storage.staging import check_writable, write_whole
-
-    if page is not None:
-        check_writable(page)
-    drawn: list[str] = []
-
-    def draw(reports: Sequence[ModelReport]) -> None:
-        from graphpass.reports.conversion import models_as_parts
-
-        if page is not None:
-            with stage("drawing"):
-                drawn.extend(models_as_parts(reports))
-
-    def show(_: Path, outcome: Outcome) -> None:
-        from graphpass.reports.conversion import as_page
-
-        if page is not None:
-            write_whole(page, as_page(outcome, drawn))
-
-    target = parse_target(target_name)
-    job = replace(job, proof=replace(job.proof, budget=budget, all_layers=all_layers))
-    outcome = convert(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, look=draw, gate=show)
-    if page is not None and outcome.up_to_date:
-        console.note(f"{page} is not written: nothing was converted")
 
     from .results import print_outcome
 
+    target = parse_target(target_name)
+    job = replace(job, proof=replace(job.proof, budget=budget, all_layers=all_layers))
+    outcome = convert_job(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, page=page)
     print_outcome(console, outcome, form)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import click
 
-from graphpass.progress import stage
-
 from .console import Console, console_command, format_option
-from .models import PATH, load_model
+from .models import PATH
 
 
-@console_command("diff")
+@console_command("diff", limited=True)
 @click.argument("models", type=PATH, nargs=-1, metavar="A B")
 @format_option("text", "json", "html")
 @click.option("--all", "unfolded", is_flag=True, help="Print every change, even if there are many.")
@@ -44,17 +41,13 @@ def command(console: Console, models: tuple[Path, ...], form: str, unfolded: boo
 
         console.result(list_file(listed))
         return
-    before, after = (load_model(path) for path in models)
+    from graphpass.api.diff import diff
 
-    from graphpass.reports.diff import diff_models
-    from graphpass.reports.difference import as_json, as_page, as_text
-
-    with stage("comparing"):
-        difference = diff_models(before, after)
+    before, after = models
+    found = diff(before, after, watch=console)
     if form == "html":
-        console.result(as_page([str(path) for path in models], before, after, difference).rstrip("\n"))
+        console.result(found.to_html(str(before), str(after)).rstrip("\n"))
     else:
-        text = functools.partial(as_text, before, after, difference, unfolded=unfolded)
-        console.report(form, text, lambda: as_json(before, after, difference))
-    if not difference.same:
+        console.report(form, lambda: found.text(unfolded=unfolded), found.to_json)
+    if not found.same:
         raise click.exceptions.Exit(1)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import click
 
 from graphpass.jobs.result import refuse_input
-from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
 from .models import PATH, cache_option, load_model
 
 
-@console_command("inspect")
+@console_command("inspect", limited=True)
 @click.argument("model", type=PATH)
 @click.option("--all", "unfolded", is_flag=True, help="Print every cache by itself, with the evidence for its kind.")
 @format_option("text", "json")
@@ -33,17 +31,11 @@ def command(
     if page is not None:
         refuse_input(loaded, page)
 
-    from graphpass.analysis.caches.inventory import analyze_caches
-    from graphpass.reports.inventory import as_json, as_text
-    from graphpass.targets.consumers import view_caches
+    from graphpass.api.inspect import inspect
 
-    with stage("analyzing"):
-        inventory = analyze_caches(loaded)
-        views = view_caches(loaded, inventory)
+    found = inspect(loaded)
     if page is not None:
-        from graphpass.reports.page import render
         from graphpass.storage.staging import write_whole
 
-        write_whole(page, render(loaded, inventory, str(model)))
-    text = functools.partial(as_text, loaded, inventory, views, unfolded=unfolded)
-    console.report(form, text, lambda: as_json(loaded, inventory, views))
+        write_whole(page, found.to_html(str(model)))
+    console.report(form, lambda: found.text(unfolded=unfolded), found.to_json)

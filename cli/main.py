@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 
 from graphpass.errors import GraphpassError, UnsupportedError, WriteError
+from graphpass.printable import printable
 
 from .console import Console, talk_options
 
@@ -85,16 +86,17 @@ def cli() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> int:
     """Run the command line.
 
     Args:
         arguments: Arguments without the program's name; those of this process by default.
+        in_child: Whether commands that read models do so in a process of their own, within limits.
 
     Returns:
         The exit code.
     """
-    console = Console()
+    console = Console(in_child=in_child)
     color = False if os.environ.get("NO_COLOR") else None
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
@@ -114,14 +116,14 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return _USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return _INTERRUPTED
     except GraphpassError as error:
         if console.verbose:
-            traceback.print_exc()
+            _print_traceback()
         return _refused(error, console)
     except MemoryError as error:
         reason = f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
@@ -153,12 +155,22 @@ def _refused(error: GraphpassError, console: Console) -> int:
 
 def _internal(error: Exception, console: Console) -> int:
     words = " ".join(str(error).split())
-    click.echo(f"internal error: {type(error).__name__}: {words}", err=True)
+    click.echo(f"internal error: {type(error).__name__}: {printable(words)}", err=True)
     if console.verbose:
-        traceback.print_exc()
+        _print_traceback()
     advice = "this is a bug of graphpass; please report it with the command and the output of --verbose"
     click.echo(f"hint: {advice}", err=True)
     return _INTERNAL
+
+
+def _print_traceback() -> None:
+    click.echo(printable(traceback.format_exc()), err=True, nl=False)
+
+
+def _show(error: click.ClickException) -> None:
+    shown = io.StringIO()
+    error.show(shown)
+    click.echo(printable(shown.getvalue()), err=True, nl=False)
 
 
 def _open_streams() -> None:

@@ -14,7 +14,7 @@ from .console import Console, console_command, format_option
 from .job import job_options
 
 
-@console_command("run")
+@console_command("run", limited=True)
 @click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
 @format_option("text", "json")
 @job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)

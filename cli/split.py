@@ -11,7 +11,7 @@ from .console import Console, console_command, format_option
 from .job import job_options
 
 
-@console_command("split")
+@console_command("split", limited=True)
 @click.option("--prompt", type=int, required=True, help="Tokens of the longest prompt.")
 @click.option("--chunk", type=int, help="Tokens that the prefill model takes at a time; the longest prompt by default.")
 @click.option("--capacity", type=int, required=True, help="Positions that fit, the prompt included.")

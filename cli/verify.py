@@ -32,15 +32,15 @@ def _properties(context: click.Context, parameter: click.Parameter, texts: tuple
     return found
 
 
-def _check(console: Console, result: Path, form: str) -> None:
+def _check(console: Console, result: Path, reference: Path | None, form: str) -> None:
     from graphpass.artifacts.certificate import check_certificate, summarize
 
     with stage("reading what the result holds"):
-        found = check_certificate(result)
+        found = check_certificate(result, None if reference is None else load_model(reference))
     console.report(form, lambda: summarize(found), lambda: found)
 
 
-@console_command("verify")
+@console_command("verify", limited=True)
 @click.argument("reference", type=PATH, required=False)
 @click.argument("candidate", type=PATH, required=False)
 @click.option(
@@ -98,13 +98,17 @@ def command(
     environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. Exits with 1
     if the models differ.
 
-    With --certificate alone, the files of a result are compared with the digests in its graphpass.json. Exits with 1 if
-    any changed since it was proven, else reports what was proven.
+    With --certificate, all files of a result are read and compared with the digests in its graphpass.json, and with
+    REFERENCE the model that it was proven against. Exits with 1 if a file changed, was added or removed, if the
+    certificate was edited, or if the reference is another one; else reports what was proven. A certificate is no
+    signature: whoever can write the result can write another certificate.
     """
     if certificate is not None:
-        if reference is not None:
-            raise click.UsageError("--certificate takes no models: the certificate is that of its own result")
-        _check(console, certificate, form)
+        if candidate is not None:
+            raise click.UsageError(
+                "--certificate takes one model at most: the reference that the result was proven against"
+            )
+        _check(console, certificate, reference, form)
         return
     if reference is None or candidate is None:
         raise click.UsageError("name two models to compare, or a result with --certificate")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from graphpass.printable import on_one_line, printable
+
 if TYPE_CHECKING:
     import rich.progress
 
@@ -54,7 +56,7 @@ class Lines:
         """Print the line."""
         if stage.seconds >= self._least:
             counted = f"{_counted(stage)}, " if stage.done else ""
-            click.echo(f"{stage.text}: {counted}{stage.seconds:.1f} s", err=True)
+            click.echo(f"{_described(stage, at=False)}: {counted}{stage.seconds:.1f} s", err=True)
 
 
 class LiveLine:
@@ -121,7 +123,7 @@ class LiveLine:
         with self._lock:
             if not self._stages:  # it ended meanwhile
                 return
-            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counted]}")
+            columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[counted]}")
             self._drawn = Progress(
                 *columns,
                 TimeElapsedColumn(),
@@ -139,8 +141,8 @@ class LiveLine:
         self._stages[stage] = drawn.add_task(_described(stage), **counts)  # type: ignore[arg-type]
 
 
-def _described(stage: Stage) -> str:
-    return f"{stage.text} {stage.at}".rstrip()
+def _described(stage: Stage, *, at: bool = True) -> str:
+    return printable(on_one_line(f"{stage.text} {stage.at}".rstrip() if at else stage.text))
 
 
 def _counted(stage: Stage) -> str:

@@ -12,7 +12,7 @@ from .console import Console, console_command, format_option
 from .models import PATH, load_model
 
 
-@console_command("why")
+@console_command("why", limited=True)
 @click.argument("model", type=PATH)
 @click.argument("cache")
 @click.option("--all", "unfolded", is_flag=True, help="Print the whole way, with operators that lay out or convert.")

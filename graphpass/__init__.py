@@ -13,6 +13,12 @@ from importlib import import_module
 TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
 if TYPE_CHECKING:
     from graphpass.analysis.caches.inventory import analyze_caches as analyze_caches
+    from graphpass.api.check import Check as Check, check as check
+    from graphpass.api.convert import convert as convert
+    from graphpass.api.diff import Diff as Diff, diff as diff
+    from graphpass.api.inspect import Inspection as Inspection, inspect as inspect
+    from graphpass.api.run_matrix import Matrix as Matrix, run_matrix as run_matrix
+    from graphpass.api.split import split as split
     from graphpass.engine.instrumentation import Instrumentation as Instrumentation
     from graphpass.engine.manager import (
         PassManager as PassManager,
@@ -58,10 +64,21 @@ if TYPE_CHECKING:
     )
     from graphpass.ir.model import Model as Model
     from graphpass.ir.types import Port as Port
+    from graphpass.jobs.job import Proof as Proof
+    from graphpass.jobs.split import SplitOutcome as SplitOutcome
+    from graphpass.reports.outcome import Outcome as Outcome
+    from graphpass.verify.comparison import Comparison as Comparison
+    from graphpass.verify.models import verify as verify
 
 #: Names by module, each loaded at its first use: `graphpass --help` needs none.
 _NAMES = {
     "graphpass.analysis.caches.inventory": "analyze_caches",
+    "graphpass.api.check": "Check check",
+    "graphpass.api.convert": "convert",
+    "graphpass.api.diff": "Diff diff",
+    "graphpass.api.inspect": "Inspection inspect",
+    "graphpass.api.run_matrix": "Matrix run_matrix",
+    "graphpass.api.split": "split",
     "graphpass.engine.instrumentation": "Instrumentation",
     "graphpass.engine.manager": "PassManager PassRecord PipelineResult",
     "graphpass.engine.passes": "Condition Done Pass PassResult Skipped",
@@ -73,13 +90,23 @@ _NAMES = {
     "graphpass.ir.cache": "AttentionBlock Axes Cache Inventory",
     "graphpass.ir.model": "Model",
     "graphpass.ir.types": "Port",
+    "graphpass.jobs.job": "Proof",
+    "graphpass.jobs.split": "SplitOutcome",
+    "graphpass.reports.outcome": "Outcome",
+    "graphpass.verify.comparison": "Comparison",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = list(_MODULES)
+__all__ = [*_MODULES, "verify"]
 
 
-def __getattr__(name: str) -> object:
+def _load(name: str) -> object:
+    if name == "verify":  # a package that can be called
+        return import_module("graphpass.verify")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
+
+
+if not TYPE_CHECKING:  # else any name would be one for type checkers
+    __getattr__ = _load

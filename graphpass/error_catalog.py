@@ -9,7 +9,8 @@ from graphpass.errors import UsageError
 
 _ENTRIES = """
 GP101 The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the folder
-  that the command runs in.
+  that the command runs in. MODEL is an export on disk; export model ids of the Hugging Face hub first, for example by
+  optimum-cli.
 GP102 The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with external
   data the .onnx; weights are found from there.
 GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a subfolder
@@ -37,7 +38,8 @@ GP115 A model or a result with an address (s3://, gs://) cannot be read; the mes
 GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
 GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
   damaged, or is something else. Prefill again, and save anew.
-GP118 The graphpass.json beside a result is damaged, or another program's, so that its certificate cannot be read.
+GP118 The graphpass.json beside a result is damaged, another program's, or of another version of graphpass, so that its
+  certificate cannot be read. graphpass/reports/schemas/manifest.json describes it.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -96,7 +98,8 @@ GP233 Two cells of a matrix have one name, or would write to one place, so one w
   models names, and let output hold {model} and {target}.
 GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
   them.
-GP235 The file of --baseline is no baseline that graphpass wrote. Write it anew with --update-baseline.
+GP235 The file of --baseline is no baseline that graphpass wrote, or a damaged one, which --update-baseline does not
+  overwrite. Restore it from version control, or remove it.
 GP236 An address names a protocol that fsspec does not know, or one that needs a package: pip install
   'graphpass[s3]', 'graphpass[gs]' or, for others, 'graphpass[remote]' and the package that fsspec lists.
 GP237 Cells cannot be run on a Dask cluster: distributed is not installed, the scheduler does not answer, or its
@@ -122,6 +125,7 @@ GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes
 GP238 The output folder holds a result with other graphs, such as that of another target. With both in it no runtime
   could open the folder. Write into another one, or remove the earlier result with --replace; files that graphpass did
   not write stay.
+GP239 A file for ci merge-reports is no JSON report that --report-json of this version wrote.
 GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
   of steps, a tolerance that is no number from 0 on, a budget that is neither time nor memory.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
@@ -278,9 +282,9 @@ GP403 Under --verify-each: the pass says that it changed the model and it did no
 GP404 Under --verify-each: after this pass the model computes something else than the pipeline's input. This is a bug
   of the pass; --dump-dir keeps the models before and after it.
 GP405 The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target.
-GP406 The process of a cell ended before it had a result: it ran out of memory and was killed, or a library brought it
-  down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.
-GP407 A cell did not end within its timeout, so it was stopped. Nothing was written.
+GP406 The process of a cell or a command ended before it had a result: it ran out of memory and was killed, or a library
+  brought it down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.
+GP407 A cell or a command did not end within its timeout, so it was stopped. Nothing was written.
 GP408 A cell failed by a bug of graphpass. `graphpass convert --verbose` with the same model and target shows where.
 GP501 The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was changed.
 GP502 What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes
@@ -297,8 +301,8 @@ GP602 The result is larger, or took longer, than the budgets of its cell allow, 
   in the configuration, or find out from `graphpass diff` what has grown.
 GP603 The result differs from the one that was published last; --fail-on changed makes that an error. `graphpass diff`
   lists the differences.
-GP604 Files of a result are missing, or changed since it was proven, so its certificate says nothing of them. Convert
-  the model again.
+GP604 The certificate of a result does not hold: files are missing, changed or added since it was proven, its manifest
+  was edited, or it was proven against another model. Convert the model again.
 """
 
 #: Meaning and cure by error id.

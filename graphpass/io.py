@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,11 @@ _CHECKPOINTS = frozenset({".safetensors", ".gguf", ".pt", ".pth"})
 
 _EXPORT = "export the checkpoint first: optimum-cli export onnx, or optimum-cli export openvino"
 
+#: Model ids of the Hugging Face hub, and their addresses, of which `Path` joins the slashes.
+_HUB_ID = re.compile(
+    r"(?:https?:/+(?:www\.)?(?:huggingface|hf)\.co/|hf:/+)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII
+)
+
 _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
@@ -46,7 +52,7 @@ def find_model(path: str | Path) -> Path:
     try:
         return _found(path)
     except FileNotFoundError as error:
-        raise ReadError("GP101", f"{path} does not exist", _did_you_mean(path)) from error
+        raise ReadError("GP101", f"{path} does not exist", _hub_advice(path) or _did_you_mean(path)) from error
     except OSError as error:
         hint = "let this user read it, and the folders in which it lies"
         raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}", hint) from error
@@ -105,6 +111,15 @@ def models_in(folder: Path) -> list[Path]:
 
 def _is_graph(file: Path) -> bool:
     return file.suffix.lower() in {".onnx", ".xml"}
+
+
+def _hub_advice(path: Path) -> str:
+    """Return commands that export a model id of the hub; empty for other paths."""
+    found = _HUB_ID.fullmatch(path.as_posix())
+    if found is None or _is_graph(path) or path.parent.is_dir():
+        return ""
+    lines = (f"optimum-cli export {form} --model {found[1]} DIR" for form in ("openvino", "onnx"))
+    return f"for a model id of the Hugging Face hub, export it first: {', or '.join(lines)}; then name DIR"
 
 
 def _did_you_mean(path: Path) -> str:

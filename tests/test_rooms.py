@@ -13,7 +13,8 @@ from graphpass.engine.registry import get_pass
 from graphpass.passes.catalogue import PASSES
 
 ROOT = Path(__file__).resolve().parents[1]
-LOOSE = {"__init__.py", "error_catalog.py", "errors.py", "io.py", "machine.py", "progress.py", "py.typed"}
+LOOSE = {f"{name}.py" for name in ("__init__", "error_catalog", "errors", "io", "machine", "printable", "progress")}
+LOOSE.add("py.typed")
 
 
 def defined_passes():

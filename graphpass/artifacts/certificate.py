@@ -1,31 +1,51 @@
-"""Certify what was proven of a result, and check that its files are the same."""
+"""Certify what was proven of a result, and check that certificate and files belong together.
+
+A certificate is no signature: whoever can write the result can write another certificate. It reveals damage, edits and
+files of different results.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.artifacts.manifest import manifest_of
+from graphpass.artifacts.manifest import FORM, manifest_of, seal, source_of
 from graphpass.errors import ReadError, UsageError, VerificationError
-from graphpass.storage.digests import digests_of_files
+from graphpass.machine import usable_cores
 
 if TYPE_CHECKING:
+    from graphpass.ir.model import Model
     from graphpass.verify import Comparison
 
 _HINT = "convert the model again"
 _WITH_PROOF = f"{_HINT}, without --no-verify"
 
+_CHUNK = 2**20
 
-def certify(comparison: Comparison) -> dict[str, Any]:
+_NO_SIGNATURE = "no signature: whoever can write the result can write another certificate"
+
+
+def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, Any]:
     """Return what a comparison proved, without what may differ from run to run.
 
     The largest difference keeps one digit: runtimes add up in an order of their own.
+
+    Args:
+        comparison: The comparison of a result with its input.
+        inputs: The models of the input, as they were read, by part.
+
+    Raises:
+        ReadError: GP110 and GP111, weights of the input cannot be read.
     """
     told = comparison.to_json()
     largest = comparison.max_abs_difference
     return {
+        "verdict": "same" if comparison.passed else "different",
+        "reference": {name: source_of(model, weights=True) for name, model in inputs.items()},
         "sequences": [
             {
                 "description": run.description,
@@ -47,42 +67,107 @@ def certify(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def check_certificate(result: Path) -> dict[str, Any]:
+def check_certificate(result: Path, reference: Model | None = None) -> dict[str, Any]:
     """Return the certificate of a result, if its files are those that were proven.
 
     Args:
         result: A folder that `convert` or `run` wrote, or a model file of `run`.
+        reference: A model that the result was proven against, if that is asked.
 
     Raises:
         UsageError: GP269, there is no certificate, as after ``--no-verify``.
-        ReadError: GP118, it cannot be read.
-        VerificationError: GP604, a file is missing or holds something else.
+        ReadError: GP118, it cannot be read, or is not as the schema of manifests says.
+        VerificationError: GP604, a file is missing, new, or holds something else; the manifest was edited; or the
+            result was proven against another model than ``reference``.
     """
     manifest = manifest_of(result, is_file=result.is_file())
+    noted = _read(manifest)
+    certificate: dict[str, Any] = noted["certificate"]
+    if certificate["seal"] != seal(noted):
+        raise VerificationError("GP604", f"{manifest} was edited since the result was proven", _HINT)
+    if certificate["verdict"] != "same":
+        raise VerificationError("GP604", f"{manifest} certifies that the result differs from its input", _HINT)
+    if set(certificate["files"]) != set(noted["output"]) or not set(noted["graphs"]) <= set(noted["output"]):
+        raise VerificationError("GP604", f"{manifest} does not certify all files of the result", _HINT)
+    _check_files(manifest, noted, is_folder=not result.is_file())
+    if reference is not None and source_of(reference, weights=True) not in certificate["reference"].values():
+        raise VerificationError("GP604", f"the result was proven against another model than {reference.path}", _HINT)
+    return certificate | {"versions": noted["versions"]}
+
+
+def _read(manifest: Path) -> dict[str, Any]:
+    damaged = f"{manifest} is damaged, or another program's"
     try:
         noted = json.loads(manifest.read_bytes())
-        certificate, output = noted["certificate"], noted["output"]
-        expected: dict[str, str] = certificate["files"]
-        sizes = {name: int(output[name]["bytes"]) for name in expected}
     except FileNotFoundError as error:
         raise UsageError("GP269", f"there is no {manifest}", _WITH_PROOF) from error
-    except KeyError as error:
-        raise UsageError("GP269", f"{manifest} holds no certificate", _WITH_PROOF) from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ReadError("GP118", f"{manifest} is damaged, or another program's") from error
-    folder = manifest.parent
-    for name, size in sizes.items():
-        file = folder / name
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReadError("GP118", damaged) from error
+    if not isinstance(noted, dict):
+        raise ReadError("GP118", f"{damaged}: it holds no object")
+    if "certificate" not in noted:
+        raise UsageError("GP269", f"{manifest} holds no certificate", _WITH_PROOF)
+    if noted.get("manifest") != FORM:
+        words = f"{manifest} is of form {noted.get('manifest')!r}, and this version of graphpass reads form {FORM}"
+        raise ReadError("GP118", words, _HINT)
+    if (offence := next(_offences(noted), None)) is not None:
+        raise ReadError("GP118", f"{damaged}: {offence}")
+    return noted
+
+
+def _offences(noted: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how a manifest breaks its schema."""
+    from importlib import resources
+
+    from jsonschema import Draft202012Validator
+
+    text = resources.files("graphpass.reports").joinpath("schemas/manifest.json").read_text(encoding="utf-8")
+    for error in Draft202012Validator(json.loads(text)).iter_errors(noted):
+        words = error.message if len(error.message) < 200 else f"it breaks the rule {error.validator}"
+        yield f"{'.'.join(map(str, error.absolute_path)) or 'the object'}: {words}"
+
+
+def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -> None:
+    """Check that the files of a result are those that were proven, by reading all of them."""
+    folder, expected = manifest.parent, noted["certificate"]["files"]
+    shared = set(noted["certificate"]["shared"])
+    for name in expected:
+        file, size = folder / name, noted["output"][name]["bytes"]
         if not file.resolve().is_relative_to(folder.resolve()):
-            raise ReadError("GP118", f"{manifest} is damaged, or another program's")
+            raise ReadError("GP118", f"{manifest} is damaged, or another program's: {name} lies elsewhere")
         if not file.is_file() or file.stat().st_size < size:
             raise VerificationError("GP604", f"{file} is missing or shorter than it was when it was proven", _HINT)
-    found = digests_of_files(folder, sizes)
-    if changed := [name for name, digest in expected.items() if found[name] != digest]:
-        names = ", ".join(str(folder / name) for name in changed)
-        raise VerificationError("GP604", f"changed since the result was proven: {names}", _HINT)
-    known: dict[str, Any] = certificate
-    return known | {"versions": noted["versions"]}
+        if name not in shared and file.stat().st_size > size:
+            raise VerificationError("GP604", f"{file} is longer than it was when it was proven", _HINT)
+    if is_folder and (added := _added(manifest, expected)):
+        raise VerificationError("GP604", f"added since the result was proven: {', '.join(added)}", _HINT)
+    sizes = [noted["output"][name]["bytes"] for name in expected]
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        found = threads.map(_digest, [folder / name for name in expected], sizes)
+        changed = [str(folder / name) for name, digest in zip(expected, found, strict=True) if digest != expected[name]]
+    if changed:
+        raise VerificationError("GP604", f"changed since the result was proven: {', '.join(changed)}", _HINT)
+
+
+def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
+    """Return files that are not of the result; hidden ones, as those of version control, do not count."""
+    folder = manifest.parent
+    names = (file.relative_to(folder) for file in sorted(folder.rglob("*")) if not file.is_dir())
+    visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
+    return [str(folder / name) for name in visible if name.as_posix() not in {*known, manifest.name}]
+
+
+def _digest(file: Path, size: int) -> str:
+    """Return the SHA-256 of the first bytes of a file, read anew: sizes and times may be those of before."""
+    found, left = hashlib.sha256(), size
+    try:
+        with file.open("rb") as stream:
+            while left and (chunk := stream.read(min(_CHUNK, left))):
+                found.update(chunk)
+                left -= len(chunk)
+    except OSError as error:
+        raise ReadError("GP111", f"{file} cannot be read: {error.strerror}") from error
+    return found.hexdigest()
 
 
 def summarize(certificate: Mapping[str, Any]) -> str:
@@ -92,7 +177,7 @@ def summarize(certificate: Mapping[str, Any]) -> str:
     rows = max((run["rows"] for run in sequences), default=0)
     beams = any(run["selects_rows"] for run in sequences)
     lines = [
-        f"certificate holds: {len(certificate['files'])} files are those that were proven",
+        f"certificate holds: {len(certificate['files'])} files are those that were proven ({_NO_SIGNATURE})",
         f"  whole models: {len(sequences)} sequences of up to {most} tokens, up to {rows} rows, rows "
         f"{'selected' if beams else 'not selected'}; largest difference {certificate['largest_difference']:.0e}",
     ]
@@ -102,6 +187,9 @@ def summarize(certificate: Mapping[str, Any]) -> str:
             f"  masks of {reach['masks']} and angles of {reach['angles']} attention: up to "
             f"{max(map(sum, reach['steps']))} positions; lengths of the graphs: {turns}"
         )
+    lines += [
+        f"  shared with other models, compared up to the bytes that it had: {name}" for name in certificate["shared"]
+    ]
     lines += [f"  not compared: {text}" for text in certificate["not_compared"]]
     lines += [f"  WARNING: {text}" for text in certificate["warnings"]]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file, digests_of_files
 
 #: Version of the file's form, raised when older files cannot be compared any more.
-_FORM = 2
+FORM = 3
 
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 
@@ -61,8 +62,9 @@ def describe(
     beside = {file.name: _digest(file) for file in companions(source, "onnx")}
     beside |= digests_of_files(source.parent, {name: (source.parent / name).stat().st_size for name in copied})
     return {
-        "manifest": _FORM,
-        "input": _parts({name: _source(model, weights=weights) for name, model in models.items()}) | {"beside": beside},
+        "manifest": FORM,
+        "input": _parts({name: source_of(model, weights=weights) for name, model in models.items()})
+        | {"beside": beside},
         "versions": versions(),
         "options": dict(options),
         "pipeline": _parts({name: format_passes(each) for name, each in passes.items()}),
@@ -109,8 +111,18 @@ def write_manifest(
     noted = {**described, "passes": passes, "graphs": list(graphs), "output": output}
     if certificate is not None:
         sizes = {name: file["bytes"] for name, file in output.items()}
-        noted["certificate"] = {**certificate, "files": digests_of_files(path.parent, sizes)}
+        # Hard links: another model may add its weights to them.
+        shared = [name for name in output if name not in graphs and (path.parent / name).stat().st_nlink > 1]
+        noted["certificate"] = {**certificate, "files": digests_of_files(path.parent, sizes), "shared": shared}
+        noted["certificate"]["seal"] = seal(noted)
     path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+
+
+def seal(noted: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest without its seal, which binds certificate, input, options and versions."""
+    certificate = {name: value for name, value in noted["certificate"].items() if name != "seal"}
+    text = json.dumps({**noted, "certificate": certificate}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def stale(path: Path, described: Mapping[str, Any]) -> str | None:
@@ -125,9 +137,21 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
     try:
         noted = json.loads(path.read_bytes())
         before = {key: noted[key] for key in described}
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return f"{path.name} is damaged, or another program's"
     return _first_change(before, dict(described)) or damage(path)
+
+
+def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a description whose inputs have no digests of weights."""
+    given = described["input"]
+    parts = {
+        name: {key: value for key, value in part.items() if key != "weights"} if name != "beside" else part
+        for name, part in given.items()
+        if isinstance(part, dict)
+    }
+    alone = {key: value for key, value in given.items() if key != "weights" and not isinstance(value, dict)}
+    return {**described, "input": alone | parts}
 
 
 def damage(path: Path) -> str | None:
@@ -141,7 +165,7 @@ def damage(path: Path) -> str | None:
                 return f"{file.name} is missing"
             if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
                 return f"{file.name} was changed since it was written"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"{path.name} is damaged, or another program's"
     return None
 
@@ -151,7 +175,8 @@ def graphs_of(path: Path) -> tuple[Path, ...]:
     return tuple(path.parent / str(name) for name in json.loads(path.read_bytes())["graphs"])
 
 
-def _source(model: Model, *, weights: bool) -> dict[str, Any]:
+def source_of(model: Model, *, weights: bool) -> dict[str, Any]:
+    """Describe a model as it was read; see `describe`."""
     assert model.path is not None
     found = {"file": model.path.name, "sha256": _digest(model.path)}
     return found | {"weights": digest_of_weights(model)} if weights else found

@@ -108,7 +108,7 @@ def declarations_from(note: str | None) -> tuple[Declaration, ...]:
         return ()
     try:
         return tuple(_declaration(name, told.pop("kind", ""), told) for name, told in json.loads(note).items())
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ReadError(
             "GP109", f"the model's note graphpass.ir.cache is damaged: {error}", "remove the note, or export again"
         ) from error

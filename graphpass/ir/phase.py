@@ -72,5 +72,5 @@ class Phase:
                 for one in told["caches"]
             ]
             return cls(int(told["length"]), int(told["past"]), tuple(caches))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise UnsupportedError("GP394", "what the model says of its caches is damaged", hint) from error

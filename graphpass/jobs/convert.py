@@ -92,10 +92,35 @@ def convert(
         GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
             written then.
     """
+    from graphpass.engine.pipeline import format_target
+    from graphpass.reports.outcome import Outcome, sources_of
+
+    plan, made = _prepared(watch, job, target, allow_unfused=allow_unfused, tokenizer=tokenizer)
+    if graphs := made.earlier():
+        return Outcome(plan.input, job.output, graphs, sources_of(plan.models), format_target(target), up_to_date=True)
+    return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
+
+
+def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: bool = True) -> str | None:
+    """Return why `convert` would work; ``None`` if the result is there.
+
+    Args:
+        job: The settings, with ``if_changed``.
+        target: The target.
+        allow_unfused: See `convert`.
+        tokenizer: See `convert`.
+
+    Raises:
+        GraphpassError: The input cannot be read.
+    """
+    return _prepared(Watch(), job, target, allow_unfused=allow_unfused, tokenizer=tokenizer)[1].stale()
+
+
+def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, tokenizer: bool) -> tuple[_Plan, Result]:
+    """Read and describe the input."""
     from graphpass.artifacts.companions import missing_packages
     from graphpass.artifacts.encoder_decoder import find_encoder_decoder, folder_of_part
     from graphpass.engine.pipeline import format_target
-    from graphpass.reports.outcome import Outcome, sources_of
 
     options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
     if target.made_for is not None:
@@ -108,10 +133,7 @@ def convert(
             watch.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
         plan = _plan_model(watch, job, target)
     passes = {part.name: part.passes for part in plan.parts}
-    made = Result(watch, job, plan.inputs, passes, options, parts=plan.beside)
-    if graphs := made.earlier():
-        return Outcome(plan.input, job.output, graphs, sources_of(plan.models), format_target(target), up_to_date=True)
-    return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
+    return plan, Result(watch, job, plan.inputs, passes, options, parts=plan.beside)
 
 
 def _left_behind(plan: _Plan) -> Iterator[str]:

@@ -15,6 +15,7 @@ from graphpass.io import Written, is_same_place
 from graphpass.ir.model import Model
 from graphpass.progress import stage
 
+from . import unnoted
 from .foresight import check_other_result, check_room, check_sharing, dialect_after, earlier_files
 from .job import Job
 from .watch import Watch
@@ -64,6 +65,8 @@ class Result:
         _refuse_dumps(job.dump_dir, self.folder)
         self.written: tuple[Written, ...] = ()
         self._watch, self._job, self._is_file, self._parts = watch, job, is_file, parts
+        self._inputs = dict(inputs)
+        self._models = tuple(inputs.values())
         self._pipelines = {name: (inputs[name], each) for name, each in passes.items()}
         copied = () if parts is None else (*parts.weights, *(path.name for path in parts.others))
         with stage("reading what the input holds"):
@@ -71,17 +74,26 @@ class Result:
                 inputs, passes, job.noted | dict(options or {}), weights=job.if_changed, copied=copied
             )
 
+    def stale(self) -> str | None:
+        """Return why the result has to be made; ``None`` if it is there."""
+        from graphpass.artifacts.manifest import manifest_of, stale, without_weights
+
+        manifest = manifest_of(self._job.output, is_file=self._is_file)
+        described = self._described
+        if unnoted.is_of(manifest, self._models):
+            described = without_weights(described)
+        return stale(manifest, described)
+
     def earlier(self) -> tuple[Path, ...]:
         """Return the model files of the same result of an earlier job, if any."""
-        from graphpass.artifacts.manifest import graphs_of, manifest_of, stale
+        from graphpass.artifacts.manifest import graphs_of, manifest_of
 
         if not self._job.if_changed:
             return ()
-        manifest = manifest_of(self._job.output, is_file=self._is_file)
-        if (reason := stale(manifest, self._described)) is not None:
+        if (reason := self.stale()) is not None:
             self._watch.note(f"not up to date: {reason}")
             return ()
-        return graphs_of(manifest)
+        return graphs_of(manifest_of(self._job.output, is_file=self._is_file))
 
     @contextlib.contextmanager
     def staged(self, graphs: Sequence[str]) -> Iterator[Path]:
@@ -112,6 +124,8 @@ class Result:
             if self._job.weights != "share":
                 check_room(copied.values(), folder)
             yield folder
+        if not self._job.if_changed:
+            unnoted.remember(manifest, self._models)
 
     def write(
         self,
@@ -150,7 +164,10 @@ class Result:
         for name, text in (texts or {}).items():
             (staged / name).write_text(text, encoding="utf-8")
         place = staged / next(iter(models)) if self._is_file else staged
-        certificate = None if comparison is None else certify(comparison)
+        certificate = None
+        if comparison is not None:
+            with stage("reading what the input holds"):
+                certificate = certify(comparison, self._inputs)
         write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models), certificate)
 
 

@@ -81,6 +81,16 @@ def run(
     return outcome
 
 
+def stale(job: Job, passes: Sequence[Pass[Model]]) -> str | None:
+    """Return why `run` would work; ``None`` if the result is there.
+
+    Raises:
+        GraphpassError: The input cannot be read.
+    """
+    loaded = read_model(job.model, job.declared)
+    return Result(Watch(), job, {"": loaded}, {"": passes}, is_file=is_model_file(job.output)).stale()
+
+
 def is_model_file(output: Path) -> bool:
     """Return whether an output names a model file, and no folder."""
     return output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()

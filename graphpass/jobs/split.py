@@ -52,6 +52,13 @@ class SplitOutcome:
     files: tuple[WrittenFile, ...]
     written: Written
 
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``split --format json``."""
+        return as_json(self)
+
 
 def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> SplitOutcome:
     """Split a model and write both parts.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from graphpass.errors import GraphpassError
+from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.io import Weights
 
 Level = Literal["error", "warning", "note"]
@@ -84,6 +84,7 @@ class Cell:
         published: The folder of the last published result, to compare with.
         settings: Its settings.
         refuse_changes: Whether a result that differs from the published one is refused.
+        expect: Id of the error that the cell is expected to end with; ``None`` for none.
     """
 
     model: str
@@ -95,6 +96,7 @@ class Cell:
     published: str
     settings: Settings = field(default_factory=Settings)
     refuse_changes: bool = False
+    expect: str | None = None
 
     @property
     def id(self) -> str:
@@ -125,6 +127,10 @@ class Problem:
     hint: str = ""
     subject: str = ""
     node: str = ""
+
+
+#: Errors that may pass: a storage did not answer, or two processes met at one result.
+_PASSING = frozenset({"GP115", "GP504", "GP505"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +198,26 @@ class CellResult:
             "seconds": round(self.seconds, 3),
             "memory": self.memory,
         }
+
+
+def may_pass(result: CellResult) -> bool:
+    """Return whether another try may succeed, as after an error of a storage."""
+    return not _PASSING.isdisjoint(problem.rule for problem in result.problems)
+
+
+def internal_error(cell: Cell, error: Exception) -> CellResult:
+    """Return the result of a cell that met a bug of graphpass."""
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    told = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
+    return replace(CellResult.of_error(cell, told), exit_code=70)
+
+
+def hold_to_expectation(result: CellResult) -> CellResult:
+    """Add an error to a result that did not end with the expected one."""
+    expected, found = result.cell.expect, {problem.rule for problem in result.problems if problem.level == "error"}
+    if expected is None or expected in found or result.state == "cancelled":
+        return result
+    ended = f"it ended with {', '.join(sorted(found))}" if found else f"it was {result.state}"
+    hint = "remove expect from the configuration" if not found else ""
+    problem = Problem("GP605", "error", f"expected {expected}, but {ended}", hint)
+    return replace(result, problems=(problem, *result.problems), exit_code=result.exit_code or 1)

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import sys
 import tempfile
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
-from multiprocessing import connection, get_context, parent_process
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.util import Finalize, get_temp_dir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from graphpass.errors import GraphpassError, PassFailedError
+from graphpass.errors import GraphpassError
 from graphpass.storage.addresses import StoredFolder, is_address
+from graphpass.storage.scratch_folder import scratch_folder
 
-from .cells import Cell, CellResult
-from .work import run_cell
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from .cells import Cell, CellResult, may_pass
+from .process import Ended, run_in_process
+from .tidying import RUN_PREFIX
 
 #: Memory of a process that has loaded the libraries and converts a tiny model, measured: 0.45 GiB.
 _BASE = 500 * 2**20
 
 #: Memory for each byte of a model: the input, the result, and both as their runtimes hold them to compare.
 _FACTOR = 4
+
+
+#: Priority of a finalizer after that of `get_temp_dir`.
+_AFTER_SOCKETS = -200
 
 
 class Executor(Protocol):
@@ -54,11 +58,12 @@ class Processes:
     Attributes:
         jobs: Number of cells at a time.
         memory: Bytes that they take together, by estimate. A cell that takes more runs alone.
+        retries: Number of further tries of a cell that a storage failed, or whose process was ended from outside.
     """
 
     jobs: int
     memory: int
-    _running: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    retries: int = 2
 
     def run(self, cells: Sequence[Cell], started: Callable[[Cell], None]) -> Iterator[CellResult]:
         """See `Executor.run`."""
@@ -66,90 +71,44 @@ class Processes:
         if sys.platform != "win32":
             # Its children find the libraries loaded: a cell then starts in 20 ms instead of 1.5 s.
             context.set_forkserver_preload(["graphpass.matrix.preloaded"])
+            _place_sockets()
         waiting = [(cell, estimate(cell)) for cell in cells]
-        running: dict[Future[CellResult], int] = {}
+        running: dict[Future[Ended], tuple[Cell, int]] = {}
+        tries: Counter[str] = Counter()
         stop = threading.Event()
-        with ThreadPoolExecutor(self.jobs, "cell") as threads:
+        with scratch_folder(RUN_PREFIX) as scratch, ThreadPoolExecutor(self.jobs, "cell") as threads:
             try:
                 while waiting or running:
                     for cell, size in list(waiting):
-                        if len(running) < self.jobs and (not running or sum(running.values()) + size <= self.memory):
+                        taken = sum(taken for _, taken in running.values())
+                        if len(running) < self.jobs and (not running or taken + size <= self.memory):
                             waiting.remove((cell, size))
-                            started(cell)
-                            running[threads.submit(_in_process, context, cell, stop)] = size
+                            if not tries[cell.id]:
+                                started(cell)
+                            tries[cell.id] += 1
+                            running[threads.submit(run_in_process, context, cell, stop, scratch)] = cell, size
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        del running[future]
-                        yield future.result()
+                        cell, size = running.pop(future)
+                        ended = future.result()
+                        if tries[cell.id] <= self.retries and (ended.lost or may_pass(ended.result)):
+                            waiting.insert(0, (cell, size))
+                        else:
+                            yield ended.result
             finally:
                 stop.set()
 
 
-def _in_process(context: Any, cell: Cell, stop: threading.Event) -> CellResult:
-    """Run a cell in a new process, and wait for its end."""
-    start = time.perf_counter()
-    timeout = cell.settings.timeout
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch, "log")
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_worker, args=(cell, sender, log), name=cell.id, daemon=True)
-        process.start()
-        sender.close()
-        result: CellResult | None = None
-        error: GraphpassError | None = None
-        while result is None and error is None:
-            if receiver.poll(0.1):
-                try:
-                    result = receiver.recv()
-                except EOFError:
-                    process.join()
-                    error = PassFailedError("GP406", f"the process ended {_ending(process.exitcode)}{_last_words(log)}")
-            elif stop.is_set():
-                return _stopped(process, CellResult(cell, "cancelled", file=cell.source))
-            elif timeout is not None and time.perf_counter() - start > timeout:
-                hint = "raise its timeout, or leave it out"
-                error = PassFailedError("GP407", f"the cell did not end within {timeout:g} seconds", hint)
-        if error is not None:
-            result = replace(CellResult.of_error(cell, error), seconds=time.perf_counter() - start)
-        assert result is not None
-        return _stopped(process, result)
-
-
-def _stopped(process: Any, result: CellResult) -> CellResult:
-    process.join(0 if result.state == "cancelled" else 1)
-    if process.is_alive():
-        process.kill()
-    process.join()
-    process.close()
-    return result
-
-
-def _worker(cell: Cell, sender: Connection, log: Path) -> None:
-    """Run a cell, with what libraries print in a file, and end with the parent."""
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    with log.open("wb") as stream:
-        for descriptor in (1, 2):
-            os.dup2(stream.fileno(), descriptor)
-    sender.send(run_cell(cell))
-    sender.close()
-
-
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
-
-
-def _ending(code: int | None) -> str:
-    return f"by signal {-code}" if code is not None and code < 0 else f"with {code}"
-
-
-def _last_words(log: Path) -> str:
-    with contextlib.suppress(OSError):
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        if lines:
-            return f": {lines[-1]}"
-    return ""
+@functools.cache
+def _place_sockets() -> None:
+    """Have `multiprocessing` keep its sockets in a folder that `tidy` knows."""
+    stack = contextlib.ExitStack()
+    folder = stack.enter_context(scratch_folder(RUN_PREFIX))
+    Finalize(None, stack.close, exitpriority=_AFTER_SOCKETS)
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        get_temp_dir()
+    finally:
+        tempfile.tempdir = before
 
 
 def estimate(cell: Cell) -> int:

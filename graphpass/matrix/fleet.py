@@ -16,16 +16,13 @@ from graphpass.artifacts.manifest import versions
 from graphpass.errors import PassFailedError, UsageError
 from graphpass.storage.addresses import is_address
 
-from .cells import Cell, CellResult
+from .cells import Cell, CellResult, may_pass
 from .work import run_cell
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 _TICK = 0.5
-
-#: Errors that may pass: a storage did not answer, or two workers met at one result.
-_PASSING = frozenset({"GP115", "GP504", "GP505"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class _Tasks:
         error = task.exception()
         if error is None:
             result: CellResult = task.result()
-            if self._tries[cell.id] < self._retries and {problem.rule for problem in result.problems} & _PASSING:
+            if self._tries[cell.id] < self._retries and may_pass(result):
                 self._tries[cell.id] += 1
                 self._submit(f"{key}+", cell)
             else:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,16 +22,15 @@ _OUTPUT = "converted/{model}/{target}"
 _SIZES = ("bytes", "bytes_per_token", "memory")
 
 
-def cells_of(config: Config, select: Sequence[str] = ()) -> tuple[Cell, ...]:
+def cells_of(config: Config) -> tuple[Cell, ...]:
     """Return the cells of a matrix, in the order of the configuration.
 
     Args:
         config: The configuration.
-        select: Patterns of names, ``llama*:npu``; a cell that matches one is taken. None takes all.
 
     Raises:
-        UsageError: GP231, a pattern of paths matches nothing; GP233, two cells have one name or place; GP234, no cell
-            is selected; and those of targets and pipelines. Messages have file and line.
+        UsageError: GP231, a pattern of paths matches nothing; GP233, two cells have one name or place; and those of
+            targets and pipelines. Messages have file and line.
         ReadError: GP108, a file with a pipeline cannot be read.
     """
     cells: list[Cell] = []
@@ -48,15 +46,7 @@ def cells_of(config: Config, select: Sequence[str] = ()) -> tuple[Cell, ...]:
                 raise UsageError("GP233", reason, "give them names, or let output hold {model} and {target}")
             names.add(cell.id)
             cells.append(cell)
-    selected = tuple(cell for cell in cells if not select or _is_selected(cell, select))
-    if not selected:
-        near = ", ".join(cell.id for cell in cells[:5])
-        raise UsageError("GP234", f"no cell is called {' or '.join(select)}", f"there are {near}")
-    return selected
-
-
-def _is_selected(cell: Cell, select: Iterable[str]) -> bool:
-    return any(cell.id == pattern or fnmatch.fnmatchcase(cell.id, pattern) for pattern in select)
+    return tuple(cells)
 
 
 def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterator[Cell]:
@@ -81,6 +71,7 @@ def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterato
                 pipeline,
                 _located(config, _filled(published, written)),
                 _settings(defaults, model, own),
+                expect=own.get("expect"),
             )
 
 

@@ -78,6 +78,18 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
     return result
 
 
+def why_unpublished(cell: Cell) -> str | None:
+    """Return why a cell with an address is stale; ``None`` if it is not.
+
+    Raises:
+        GraphpassError: A storage cannot be reached.
+    """
+    output = StoredFolder(cell.output) if is_address(cell.output) else None
+    if _earlier(cell, output, _described(cell, _Source.of(cell.source))) is not None:
+        return None
+    return "no result of the same input, options and code is published"
+
+
 def _convert(cell: Cell, convert: Convert, source: _Source, origin: Mapping[str, Any], folder: Path) -> CellResult:
     with tempfile.TemporaryDirectory(prefix="graphpass-") as scratch:
         names = {str(folder): cell.output}

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from graphpass.errors import UsageError
+from graphpass.errors import GraphpassError
 
-from .cells import Cell, CellResult, Problem
+from .cells import Cell, CellResult, Problem, hold_to_expectation, internal_error
 from .config import FailOn
 from .execution import Executor
 from .remembering import remembered
+from .tidying import tidy
 
 _INTERNAL, _INTERRUPTED = 70, 130
-
-_BASELINE_FORM = 1
-
-#: Keys of a finding in a baseline file; the fingerprint counts, the others are for people.
-_KEPT = ("fingerprint", "cell", "rule", "node", "message")
 
 Verdict = Literal["ok", "warning", "known", "failed", "cancelled"]
 
@@ -51,7 +45,7 @@ class Finding:
         result: The result of its cell.
         problem: The problem.
         fingerprint: Its digest, the same in each run.
-        known: Whether the baseline holds it.
+        known: Whether the baseline holds it, or the configuration expects it.
     """
 
     result: CellResult
@@ -70,6 +64,8 @@ class Run:
         fail_on: Findings that fail the run.
         seconds: Time of the whole.
         interrupted: Whether the user ended it.
+        unused: Entries of the baseline that do not occur any more.
+        strict_baseline: Whether such entries fail the run.
     """
 
     results: tuple[CellResult, ...]
@@ -77,12 +73,14 @@ class Run:
     fail_on: frozenset[FailOn]
     seconds: float
     interrupted: bool = False
+    unused: tuple[Mapping[str, str], ...] = ()
+    strict_baseline: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return all problems, errors first."""
         found = [
-            Finding(result, problem, fingerprint, fingerprint in self.baseline)
+            Finding(result, problem, fingerprint, self.is_known(result, problem, fingerprint))
             for result in self.results
             for problem, fingerprint in zip(result.problems, result.fingerprints, strict=True)
         ]
@@ -99,7 +97,12 @@ class Run:
         verdicts = {result.cell.id: self.verdict(result) for result in self.results}
         if any(result.exit_code == _INTERNAL for result in self.results if verdicts[result.cell.id] == "failed"):
             return _INTERNAL
-        return 1 if "failed" in verdicts.values() or "cancelled" in verdicts.values() else 0
+        stale = self.strict_baseline and self.unused
+        return 1 if stale or "failed" in verdicts.values() or "cancelled" in verdicts.values() else 0
+
+    def is_known(self, result: CellResult, problem: Problem, fingerprint: str) -> bool:
+        """Return whether a problem does not count: the baseline holds it, or it is expected."""
+        return fingerprint in self.baseline or problem.rule == result.cell.expect
 
     def verdict(self, result: CellResult) -> Verdict:
         """Judge a cell by the baseline and by the findings that fail the run."""
@@ -107,7 +110,7 @@ class Run:
             return "cancelled"
         levels = {"error", *(["warning"] if "warning" in self.fail_on else [])}
         pairs = list(zip(result.problems, result.fingerprints, strict=True))
-        new = {problem.level for problem, fingerprint in pairs if fingerprint not in self.baseline}
+        new = {problem.level for problem, fingerprint in pairs if not self.is_known(result, problem, fingerprint)}
         if new & levels:
             return "failed"
         if any(problem.level in levels for problem, _ in pairs):
@@ -134,7 +137,8 @@ def run_matrix(
 ) -> Run:
     """Convert all cells that are not up to date, and go on past failures.
 
-    An interrupt ends the cells that still run; finished ones stay as they are.
+    An interrupt ends the cells that still run; finished ones stay as they are. If the executor itself fails, so do the
+    cells that have no result by then.
 
     Args:
         cells: The cells.
@@ -148,18 +152,31 @@ def run_matrix(
     cells = [replace(cell, refuse_changes=refuse) for cell in cells]
     results: dict[str, CellResult] = {}
     interrupted = False
-    progress.begin(cells)
+    failure: CellResult | None = None
     try:
+        progress.begin(cells)
+        tidy(cells)
         for result in _results(cells, executor, progress):
-            results[result.cell.id] = result
-            progress.ended(result)
+            results[result.cell.id] = held = hold_to_expectation(result)
+            progress.ended(held)
     except KeyboardInterrupt:
         interrupted = True
+    except GraphpassError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what has been done is to be reported
+        failure = internal_error(cells[0], error)
     finally:
         progress.end()
-    ordered = [results.get(cell.id) or CellResult(cell, "cancelled", file=cell.source) for cell in cells]
+    ordered = [results.get(cell.id) or _missing(cell, failure) for cell in cells]
     seconds = time.perf_counter() - start
     return Run(tuple(ordered), frozenset(baseline), frozenset(fail_on), seconds, interrupted)
+
+
+def _missing(cell: Cell, failure: CellResult | None) -> CellResult:
+    """Return the result of a cell that has none."""
+    if failure is None:
+        return CellResult(cell, "cancelled", file=cell.source)
+    return replace(failure, cell=cell, file=cell.source)
 
 
 def _results(cells: Sequence[Cell], executor: Executor, progress: Progress) -> Iterator[CellResult]:
@@ -171,42 +188,3 @@ def _results(cells: Sequence[Cell], executor: Executor, progress: Progress) -> I
             waiting.append(cell)
     if waiting:
         yield from executor.run(waiting, progress.started)
-
-
-def read_baseline(file: Path) -> tuple[dict[str, str], ...]:
-    """Return the known findings of a baseline file; none if it is not there.
-
-    Raises:
-        UsageError: GP235, it is no baseline.
-    """
-    try:
-        told = json.loads(file.read_bytes())
-        if told["baseline"] == _BASELINE_FORM:
-            return tuple({key: str(finding[key]) for key in _KEPT} for finding in told["findings"])
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    raise UsageError("GP235", f"{file} is no baseline of graphpass", "write it anew with --update-baseline")
-
-
-def baseline_of(run: Run, others: Iterable[dict[str, str]]) -> dict[str, Any]:
-    """Return the object of a baseline file: errors and warnings, in an order that stays.
-
-    Args:
-        run: The run.
-        others: Known findings of cells that did not run.
-    """
-    findings = [finding for finding in run.findings if finding.problem.level != "note"]
-    told = [*others]
-    told += [
-        {
-            "fingerprint": finding.fingerprint,
-            "cell": finding.result.cell.id,
-            "rule": finding.problem.rule,
-            "node": finding.problem.node,
-            "message": finding.problem.message.splitlines()[0],
-        }
-        for finding in findings
-    ]
-    return {"baseline": _BASELINE_FORM, "findings": sorted(told, key=lambda one: (one["cell"], one["fingerprint"]))}

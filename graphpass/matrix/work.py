@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError, VerificationError, WriteError
+from graphpass.errors import GraphpassError, UnsupportedError, VerificationError, WriteError
 from graphpass.jobs.job import Job, Proof
 from graphpass.jobs.watch import Watch
 from graphpass.progress import peak_memory
 from graphpass.storage.addresses import is_address
 from graphpass.storage.locking import sole_worker
 
-from .cells import Cell, CellResult, Problem
+from .cells import Cell, CellResult, Problem, internal_error
 from .problems import problems_of_error, problems_of_outcome
-from .remembering import draw, earlier_result, remember, write_pictures, write_result
-from .remote import Surroundings, has_address, run_remote
+from .remembering import draw, earlier_result, remember, remembered, write_pictures, write_result
+from .remote import Surroundings, has_address, run_remote, why_unpublished
 
 if TYPE_CHECKING:
     from graphpass.reports.outcome import ModelReport, Outcome
@@ -52,9 +52,7 @@ def run_cell(cell: Cell) -> CellResult:
     except MemoryError as error:
         result = _failed(cell, UnsupportedError("GP395", f"there is not enough memory: {error}".rstrip(": ")))
     except Exception as error:  # noqa: BLE001 - the outermost frame of a cell, whose failure leaves others alone
-        words = " ".join(f"{type(error).__name__}: {error}".split())
-        internal = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
-        result = replace(_failed(cell, internal), exit_code=70)
+        result = internal_error(cell, error)
     return replace(result, seconds=time.perf_counter() - start, memory=peak_memory() or None)
 
 
@@ -73,19 +71,7 @@ def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult
     from graphpass.jobs.convert import convert
     from graphpass.jobs.run import run
 
-    settings = cell.settings
-    proof = Proof(settings.steps, settings.atol, settings.rtol, settings.edits)
-    job = Job(
-        Path(cell.source),
-        Path(cell.output),
-        settings.verify,
-        settings.caches,
-        settings.weights,
-        if_changed=True,
-        replace=True,
-        verify_each=settings.verify_each,
-        proof=proof,
-    )
+    settings, job = cell.settings, _job_of(cell)
     gate = _Gate(cell, start, around)
     if cell.target is not None:
         target = parse_target(cell.target)
@@ -99,6 +85,41 @@ def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult
         changes = _changes(around.published(Path(cell.output)), Path(cell.output), outcome)
         result = replace(earlier_result(cell), state="up to date", changes=changes or (), changed=_if_any(changes))
     return result, outcome
+
+
+def why_stale(cell: Cell) -> str | None:
+    """Return why a cell is stale; ``None`` if its result is up to date."""
+    from graphpass.engine.pipeline import parse, parse_target
+    from graphpass.jobs import convert, run
+
+    if remembered(cell) is not None:
+        return None
+    try:
+        if has_address(cell):
+            return why_unpublished(cell)
+        settings, job = cell.settings, _job_of(cell)
+        if cell.target is None:
+            assert cell.pipeline is not None
+            return run.stale(job, parse(cell.pipeline))
+        unfused, tokenizer = settings.allow_unfused, settings.tokenizer
+        return convert.stale(job, parse_target(cell.target), allow_unfused=unfused, tokenizer=tokenizer)
+    except GraphpassError as error:
+        return f"{error.id}: {error.message}"
+
+
+def _job_of(cell: Cell) -> Job:
+    settings = cell.settings
+    return Job(
+        Path(cell.source),
+        Path(cell.output),
+        settings.verify,
+        settings.caches,
+        settings.weights,
+        if_changed=True,
+        replace=True,
+        verify_each=settings.verify_each,
+        proof=Proof(settings.steps, settings.atol, settings.rtol, settings.edits),
+    )
 
 
 def _failed(cell: Cell, error: GraphpassError) -> CellResult:

@@ -9,6 +9,7 @@ from graphpass.engine.findings import Confirmation, Finding, Report
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
+from graphpass.printable import on_one_line
 from graphpass.reports.text import columns, layers_in_words
 
 _NOUNS = {
@@ -29,7 +30,7 @@ def as_json(model: Model, report: Report) -> dict[str, Any]:
 def as_text(model: Model, report: Report) -> str:
     """Return the text of ``graphpass check``, with one entry for layers that have equal findings."""
     verdict = "the contract holds" if report.holds else "the contract does not hold"
-    lines = [f"{model.path} for {report.target}: {verdict}", ""]
+    lines = [f"{on_one_line(str(model.path))} for {report.target}: {verdict}", ""]
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in report.findings:
         # A finding that breaks a contract names its node, so each stands by itself.
@@ -37,7 +38,7 @@ def as_text(model: Model, report: Report) -> str:
     rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
     details = [_details(group[0]) for group in groups.values()]
     for row, detail in zip(columns(rows), details, strict=True):
-        lines += [row, *(f"      {line}" for line in detail)]
+        lines += [row, *(f"      {on_one_line(line)}" for line in detail)]
     if not rows:
         lines.append("  nothing in it is for the runtime to fuse")
     if report.confirmation is not None:

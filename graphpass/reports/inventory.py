@@ -15,6 +15,7 @@ from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
 from graphpass.ir.types import Dimension, Port
+from graphpass.printable import on_one_line
 from graphpass.reports.attention import (
     attention_in_words,
     form_in_words,
@@ -125,7 +126,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
         views: The caches as others see them.
         unfolded: Whether each cache stands by itself, with the evidence, and each view with its reasons.
     """
-    lines = [f"{model.path}: {_form(model, inventory)}"]
+    lines = [f"{on_one_line(str(model.path))}: {_form(model, inventory)}"]
     pasts = {cache.read for cache in inventory.caches} | {cache.write for cache in inventory.caches}
     for word, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
         plain = [port for port in ports if port.name not in pasts]
@@ -144,7 +145,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
     if inventory.caches:
         lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(views)]
     if warnings := warnings_of(inventory, views):
-        lines += ["", f"warnings ({len(warnings)})", *(f"  {warning}" for warning in warnings)]
+        lines += ["", f"warnings ({len(warnings)})", *(f"  {on_one_line(warning)}" for warning in warnings)]
     return "\n".join(lines)
 
 
@@ -203,8 +204,9 @@ def _unfolded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> l
     for cache in caches:
         kinds = (layers_in_words([cache.layer]), cache.role, cache.kind, cache.precision)
         facts = (*kinds, _laid_out(cache, layouts), _sizes([cache]))
-        lines += ["", f"  {cache.name}", f"    {'  '.join(fact for fact in facts if fact)}"]
-        lines += [f"    {cache.read} -> {cache.write or 'only read'}", *(f"    {fact}" for fact in cache.evidence)]
+        lines += ["", f"  {on_one_line(cache.name)}", f"    {'  '.join(fact for fact in facts if fact)}"]
+        lines.append(f"    {on_one_line(cache.read)} -> {on_one_line(cache.write or 'only read')}")
+        lines += [f"    {on_one_line(fact)}" for fact in cache.evidence]
     return [*lines, ""] if lines else []
 
 
@@ -270,8 +272,12 @@ def _unfolded_attention(inventory: Inventory) -> list[str]:
     for group in group_attention(inventory):
         for block in group.blocks:
             caches = ", ".join(dict.fromkeys(name for name in (block.key, block.value) if name is not None))
-            lines += ["", f"  {block.node}", f"    {layers_in_words([block.layer])}  {form_in_words(block)}"]
+            lines += [
+                "",
+                f"  {on_one_line(block.node)}",
+                f"    {layers_in_words([block.layer])}  {form_in_words(block)}",
+            ]
             lines.append(f"    {attention_in_words(block, is_cross=group.is_cross)}")
             lines.append(f"    head_dim {known(block.head_dim)}, value head_dim {known(block.value_head_dim)}")
-            lines.append(f"    reads {caches or 'no cache'}")
+            lines.append(f"    reads {on_one_line(caches or 'no cache')}")
     return [*lines, ""] if lines else []

@@ -14,6 +14,7 @@ from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
 from graphpass.io import Written
 from graphpass.ir.model import Model
+from graphpass.printable import on_one_line
 from graphpass.progress import Timing
 from graphpass.reports.contract import summarize
 from graphpass.reports.inventory import in_short, runs_with, total_bytes
@@ -84,6 +85,13 @@ class Outcome:
     written: tuple[Written, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``convert --format json`` and ``run --format json``."""
+        return as_json(self)
+
 
 def sources_of(models: Iterable[Model]) -> tuple[Path, ...]:
     """Return all files that hold graphs and weights of models that were read."""
@@ -117,7 +125,7 @@ def as_text(outcome: Outcome) -> str:
     lines: list[str] = []
     if outcome.target:
         place = outcome.output if len(outcome.graphs) > 1 else outcome.graphs[0]
-        lines += [f"{outcome.input} -> {place} for {outcome.target}"]
+        lines += [f"{on_one_line(str(outcome.input))} -> {on_one_line(str(place))} for {outcome.target}"]
     for report in outcome.models:
         lines += ["", *_before_and_after(report), ""] if outcome.target else []
         lines += passes_text(report)
@@ -135,7 +143,7 @@ def passes_text(report: ModelReport) -> list[str]:
     rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in report.records]
     total = sum(record.seconds for record in report.records)
     lines = [f"pipeline  {format_passes(report.passes)}", *columns([*rows, ("total", f"{total:.3f} s", "")])]
-    lines += [f"  note: {record.step.name}: {note}" for record in report.records for note in record.notes]
+    lines += [f"  note: {record.step.name}: {on_one_line(note)}" for record in report.records for note in record.notes]
     return [*lines, "", *time_table(report.timings)] if report.timings else lines
 
 

@@ -31,6 +31,23 @@ for (const link of document.querySelectorAll('a[href^="#"]')) {
   link.addEventListener("click", () => { document.getElementById(link.hash.slice(1)).open = true; });
 }
 
+/** Show the cells whose name and state hold all words of the field. */
+function filter(field) {
+  const cells = [...document.querySelectorAll("[data-cell]")];
+  const rows = [...document.querySelectorAll(".matrix tr:not(.head-row)")];
+  const sections = cells.filter((one) => one.matches("details"));
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const one of cells) one.hidden = !words.every((word) => one.dataset.cell.includes(word));
+    for (const row of rows) row.hidden = !row.querySelector("a:not([hidden])");
+    for (const entry of document.querySelectorAll(".matrix td[data-label]")) entry.classList.toggle("left-out", entry.firstChild.hidden);
+    const shown = sections.filter((one) => !one.hidden).length;
+    field.parentElement.querySelector(".found").textContent = field.value ? `${shown} of ${sections.length}` : "";
+  });
+}
+
+for (const field of document.querySelectorAll(".filter input")) filter(field);
+
 const theme = document.querySelector(".theme");
 theme.addEventListener("click", () => {
   const dark = getComputedStyle(document.body).backgroundColor !== "rgb(255, 255, 255)";
@@ -39,6 +56,6 @@ theme.addEventListener("click", () => {
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.target.matches("input, select")) return;
-  const search = [...document.querySelectorAll(".tools input[type=search]")].find((one) => one.offsetParent);
+  const search = [...document.querySelectorAll("input[type=search]")].find((one) => one.offsetParent);
   if (search) { event.preventDefault(); search.focus(); search.select(); }
 });

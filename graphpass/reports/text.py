@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from graphpass.ir.cache import Axes
+from graphpass.printable import on_one_line
 from graphpass.progress import Timing
 
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
-    """Return rows as lines, with each column as wide as its widest cell."""
+    """Return rows as lines, each column as wide as its widest cell, and escaped."""
+    rows = [tuple(map(on_one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -65,12 +65,12 @@ def open_session(
 def _opened(
     model: Model, device: str, backend: Backend, exact: bool, properties: Mapping[str, object]
 ) -> DecodeSession:
-    from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.dialects.openvino.model import check_trim
     from graphpass.ir.phase import Phase
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.backends.stateless import StatelessSession
     from graphpass.runtime.pair.phases import open_pair
+    from graphpass.runtime.sessions.cache_store import caches_of
 
     where = Device(device, exact, properties)
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
@@ -88,7 +88,7 @@ def _opened(
 
         model = model.analysis(without_bf16)
         assert isinstance(model, OnnxModel)
-        inventory = model.analysis(analyze_caches)
+        inventory = model.analysis(caches_of)
         if Phase.find(model) is not None:
             return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
@@ -97,7 +97,7 @@ def _opened(
         if has_open_capacity(model, inventory):
             return OnnxRuntimeSharedSession(model, inventory, exact)
         return StatelessSession(model, inventory, where)
-    inventory = model.analysis(analyze_caches)
+    inventory = model.analysis(caches_of)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:

@@ -26,7 +26,7 @@ def sole_worker(place: Path) -> Iterator[None]:
     Raises:
         OSError: The file system's words.
     """
-    file = place.parent / f".{place.name}.graphpass-lock"
+    file = _lock_of(place)
     made = [folder for folder in (place.parent, *place.parent.parents) if not folder.exists()]
     with contextlib.ExitStack() as stack:
         while not _hold(file, stack):
@@ -39,6 +39,20 @@ def sole_worker(place: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # folders that are in use by now
                 for folder in made:
                     folder.rmdir()
+
+
+def remove_lock(place: Path) -> None:
+    """Remove the lock file of a `sole_worker` that was killed; one that is held stays."""
+    file = _lock_of(place)
+    with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
+        descriptor = os.open(file, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        if _flock(descriptor, wait=False) and os.path.samestat(os.stat(file), os.fstat(descriptor)):
+            file.unlink()
+
+
+def _lock_of(place: Path) -> Path:
+    return place.parent / f".{place.name}.graphpass-lock"
 
 
 def _hold(file: Path, stack: contextlib.ExitStack) -> bool:

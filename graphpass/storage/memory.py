@@ -13,6 +13,9 @@ from typing import Any
 #: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
 _SETTLED = 2 * 10**9
 
+#: Suffix of files that are being written.
+_HALF = ".new"
+
 
 def memory_folder(name: str) -> Path:
     """Return a folder of what is remembered: ``graphpass/NAME`` in the user's cache folder."""
@@ -29,6 +32,15 @@ def is_settled(*times: int) -> bool:
     return time.time_ns() - max(times) >= _SETTLED
 
 
+def sweep() -> None:
+    """Remove memories that killed processes left half written."""
+    for name in ("cells", "digests", "runs", "weights"):
+        for file in memory_folder(name).glob(f"*{_HALF}"):
+            with contextlib.suppress(OSError):
+                if is_settled(file.stat().st_mtime_ns):
+                    file.unlink()
+
+
 def remember(memory: Path, told: Any) -> None:
     """Write a memory, whole or not at all.
 
@@ -40,6 +52,6 @@ def remember(memory: Path, told: Any) -> None:
     """
     with contextlib.suppress(OSError):
         memory.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=memory.parent, suffix=".new", delete=False) as stream:
+        with tempfile.NamedTemporaryFile("w", dir=memory.parent, suffix=_HALF, delete=False) as stream:
             json.dump(told, stream)
         os.replace(stream.name, memory)

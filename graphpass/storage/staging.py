@@ -13,7 +13,7 @@ from pathlib import Path
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import flush
 from graphpass.storage.leaving import note_gone
-from graphpass.storage.locking import lock
+from graphpass.storage.locking import lock, remove_lock
 from graphpass.storage.replacing import finish, replace
 from graphpass.storage.switching import settle, switch
 
@@ -100,6 +100,13 @@ def write_whole(file: Path, text: str) -> None:
     with staging(file.parent) as folder:
         # Names of nodes and files need not be text.
         (folder / file.name).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def remove_leftovers(destination: Path) -> None:
+    """Finish or undo what killed writers began in a folder, and remove their leftovers."""
+    for folder in (destination, destination.absolute().parent):
+        _clean_up(folder)
+    remove_lock(destination)
 
 
 def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:

@@ -1,8 +1,13 @@
-"""Compare two models over whole decode trajectories."""
+"""Compare two models over whole decode trajectories.
+
+The package can be called: ``graphpass.verify(reference, candidate)`` is `graphpass.verify.models.verify`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from graphpass.verify.comparison import Comparison, Divergence, PartProof, SequenceRun
 
@@ -24,3 +29,15 @@ def __getattr__(name: str) -> object:
 
         return compare_within
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Callable(ModuleType):
+    """Lets a function and a package share the name ``graphpass.verify``."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Comparison:
+        from graphpass.verify.models import verify
+
+        return verify(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -162,6 +162,9 @@ class Comparison:
     parts: tuple[PartProof, ...] = ()
     reach: Reach | None = None
 
+    def __str__(self) -> str:
+        return self.summary()
+
     @property
     def passed(self) -> bool:
         """Return whether the candidate computes the same as the reference."""

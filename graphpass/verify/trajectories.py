@@ -179,6 +179,9 @@ class Planner:
         if self.batch == 1:
             self.skipped["rows selected by a beam search: the batch is fixed at 1"] = None
             return []
+        if (miss := self._select_miss()) is not None:
+            self.skipped[f"rows selected by a beam search: {miss}"] = None
+            return []
         rows = [self.vocabulary.prompt(max(length - 1, 1)) for _ in range(self.batch or _BEAMS)]
         prompt = rectangular(f"rows, batch of {len(rows)}, prompts", rows)
         return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch), drafts=self.drafts))]
@@ -202,6 +205,10 @@ class Planner:
                 prompt = rectangular(f"around {length}, prompt", [self.vocabulary.prompt(count) for _ in range(rows)])
                 found.append(Trajectory(prompt, (Round(),) * steps, is_long=True))
         return found
+
+    def _select_miss(self) -> str | None:
+        misses = ((name, session.select_miss) for name, session in self._named_sessions())
+        return next((f"the {name} {miss}" for name, miss in misses if miss is not None), None)
 
     def _treated_apart(self, work: int) -> list[Trajectory]:
         """Return a prompt of the token ids that either graph compares tokens with."""
@@ -227,6 +234,8 @@ class Planner:
         found = [Trajectory(rectangular("edits, prompt", one), rounds)]
         if self.batch == 1:
             self.skipped["select: the batch is fixed at 1"] = None
+        elif (miss := self._select_miss()) is not None:
+            self.skipped[f"select: {miss}"] = None
         else:
             some = [self.vocabulary.prompt(length) for _ in range(self.batch or 2)]
             prompt = rectangular(f"edits, batch of {len(some)}, prompts", some)

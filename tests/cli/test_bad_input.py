@@ -278,3 +278,23 @@ def test_what_to_name_instead(capfd, tmp_path, names, given, hint):
     done = in_process(capfd, "inspect", tmp_path / given)
     assert done.code == 3
     assert f"hint: {hint.format(tmp_path)}" in done.err
+
+
+@pytest.mark.parametrize(
+    "given", ["Qwen/Qwen2.5-0.5B", "https://huggingface.co/Qwen/Qwen2.5-0.5B", "hf://Qwen/Qwen2.5-0.5B"]
+)
+def test_hub_ids_are_exported_first(capfd, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    done = in_process(capfd, "inspect", given)
+    assert done.code == 3
+    assert "optimum-cli export openvino --model Qwen/Qwen2.5-0.5B DIR" in done.err
+    assert "optimum-cli export onnx --model Qwen/Qwen2.5-0.5B DIR" in done.err
+
+
+@pytest.mark.parametrize("given", ["Qwen/model.onnx", "Qwen/Qwen2.5-0.5B/onnx", "exports/qwen", "none/$(x)"])
+def test_other_missing_paths_are_no_hub_ids(capfd, tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exports").mkdir()
+    done = in_process(capfd, "inspect", given)
+    assert done.code == 3
+    assert "optimum-cli" not in done.err

@@ -174,7 +174,7 @@ def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, m
     (tmp_path / "in" / "decoder_with_past_model.onnx").write_bytes(later.proto.SerializeToString())
     done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 1
-    assert done.err.startswith("error: GP601: the result does not compute the same as the input\nDIFFERENT: ")
+    assert done.err.startswith("error: GP601: the result does not compute the same as the input\n  DIFFERENT: ")
     assert not (tmp_path / "out").exists()
 
 

@@ -158,10 +158,19 @@ def test_other_options_are_other_work(capfd, tmp_path, source, made):
     assert done.err.startswith("not up to date: options target was 'cpu{cache=reorder}' and is 'cpu'\n")
 
 
-def test_a_result_without_what_its_weights_held_is_made_again(capfd, tmp_path, source):
-    assert in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu", "--no-verify").code == 0
-    done = convert(capfd, source, tmp_path / "out")
-    assert done.err.startswith("not up to date: what the weights held was not noted; --if-changed notes it\n")
+def test_after_a_plain_conversion(capfd, tmp_path, source, monkeypatch):
+    """Its manifest holds no digest of the weights; their sizes and times are remembered in the cache folder."""
+    plain = ["convert", source, "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
+    os.utime(source / "openvino_model.bin", (1, 1))
+    assert in_process(capfd, *plain).code == 0
+    assert "is up to date" in convert(capfd, source, tmp_path / "out").out
+    os.utime(source / "openvino_model.bin", (2, 2))
+    again = "not up to date: what the weights held was not noted; --if-changed notes it\n"
+    assert convert(capfd, source, tmp_path / "out").err.startswith(again)
+    assert "is up to date" in convert(capfd, source, tmp_path / "out").out
+    assert in_process(capfd, *plain).code == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other-cache"))
+    assert convert(capfd, source, tmp_path / "out").err.startswith(again)
 
 
 def test_shared_weights_to_which_others_were_appended_are_the_same(capfd, tmp_path, source):

@@ -35,12 +35,15 @@ def test_help_imports_little_of_graphpass():
         "print(*sorted(name for name in sys.modules if name.startswith('graphpass')), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    wanted = ["graphpass", "graphpass.cli", "graphpass.cli.console", "graphpass.cli.main", "graphpass.cli.watch"]
+    wanted = ["graphpass", "graphpass.cli", "graphpass.cli.console", "graphpass.cli.limits"]
     assert done.stderr.split() == [
         *wanted,
+        "graphpass.cli.main",
+        "graphpass.cli.watch",
         "graphpass.errors",
         "graphpass.jobs",
         "graphpass.jobs.watch",
+        "graphpass.printable",
         "graphpass.progress",
     ]
 
@@ -88,7 +91,7 @@ def test_help_names_every_command(capfd):
 
 
 def test_version(capfd):
-    assert in_process(capfd, "--version") == (0, "graphpass 0.1.0\n", "")
+    assert in_process(capfd, "--version") == (0, "graphpass 0.2.0\n", "")
 
 
 @pytest.mark.parametrize(

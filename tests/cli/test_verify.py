@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 
 import pytest
 from support.commands import in_process, in_subprocess
@@ -122,3 +124,98 @@ def test_results_without_a_certificate(capfd, tmp_path):
     (tmp_path / "graphpass.json").write_text("[]")
     assert in_process(capfd, "verify", "--certificate", tmp_path).err.startswith("error: GP118: ")
     assert in_process(capfd, "verify", tmp_path).code == 2
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """A result with external weights and a certificate; tests take copies."""
+    folder = tmp_path_factory.mktemp("certified") / "result"
+    assert in_subprocess("convert", export("llama", "onnx"), "-o", folder, "--target", "cpu", "-q").code == 0
+    return folder
+
+
+def _edited_manifest(change):
+    def edit(folder):
+        file = folder / "graphpass.json"
+        noted = json.loads(file.read_text())
+        change(noted)
+        file.write_text(json.dumps(noted))
+
+    return edit
+
+
+def _sealed_anew(change):
+    from graphpass.artifacts.manifest import seal
+
+    def edit(noted):
+        change(noted)
+        noted["certificate"]["seal"] = seal(noted)
+
+    return _edited_manifest(edit)
+
+
+def _appended(folder):
+    with (folder / "openvino_model.bin").open("ab") as stream:
+        stream.write(b"\0" * 64)
+
+
+def _changed_with_its_time(folder):
+    file = folder / "openvino_model.bin"
+    before, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "words"),
+    [
+        (_appended, "openvino_model.bin is longer than"),
+        (_changed_with_its_time, "changed since the result was proven: "),
+        (lambda folder: (folder / "other.xml").write_text(""), "added since the result was proven: "),
+        (_edited_manifest(lambda noted: noted["certificate"].update(largest_difference=0.0)), "was edited since"),
+        (_edited_manifest(lambda noted: noted["options"].update(verify=False)), "was edited since"),
+        (_sealed_anew(lambda noted: noted["certificate"]["files"].popitem()), "does not certify all files"),
+        (_sealed_anew(lambda noted: noted["certificate"].update(verdict="different")), "the result differs from"),
+    ],
+)
+def test_tampering_is_refused(certified, tmp_path, capfd, tamper, words):
+    result = tmp_path / "result"
+    shutil.copytree(certified, result)
+    assert in_process(capfd, "verify", "--certificate", result).code == 0
+    tamper(result)
+    done = in_process(capfd, "verify", "--certificate", result)
+    assert (done.code, done.err.startswith("error: GP604: "), words in done.err) == (1, True, True), done.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda noted: noted["certificate"].update(files={}),
+        lambda noted: noted["certificate"].update(files=[]),
+        lambda noted: noted.update(output=3),
+        lambda noted: noted["certificate"].update(sequences=[{}]),
+        lambda noted: noted["certificate"].pop("reference"),
+        lambda noted: noted.update(certificate=None),
+        lambda noted: noted["certificate"]["reach"].update(steps="none"),
+        lambda noted: noted.update(manifest=2),
+    ],
+)
+def test_malformed_manifests_are_refused(certified, tmp_path, capfd, change):
+    result = tmp_path / "result"
+    shutil.copytree(certified, result)
+    _edited_manifest(change)(result)
+    done = in_process(capfd, "verify", "--certificate", result)
+    assert (done.code, done.err.startswith("error: GP118: ")) == (3, True), done.err
+
+
+def test_nested_manifests_are_refused(tmp_path, capfd):
+    (tmp_path / "graphpass.json").write_text("[" * 100_000)
+    assert in_process(capfd, "verify", "--certificate", tmp_path).err.startswith("error: GP118: ")
+
+
+def test_a_certificate_is_that_of_one_reference(certified, capfd):
+    assert in_process(capfd, "verify", export("llama", "onnx"), "--certificate", certified).code == 0
+    done = in_process(capfd, "verify", export("qwen3", "onnx"), "--certificate", certified)
+    assert done.code == 1
+    assert done.err.startswith("error: GP604: the result was proven against another model than ")

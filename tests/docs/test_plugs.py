@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 
 import jsonschema
@@ -72,6 +72,45 @@ def step(name, **inputs):
 
 def test_the_action_is_well_formed():
     official("github-actions").validate(action())
+    used = [one["uses"] for one in action()["runs"]["steps"] if "uses" in one]
+    assert len(used) == 4
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name) for name in used)
+
+
+def test_examples_name_this_version():
+    version = metadata.version("graphpass")
+    pages = [ROOT / "docs" / "ci.md", ROOT / "docs" / "gitlab-ci.yml", ROOT / "CONTRIBUTING.md"]
+    for page in pages:
+        named = re.findall(r"(?:graphpass@|rev: |tag -a )v(\d+\.\d+\.\d+)", page.read_text("utf-8"))
+        assert set(named) == {version}, page.name
+    assert f"\n## {version} (20" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "watched"),
+    [
+        ("exports/llama/model.onnx", True),
+        ("exports/llama/model.onnx_data", True),
+        ("exports/llama/model.onnx_data_1", True),
+        ("exports/llama/model.onnx.data", True),
+        ("exports/llama/config.json", True),
+        ("exports/llama/tokenizer.json", True),
+        ("exports/llama/genai_config.json", True),
+        ("openvino_model.xml", True),
+        ("exports/llama/notes.md", False),
+        ("package.json", False),
+        ("converted/llama/cpu/openvino_model.xml", False),
+        ("graphpass-reports/report.xml", False),
+    ],
+)
+def test_the_hook_watches_models_and_not_its_own_output(file, watched):
+    hook = next(one for one in hooks() if one["id"] == "graphpass-ci")
+    found = re.search(hook["files"], file) is not None and re.search(hook["exclude"], file) is None
+    assert found == watched
+
+
+def hooks():
+    return yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from graphpass.matrix.cells import Budgets, Settings
 from graphpass.matrix.config import find_config, load_config, schema, size_of
 from graphpass.matrix.locating import line_of
 from graphpass.matrix.plan import cells_of
+from graphpass.matrix.selection import selected
 
 GOOD = """\
 output = "out/{model}/{target}"
@@ -47,7 +48,7 @@ def project(tmp_path, monkeypatch):
 
 def cells(text, select=()):
     Path("graphpass.toml").write_text(text)
-    return cells_of(load_config(find_config(None)), select)
+    return selected(cells_of(load_config(find_config(None))), select)
 
 
 def test_the_cells_of_a_matrix(project):

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from graphpass.machine import available_memory, usable_cores
 from graphpass.matrix.cells import CellResult
 from graphpass.matrix.execution import Processes, estimate
 from graphpass.matrix.run import Progress, run_matrix
+from graphpass.matrix.tidying import tidy
+from graphpass.storage.locking import sole_worker
+from graphpass.storage.scratch_folder import scratch_folder
 
 
 class Counting(Progress):
@@ -54,6 +58,36 @@ def test_cells_run_as_memory_and_jobs_allow(cells, jobs, fit, most):
     assert counting.order == [one.id for one in cells]
     assert [result.problems[0].rule for result in run.results] == ["GP104"] * 3
     assert most > 1 or not Path(cells[0].output).parent.exists()
+
+
+def test_a_run_whose_executor_fails_reports(cells):
+    class Failing:
+        def run(self, cells, started):
+            yield CellResult(cells[0], "converted")
+            raise ConnectionError("the scheduler is gone")
+
+    run = run_matrix(cells, Failing(), Progress())
+    assert [result.state for result in run.results] == ["converted", "failed", "failed"]
+    assert {problem.message for result in run.results for problem in result.problems} == {
+        "internal error: ConnectionError: the scheduler is gone"
+    }
+    assert run.exit_code == 70
+
+
+def test_leftovers_of_killed_runs_go_and_those_of_living_ones_stay(cells, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    output, source = Path(cells[0].output), Path(cells[0].source)
+    dead = [tmp_path / "tmp" / "graphpass-ci-dead", output / ".graphpass-1", source / ".graphpass_model-1"]
+    for folder in dead:
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    dead.append(output.parent / ".a.graphpass-lock")
+    dead[-1].touch()
+    with sole_worker(Path(cells[1].output)), scratch_folder("graphpass-ci-") as alive:
+        tidy(cells)
+        assert not any(path.exists() for path in dead)
+        assert alive.exists()
+        assert (output.parent / ".b.graphpass-lock").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Reports on runs, in the formats of CI systems."""
 
 import json
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,17 +15,20 @@ from support.models import export
 import graphpass
 from graphpass.error_catalog import CATALOG
 from graphpass.io import load
+from graphpass.matrix.baseline import baseline_of
 from graphpass.matrix.cells import CellResult, Problem
 from graphpass.matrix.reports.junit import as_junit
 from graphpass.matrix.reports.markdown import as_annotations, as_markdown
+from graphpass.matrix.reports.origin import Origin, origin_of
 from graphpass.matrix.reports.page import as_page
 from graphpass.matrix.reports.plain import as_json, as_text
 from graphpass.matrix.reports.sarif import as_sarif
-from graphpass.matrix.run import baseline_of
 from graphpass.reports.diff import diff_models
 from graphpass.reports.picture import picture_of
 
 ROOT = Path("/src")
+
+ORIGIN = Origin("0.2.0", "2026-11-23 23:20 UTC", "f245dd2")
 
 CONVERTED = CellResult(cell("good", "npu"), "converted", file="/src/models/good.onnx")
 WARNED = CellResult(
@@ -211,7 +216,7 @@ def test_text_names_changes():
 def test_markdown():
     text = as_markdown(run_of(failed(1, node="a|b*c"), *OTHERS))
     assert "| model | cpu | npu |\n| --- | --- | --- |\n| `m` | ❌ failed |  |\n| `good` |  | ✅ converted |" in text
-    assert r"| `m:cpu` | GP350 | a\|b\*c0 is not fused: 0 ms |" in text
+    assert "| `m:cpu` | GP350 | a&#124;b&#42;c0 is not fused: 0 ms |" in text
     assert len(as_markdown(run_of(failed(15_000))).encode()) <= 1 << 20
 
 
@@ -229,12 +234,28 @@ def test_annotations():
 def test_page():
     bad = failed(1, node="<script>")
     picture = {"titles": ["</script>"], "groups": []}
-    page = as_page(run_of(bad, *OTHERS), lambda one: [picture] if one.model == "good" else [])
+    page = as_page(run_of(bad, *OTHERS), lambda one: [picture] if one.model == "good" else [], ORIGIN)
     assert page.count('class="picture"') == 1
     assert '</script>"]' not in page
     assert "<script>0" not in page
     assert page.count("<details id=") == 4
     assert all(f'href="#cell-{number}"' in page and f'id="cell-{number}"' in page for number in range(4))
+    assert all(fact in page for fact in ("0.2.0", "2026-11-23 23:20 UTC", "f245dd2"))
+
+
+def test_origin_of_a_report(monkeypatch, tmp_path):
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    outside = origin_of(tmp_path)
+    assert (outside.time, outside.commit) == ("2023-11-14 22:13 UTC", "")
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    assert origin_of(tmp_path).commit == ""  # nothing is committed
+    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", tmp_path, *identity, "commit", "--quiet", "--allow-empty", "-m", "m"], check=True)
+    assert re.fullmatch(r"[0-9a-f]{40}", origin_of(tmp_path).commit)
+    monkeypatch.setenv("CI_COMMIT_SHA", "f245dd2")
+    assert origin_of(tmp_path).commit == "f245dd2"
 
 
 @pytest.mark.slow
@@ -244,7 +265,7 @@ def test_the_page_in_a_browser(tmp_path):
     after = graphpass.PassManager(graphpass.parse("fuse-attention")).run(model).model
     picture = picture_of(["before", "after"], model, after, diff_models(model, after))
     page = tmp_path / "page.html"
-    page.write_text(as_page(run_of(failed(2), *OTHERS), lambda _: [picture]), "utf-8")
+    page.write_text(as_page(run_of(failed(2), *OTHERS), lambda _: [picture], ORIGIN), "utf-8")
     with chromium() as browser:
         tab = browser.new_page()
         complaints = []
@@ -257,3 +278,23 @@ def test_the_page_in_a_browser(tmp_path):
         tab.locator("#cell-1 >> text=Operators before and after").click()
         tab.locator("#cell-1 .picture >> text=layers 0-1").first.wait_for()  # details report their opening later
         assert complaints == []
+
+
+@pytest.mark.slow
+def test_the_page_on_screens_of_all_widths(tmp_path):
+    """No name widens the page, and the filter leaves the cells that are asked for."""
+    long = replace(CONVERTED, cell=cell("Qwen2.5-0.5B-Instruct-int4-awq-with-past", "ort{device=cuda,cache=reorder}"))
+    page = tmp_path / "page.html"
+    page.write_text(as_page(run_of(failed(node="/layers.0/" * 9), long, *OTHERS), lambda _: [], ORIGIN), "utf-8")
+    with chromium() as browser:
+        for width in (390, 768, 1280):
+            tab = browser.new_page(viewport={"width": width, "height": 844})
+            tab.goto(page.as_uri())
+            assert tab.evaluate("document.documentElement.scrollWidth") == width
+            name = tab.locator(".matrix th", has_text="Qwen2.5").bounding_box()
+            assert name["height"] < 80, "the name breaks letter by letter"
+            tab.locator(".filter input").fill("qwen ORT")
+            assert tab.locator("details[data-cell]:visible").count() == 1
+            assert tab.locator(".matrix tr:visible a:visible").count() == 1
+            assert tab.locator(".filter .found").inner_text() == "1 of 5"
+            tab.close()

@@ -34,6 +34,17 @@ class Die(Pass):
         os.kill(os.getpid(), signal.SIGKILL)
 
 @dataclass(frozen=True)
+class DieOnce(Pass):
+    """End the process as the kernel does, unless a file says that this was done."""
+    name: ClassVar[str] = "test-dieonce"
+    mark: str = "mark"
+    def run(self, model):
+        if not os.path.exists(self.mark):
+            open(self.mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Done()
+
+@dataclass(frozen=True)
 class Exit(Pass):
     """End the process as a library does."""
     name: ClassVar[str] = "test-exit"
@@ -69,7 +80,7 @@ class Broken(Target):
 
 def hostile_paths(folder: Path) -> list[Path]:
     """Make a folder for ``sys.path`` with the plug-in `HOSTILE`."""
-    passes = {f"test-{name.lower()}": f"hostile_passes:{name}" for name in ("Die", "Exit", "Hang")}
+    passes = {f"test-{name.lower()}": f"hostile_passes:{name}" for name in ("Die", "DieOnce", "Exit", "Hang")}
     targets = {"test-broken": "hostile_passes:Broken"}
     distribution(folder, "hostile-passes", {"graphpass.passes": passes, "graphpass.targets": targets})
     (folder / "hostile_passes.py").write_text(HOSTILE)

@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
+from graphpass.dialects.onnx.limits import check_limits
 from graphpass.dialects.onnx.tensors import (
     SMALL,
     check_tensor,
@@ -31,6 +32,7 @@ from graphpass.errors import ReadError, UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
 from graphpass.storage.scratch_file import ScratchFile
+from graphpass.storage.scratch_folder import scratch_folder
 from graphpass.storage.weight_file import WeightFile, check_unchanged
 
 if TYPE_CHECKING:
@@ -67,10 +69,12 @@ class OnnxModel(Model):
 
         Raises:
             ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder;
-                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape.
+                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape; GP119
+                functions or versions of operators are out of range.
         """
         graph = WeightFile.of(path)
         proto = parse_onnx(path)
+        check_limits(proto, path)
         for tensor in tensors(proto):
             check_tensor(tensor)
         model = cls(proto, path)
@@ -208,10 +212,10 @@ class OnnxModel(Model):
             return
         data = external_files(self.proto, self.path)
         # Named unlike the folders of staging, which a writer beside it would take for the rest of a crash.
-        with tempfile.TemporaryDirectory(prefix=".graphpass_model-", dir=_scratch_folder(data)) as folder:
+        with scratch_folder(".graphpass_model-", _place_of_links(data)) as folder:
             name = self.path.name if self.path is not None else "model.onnx"
-            stage_onnx(self.proto, self.path, Path(folder), name, link=True)
-            yield Path(folder) / name
+            stage_onnx(self.proto, self.path, folder, name, link=True)
+            yield folder / name
 
 
 def parse_onnx(path: Path) -> onnx.ModelProto:
@@ -288,7 +292,7 @@ def _move_runtime_operators(proto: onnx.ModelProto) -> None:
         proto.opset_import.add(domain="com.microsoft", version=1)
 
 
-def _scratch_folder(data: dict[str, Path]) -> Path | None:
+def _place_of_links(data: dict[str, Path]) -> Path | None:
     """Find a folder for hard links to ``data``; ``None`` means the system's."""
     if not data:
         return None

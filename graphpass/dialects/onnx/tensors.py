@@ -246,7 +246,10 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
     parts = PurePosixPath(location.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
         raise _no_data(tensor, f"data in {location!r}, which is no relative path inside the folder of {model_file}")
-    file = (model_file.parent / location).resolve()
+    try:
+        file = (model_file.parent / location).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, until Python 3.13; a NUL
+        raise _no_data(tensor, f"data in {location!r}, which is no path: {error}") from error
     if not lies_with(file, model_file):
         raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
     if not os.path.isfile(file):  # also if permission is missing

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from graphpass.errors import ReadError
+
 if TYPE_CHECKING:
     import openvino
 
@@ -68,4 +70,10 @@ def rename_variables(native: openvino.Model, names: Mapping[str, str]) -> None:
 
 def _known_names(model: Model) -> dict[str, tuple[str, str]]:
     noted = model.read_note(_NOTE)
-    return {} if noted is None else {name: (past, present) for name, (past, present) in json.loads(noted).items()}
+    if noted is None:
+        return {}
+    try:
+        return {str(name): (str(past), str(present)) for name, (past, present) in json.loads(noted).items()}
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        reason = f"the model's note graphpass.{_NOTE} is damaged: {error}"
+        raise ReadError("GP109", reason, "remove the note, or export again") from error

@@ -97,6 +97,9 @@ class _Reader:
             raise ReadError("GP106", f"{self.path} cannot be read: {error.strerror}") from error
         except expat.ExpatError as error:
             raise ReadError("GP106", f"{self.path} is no XML, or damaged: {error}", _COPY_AGAIN) from error
+        except (LookupError, ValueError) as error:  # expat asks Python's codecs for encodings that it does not know
+            reason = f"{self.path} declares an encoding that XML parsers cannot read: {error}"
+            raise ReadError("GP106", reason, "write it in UTF-8, as OpenVINO does") from error
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1

@@ -13,6 +13,7 @@ from ..remembering import pictures_of
 from ..run import Run
 from .junit import as_junit
 from .markdown import as_markdown
+from .origin import origin_of
 from .page import as_page
 from .plain import as_json
 from .sarif import as_sarif
@@ -22,7 +23,7 @@ REPORTS: dict[str, Callable[[Run, Path], str]] = {
     "json": lambda run, _: dumped(as_json(run)),
     "junit": lambda run, _: as_junit(run),
     "sarif": lambda run, root: dumped(as_sarif(run, root)),
-    "html": lambda run, _: as_page(run, pictures_of),
+    "html": lambda run, root: as_page(run, pictures_of, origin_of(root)),
     "markdown": lambda run, _: as_markdown(run),
 }
 

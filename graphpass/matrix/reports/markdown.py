@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from graphpass.printable import on_one_line, visible
 from graphpass.reports.text import in_bytes
 
 from ..cells import CellResult
 from ..run import Run
-from .plain import grid, in_one_line, new_findings, state_of
+from .plain import grid, in_one_line, new_findings, state_of, unused_lines
 from .sarif import short_path
 
 #: Bytes of a job's summary that GitHub takes.
@@ -18,13 +19,22 @@ _LIMIT = 1 << 20
 #: Findings of a run that GitHub shows as annotations, with room for others.
 _ANNOTATIONS = 50
 
+#: Names that mean nothing else within a code span, and characters that mean something outside.
+_PLAIN = re.compile(r"[\w.:/{}=,+@ -]+", re.ASCII)
+_MARKUP = re.compile(r"[&<>\\`*_~|@\[\]]")
+
 _MARKS = {"failed": "❌", "known": "☑️", "cancelled": "⚪", "converted": "✅", "up to date": "✅"}
 
 
 def as_markdown(run: Run) -> str:
     """Return a table of models and targets, and the findings."""
     labels, rows = grid(run)
-    lines = [f"### graphpass: {in_one_line(run)}", "", _row(["model", *labels]), _row(["---"] * (len(labels) + 1))]
+    lines = [
+        f"### graphpass: {in_one_line(run)}",
+        "",
+        _row(["model", *map(_escaped, labels)]),
+        _row(["---"] * (len(labels) + 1)),
+    ]
     for model, found in rows.items():
         lines.append(_row([_code(model), *("" if one is None else _cell(run, one) for one in found)]))
     shown = new_findings(run)
@@ -35,6 +45,8 @@ def as_markdown(run: Run) -> str:
         words = problem.message.splitlines()[0]
         words += f" (at {problem.node})" if problem.node not in words else ""
         lines.append(_row([_code(finding.result.cell.id), problem.rule, _escaped(words)]))
+    if run.unused:
+        lines += ["", *(_escaped(line) for line in unused_lines(run))]
     return _limited(lines)
 
 
@@ -66,11 +78,12 @@ def _row(cells: list[str]) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('|', chr(92) + '|')}`"
+    return f"`{text}`" if _PLAIN.fullmatch(text) else f"<code>{_escaped(text)}</code>"
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([\\<>*_|\[\]])", r"\\\1", text)
+    """Escape tags, marks and mentions as entities, which mean nothing to Markdown."""
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", on_one_line(text))
 
 
 def _limited(lines: list[str]) -> str:
@@ -85,7 +98,7 @@ def _limited(lines: list[str]) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible(text.replace("\r\n", "\n")).replace("%", "%25").replace("\n", "%0A")
 
 
 def _value(text: str) -> str:

@@ -11,21 +11,32 @@ from graphpass.reports.text import in_bytes
 
 from ..cells import Cell, CellResult
 from ..run import Run
+from .origin import Origin
 from .plain import grid, in_one_line, state_of
 
 #: Colors of states, by kinds of caches in the page's style.
 _COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
 
 
-def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]]) -> str:
+#: Filters rows of the matrix and cells by their names and states; `page.js` reads it.
+_FILTER = (
+    '<p class=filter><input type=search aria-label="filter cells" placeholder="filter by model, target or state">'
+    " <span class=found></span></p>"
+)
+
+
+def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]], origin: Origin) -> str:
     """Return a self-contained page.
 
     Args:
         run: The run.
         pictures: Returns the pictures of a cell's result, one a model, from `graphpass.reports.picture`.
+        origin: The program, time and commit of the run.
     """
     numbers = {result.cell.id: number for number, result in enumerate(run.results)}
-    parts = [f"<p>{escape(in_one_line(run))}</p>", _matrix(run, numbers)]
+    facts = {"graphpass": origin.version, "date": origin.time, "commit": origin.commit}
+    shown = facts_element({name: value for name, value in facts.items() if value})
+    parts = [f"<p>{escape(in_one_line(run))}</p>", shown, _FILTER, _matrix(run, numbers)]
     for result in run.results:
         drawn = [] if result.state in {"failed", "cancelled"} else pictures(result.cell)
         parts.append(_section(run, result, numbers[result.cell.id], drawn))
@@ -37,13 +48,27 @@ def _matrix(run: Run, numbers: Mapping[str, int]) -> str:
     head = "".join(f"<th>{escape(label)}</th>" for label in labels)
     rows = []
     for model, found in results.items():
-        linked = ("" if one is None else _link(run, one, numbers[one.cell.id]) for one in found)
-        rows.append(f"<tr><th>{escape(model)}</th>{''.join(f'<td>{link}</td>' for link in linked)}</tr>")
-    return f"<table><tr><th></th>{head}</tr>{''.join(rows)}</table>"
+        cells = zip(labels, found, strict=True)
+        linked = "".join(
+            _entry(label, "" if one is None else _link(run, one, numbers[one.cell.id])) for label, one in cells
+        )
+        rows.append(f"<tr><th>{escape(model)}</th>{linked}</tr>")
+    table = f'<table class="rows matrix"><tr class=head-row><th></th>{head}</tr>{"".join(rows)}</table>'
+    return f"<div class=wide>{table}</div>"
+
+
+def _entry(label: str, content: str) -> str:
+    """Return a table's cell, which a narrow screen shows below its label."""
+    return f'<td data-label="{escape(label)}">{content}</td>' if content else "<td></td>"
 
 
 def _link(run: Run, result: CellResult, number: int) -> str:
-    return f'<a href="#cell-{number}">{_chip(state_of(run, result))}</a>'
+    state = state_of(run, result)
+    return f'<a href="#cell-{number}" data-cell="{_searched(result, state)}">{_chip(state)}</a>'
+
+
+def _searched(result: CellResult, state: str) -> str:
+    return escape(f"{result.cell.id} {state}".lower())
 
 
 def _chip(state: str) -> str:
@@ -64,7 +89,8 @@ def _section(run: Run, result: CellResult, number: int, pictures: Sequence[Mappi
         parts.append(_list("Changes to the published result", result.changes))
     opened = " open" if state == "failed" else ""
     summary = f"<summary><b>{escape(result.cell.id)}</b> {_chip(state)}</summary>"
-    return f'<details id="cell-{number}"{opened}>{summary}{"".join(parts)}</details>'
+    found = _searched(result, state)
+    return f'<details id="cell-{number}" data-cell="{found}"{opened}>{summary}{"".join(parts)}</details>'
 
 
 def _problems(result: CellResult) -> str:
@@ -141,7 +167,8 @@ def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, is
     if not rows:
         return ""
     heading = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_entry, head, map(escape, row)))}</tr>" for row in rows)
     summary = f"<summary>{escape(title)}</summary>"
     opened = " open" if is_open else ""
-    return f"<details{opened}>{summary}<table><tr>{heading}</tr>{body}</table></details>"
+    table = f"<table class=rows><tr class=head-row>{heading}</tr>{body}</table>"
+    return f"<details{opened}>{summary}{table}</details>"

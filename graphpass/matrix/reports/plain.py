@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 from graphpass.reports.text import columns
@@ -26,7 +25,7 @@ def state_of(run: Run, result: CellResult) -> str:
 
 def in_one_line(run: Run) -> str:
     """Return ``5 cells: 4 up to date, 1 failed, in 2.1 s``."""
-    counted = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count)
+    counted = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count) or "nothing to do"
     total = len(run.results)
     return f"{total} {'cell' if total == 1 else 'cells'}: {counted}, in {run.seconds:.1f} s"
 
@@ -48,12 +47,20 @@ def as_text(run: Run) -> str:
         shown.setdefault(finding.result.cell.id, []).append(finding)
     for found in shown.values():
         lines += ["", *_findings(found[0].result, found)]
+    lines += ["", *unused_lines(run)] if run.unused else []
     return "\n".join([*lines, "", in_one_line(run)])
 
 
 def new_findings(run: Run) -> tuple[Finding, ...]:
     """Return errors and warnings that the baseline does not hold."""
     return tuple(finding for finding in run.findings if finding.problem.level != "note" and not finding.known)
+
+
+def unused_lines(run: Run) -> list[str]:
+    """Return a line for each entry of the baseline that does not occur any more."""
+    level = "error" if run.strict_baseline else "warning"
+    told = [f"  {one['cell']} {one['rule']}: {one['message']}" for one in run.unused]
+    return [f"{level}: entries of the baseline do not occur any more; --update-baseline removes them", *told]
 
 
 def _findings(result: CellResult, found: Sequence[Finding]) -> list[str]:
@@ -78,14 +85,19 @@ def detail_of(result: CellResult) -> str:
 
 def as_json(run: Run) -> dict[str, Any]:
     """Return the object of ``graphpass ci --format json`` and ``--report-json``."""
-    cells = [result.to_json() | {"verdict": run.verdict(result)} for result in run.results]
-    for problem in chain.from_iterable(cell["problems"] for cell in cells):
-        problem["known"] = problem["fingerprint"] in run.baseline
+    cells = []
+    for result in run.results:
+        told = result.to_json() | {"verdict": run.verdict(result)}
+        for problem, noted in zip(result.problems, told["problems"], strict=True):
+            noted["known"] = run.is_known(result, problem, noted["fingerprint"])
+        cells.append(told)
     return {
         "exit_code": run.exit_code,
         "interrupted": run.interrupted,
         "fail_on": sorted(run.fail_on),
         "seconds": round(run.seconds, 3),
         "counts": {name.replace(" ", "_"): count for name, count in run.counts.items()},
+        "strict_baseline": run.strict_baseline,
+        "unused_baseline": [dict(entry) for entry in run.unused],
         "cells": cells,
     }

@@ -123,7 +123,7 @@ class StatelessSession(DecodeSession):
             self._bytes_copied += self._buffers[cache.name].move(sources, destinations)
 
     def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        for cache in (*self._growing, *self._fixed):
+        for cache in (*self._growing, *self._fixed, *(self._unsorted if rows is not None else ())):
             buffer = self._buffers[cache.name]
             self._bytes_copied += buffer.gather(entries if cache in self._growing else None, rows, cache.axes.batch)
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
+from graphpass.ir.inputs import token_input
+from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from graphpass.ir.cache import Cache, Inventory
+    from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
 
 
@@ -30,6 +35,8 @@ class CacheStore(ABC):
             and cache.write is not None
             and cache.role != "adapter"
         )
+        # Rows of these can be gathered; what else an edit makes of them is not known.
+        self._unsorted = tuple(cache for cache in inventory.of_kind("unknown") if cache.write is not None)
         self._adapters = tuple(cache for cache in inventory.caches if cache.role == "adapter")
         self._bytes_copied = 0
         # Whether entries of growing caches cannot be moved, or caches of fixed size not be read: tokens are fed again
@@ -54,7 +61,7 @@ class CacheStore(ABC):
             if cache in self._growing and entries is not None:
                 assert cache.axes.sequence is not None
                 value = self._read(cache).take(entries, axis=cache.axes.sequence)
-            elif rows is not None and (cache in self._growing or cache in self._fixed):
+            elif rows is not None and cache in (*self._growing, *self._fixed, *self._unsorted):
                 value = self._read(cache)
             else:
                 continue
@@ -73,6 +80,22 @@ class CacheStore(ABC):
     def _put(self, cache: Cache, value: Array) -> None:
         self._bytes_copied += value.nbytes
         self._write(cache, value)
+
+
+def caches_of(model: Model) -> Inventory:
+    """Return the caches of ``model``; those that have one row for all sequences lose their batch axis."""
+    inventory = model.analysis(analyze_caches)
+    if fixed_size(token_input(model.graph), 0) is not None:
+        return inventory
+    return replace(inventory, caches=tuple(map(_without_fixed_rows, inventory.caches)))
+
+
+def _without_fixed_rows(cache: Cache) -> Cache:
+    axis = cache.axes.batch
+    if cache.kind not in {"linear", "unknown"} or axis is None or cache.shape is None:
+        return cache
+    has_one = isinstance(cache.shape[axis], int)
+    return replace(cache, axes=replace(cache.axes, batch=None)) if has_one else cache
 
 
 def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> None:

@@ -213,7 +213,8 @@ class EditableCaches(CacheStore):
 
         Raises:
             UsageError: GP246, an unknown row, none at all, or another number than the model fixes.
-            UnsupportedError: GP370, the runtime does not hand out caches, and slots were reordered.
+            UnsupportedError: GP370, the runtime does not hand out caches, and slots were reordered; or the batch axis
+                of a cache is not known, see `select_miss`.
         """
         rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
         if not rows.size:
@@ -226,6 +227,8 @@ class EditableCaches(CacheStore):
             return
         fits = not self._mixes_rows and (len(rows) == slots.batch or not self._keeps_batch)
         by_model = self._inputs.takes_rows and fits
+        if not by_model and (miss := self.select_miss) is not None:
+            raise UnsupportedError("GP370", miss)
         if self._growing_sealed and not (by_model or self._gathers_rows):
             self._check_history(slots)
         self._copy_snapshots()
@@ -239,6 +242,21 @@ class EditableCaches(CacheStore):
             self._rows = rows if self._rows is None else self._rows[rows]
             if not by_model:
                 self._settle_rows()
+
+    @property
+    def select_miss(self) -> str | None:
+        """Return why `select` cannot move rows outside of the model; ``None`` if it can."""
+        # Without a dimension that varies, all rows have the cache in common.
+        unknown = next(
+            (
+                cache.name
+                for cache in self._unsorted
+                if cache.axes.batch is None
+                and (cache.shape is None or not all(isinstance(size, int) for size in cache.shape))
+            ),
+            None,
+        )
+        return None if unknown is None else f"cannot select rows: the batch axis of cache {unknown} is not known"
 
     def snapshot(self) -> Snapshot:
         """Return the session as it is now, for `restore`.

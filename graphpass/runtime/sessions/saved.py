@@ -1,11 +1,12 @@
 """Keep the state of a session in a safetensors file, for other processes.
 
 The file holds tokens, caches in the order of their slots, and adapter weights; its metadata the model's digest and the
-settings that decide what caches hold.
+settings that decide what caches hold, and a checksum of all of that.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array, InputPlan
 
 #: Keys of the metadata, and the version of this form.
-_FORMAT, _MODEL, _SETTING = "format", "model", "setting/"
-_VERSION = "graphpass state 1"
+_FORMAT, _MODEL, _SETTING, _CHECKSUM = "format", "model", "setting/", "sha256"
+_VERSION = "graphpass state 2"
 
 _TOKENS, _ORIGINS, _CACHES, _EMBEDDINGS = "tokens", "origins", "caches/", "embeddings"
 
@@ -99,10 +100,21 @@ def write_state(path: Path, state: SavedState, origin: Origin) -> None:
     with staging(path.parent) as folder:
         # The library writes the memory behind an array, whatever its strides.
         dense = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        metadata[_CHECKSUM] = _checksum(metadata, dense)
         try:
             save_file(dense, folder / path.name, metadata)
         except SafetensorError as error:
             raise OSError(str(error)) from error
+
+
+def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Array]) -> str:
+    """Return the SHA-256 of all metadata but the checksum, and of names, types, shapes and bytes of all tensors."""
+    found = hashlib.sha256(repr(sorted((key, metadata[key]) for key in metadata if key != _CHECKSUM)).encode())
+    for name in sorted(tensors):
+        value = np.ascontiguousarray(tensors[name])
+        found.update(repr((name, value.dtype.str, value.shape)).encode())
+        found.update(value.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def _table(tokens: Tokens) -> NDArray[np.int64]:
@@ -132,13 +144,17 @@ def read_state(
         raise ReadError("GP117", f"there is no file {path}", "check the path")
     try:
         with safe_open(path, framework="np") as file:
-            _check_origin(path, file.metadata() or {}, origin)
+            metadata = file.metadata() or {}
+            _check_origin(path, metadata, origin)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except OSError as error:
         raise ReadError("GP117", f"cannot read {path}: {error}", "check the path") from error
     except (SafetensorError, TypeError) as error:
         raise ReadError("GP117", f"{path} is damaged, or no saved state: {error}", _AGAIN) from error
-    return _checked(path, tensors, growing, others, inputs)
+    state = _checked(path, tensors, growing, others, inputs)
+    if metadata.get(_CHECKSUM) != _checksum(metadata, tensors):
+        raise ReadError("GP117", f"{path} is damaged: its contents do not match its checksum", _AGAIN)
+    return state
 
 
 def _check_origin(path: Path, metadata: Mapping[str, str], origin: Origin) -> None:

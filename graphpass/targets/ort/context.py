@@ -23,7 +23,7 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReadError("GP116", f"{file} is no JSON: {error}", "copy it again from the model's origin") from error
     if not isinstance(found, dict):
         raise ReadError("GP116", f"{file} holds no JSON object", "copy it again from the model's origin")

@@ -183,6 +183,19 @@ def test_a_state_that_cannot_be_read(damage: object, words: str, saved: Path, tm
     assert session.length == len(PROMPT)
 
 
+def test_flipped_bits_are_refused(saved: Path, tmp_path: Path) -> None:
+    path, content = tmp_path / "prefix.safetensors", saved.read_bytes()
+    session = open_session(exported("llama/ov-stateful"))
+    for bit in np.random.default_rng(3).integers(0, 8 * len(content), 40).tolist():
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises((ReadError, UsageError)) as caught:
+            session.load(path)
+        assert caught.value.id in {"GP117", "GP252"}
+    session.load(saved)
+
+
 def test_nothing_to_save(tmp_path: Path) -> None:
     session = open_session(exported("llama/ov-stateful"))
     with pytest.raises(UsageError, match="nothing to save") as caught:

@@ -1,0 +1,78 @@
+"""Write the reports on a matrix, for ``graphpass ci`` and ``graphpass ci merge-reports``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .console import Console
+from .models import PATH
+
+if TYPE_CHECKING:
+    from graphpass.matrix.run import Run
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_REPORTS = {
+    "json": "JSON, by the schema ci.json.",
+    "junit": "JUnit XML.",
+    "sarif": "SARIF 2.1.0, for code scanning.",
+    "html": "One page to look at.",
+    "markdown": "Markdown, as for summaries of jobs.",
+}
+
+
+def report_options(command: Function) -> Function:
+    """Add an option for each report."""
+    for name, form in reversed(_REPORTS.items()):
+        command = click.option(f"--report-{name}", type=PATH, metavar="FILE", help=f"Also write {form}")(command)
+    return command
+
+
+def report_files(given: Mapping[str, Path | None], configured: Callable[[str], Path | None]) -> dict[str, Path]:
+    """Return the files to write, by name of the report.
+
+    Args:
+        given: Values of `report_options`.
+        configured: Returns the file that the configuration names for a report.
+
+    Raises:
+        WriteError: GP501, one cannot be written.
+    """
+    from graphpass.storage.staging import check_writable
+
+    found = {name: given[f"report_{name}"] or configured(name) for name in _REPORTS}
+    files = {name: file for name, file in found.items() if file is not None}
+    for file in files.values():
+        check_writable(file)
+    return files
+
+
+def publish(console: Console, run: Run, files: Mapping[str, Path], form: str) -> None:
+    """Write reports, print the run, and tell GitHub of it.
+
+    Raises:
+        WriteError: GP501, a report cannot be written.
+    """
+    from graphpass.matrix.reports.files import write_reports
+    from graphpass.matrix.reports.plain import as_json, as_text
+
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
+    write_reports(run, files, root)
+    console.report(form, lambda: as_text(run), lambda: as_json(run))
+    _tell_github(run, root)
+
+
+def _tell_github(run: Run, root: Path) -> None:
+    """Mark findings and add to the job's summary, if this runs in GitHub Actions."""
+    from graphpass.matrix.reports.files import append
+    from graphpass.matrix.reports.markdown import as_annotations, as_markdown
+
+    if os.environ.get("GITHUB_ACTIONS") == "true" and (marked := as_annotations(run, root)):
+        click.echo(marked, err=True)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append(Path(summary), as_markdown(run))

@@ -1,0 +1,33 @@
+"""Read models that are given as paths or loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from graphpass.ir.model import Model
+from graphpass.jobs.reading import read_model
+from graphpass.jobs.watch import Watch
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+#: A path as the command line takes it, or a loaded model.
+Given: TypeAlias = StrPath | Model
+
+
+def read(given: Given, caches: Iterable[str], watch: Watch | None) -> Model:
+    """Return the model that ``given`` means.
+
+    Args:
+        given: A file, a folder that holds one model, or a model.
+        caches: Declarations of caches, for models that are read here: ``past_0=kv,sequence=2``.
+        watch: Chooses one of several models of a folder.
+
+    Raises:
+        ReadError, UsageError: As `graphpass.jobs.reading.read_model`.
+    """
+    if isinstance(given, Model):
+        return given
+    return read_model(Path(given), caches, (watch or Watch()).choose)

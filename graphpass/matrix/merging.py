@@ -1,0 +1,76 @@
+"""Merge the JSON reports of parts of a matrix into one run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+from graphpass.errors import ReadError, UsageError
+
+from .cells import Budgets, Cell, CellResult, Problem, Settings
+from .run import Run
+
+Kind = TypeVar("Kind")
+
+
+def merged(files: Sequence[Path]) -> Run:
+    """Return the run whose parts some JSON reports hold.
+
+    Shards come out in the order of the configuration. Of two results of one cell the one of the later file counts.
+
+    Args:
+        files: Reports that ``--report-json`` wrote.
+
+    Raises:
+        ReadError: GP114, a file cannot be read.
+        UsageError: GP239, it is no such report.
+    """
+    reports = [_report(file) for file in files]
+    rows = itertools.zip_longest(*([_result(one) for one in report["cells"]] for report in reports))
+    order = [result.cell.id for row in rows for result in row if result is not None]
+    latest = {one["cell"]["id"]: one for report in reports for one in report["cells"]}
+    unused = {one["fingerprint"]: one for report in reports for one in report["unused_baseline"]}
+    return Run(
+        tuple(_result(latest[name]) for name in dict.fromkeys(order)),
+        frozenset(problem["fingerprint"] for one in latest.values() for problem in one["problems"] if problem["known"]),
+        frozenset(level for report in reports for level in report["fail_on"]),
+        max(report["seconds"] for report in reports),
+        any(report["interrupted"] for report in reports),
+        tuple(unused.values()),
+        any(report["strict_baseline"] for report in reports),
+    )
+
+
+def _report(file: Path) -> dict[str, Any]:
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/ci.json").read_text(encoding="utf-8"))
+    try:
+        told = json.loads(file.read_bytes())
+    except OSError as error:
+        raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}") from error
+    except ValueError:
+        told = None
+    if (found := next(Draft202012Validator(schema).iter_errors(told), None)) is not None:
+        reason = f"{file} is no JSON report of graphpass ci: {found.json_path}: {found.message[:200]}"
+        raise UsageError("GP239", reason, "name files that --report-json of this version wrote")
+    report: dict[str, Any] = told
+    return report
+
+
+def _result(told: Mapping[str, Any]) -> CellResult:
+    settings = dict(told["cell"]["settings"])
+    settings |= {"caches": tuple(settings["caches"]), "budgets": Budgets(**settings["budgets"])}
+    cell = _made(Cell, told["cell"] | {"settings": Settings(**settings)})
+    problems = tuple(_made(Problem, problem) for problem in told["problems"])
+    given = {"cell": cell, "problems": problems, "outcome": told["outcome"] or {}, "changes": tuple(told["changes"])}
+    return _made(CellResult, {**told, **given})
+
+
+def _made(kind: type[Kind], told: Mapping[str, Any]) -> Kind:
+    return kind(**{one.name: told[one.name] for one in fields(kind)})  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""Run one cell in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.errors import PassFailedError
+
+from .cells import Cell, CellResult
+from .tidying import tidy_output
+from .work import run_cell
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+#: Seconds that a process has to end after its result, and a killed one to be gone.
+_PATIENCE = 1.0
+
+#: Exit codes of processes that others ended: the kernel when memory is short, a person, a CI system. 255 stands for one
+#: whose exit code nobody knows, since the server that forks processes ended before it.
+_FROM_OUTSIDE = frozenset({-9, -15, 255})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Reports on a process.
+
+    Attributes:
+        result: The result of its cell.
+        lost: Whether it was ended from outside, so that another try may succeed.
+    """
+
+    result: CellResult
+    lost: bool = False
+
+
+def run_in_process(context: Any, cell: Cell, stop: threading.Event, place: Path) -> Ended:
+    """Run a cell in a new process, and wait for its end.
+
+    Args:
+        context: Starts processes; see `multiprocessing.get_context`.
+        cell: The cell.
+        stop: Ends the process, once it is set.
+        place: A folder for temporary files of the process, which are removed after it.
+    """
+    scratch = Path(tempfile.mkdtemp(dir=place))
+    try:
+        return _Following(context, cell, scratch).follow(stop)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class _Following:
+    """Follows the process of a cell."""
+
+    def __init__(self, context: Any, cell: Cell, scratch: Path) -> None:
+        self._cell, self._log, self._start = cell, scratch / "log", time.perf_counter()
+        self._receiver, sender = context.Pipe(duplex=False)
+        self._process = context.Process(target=_worker, args=(cell, sender, scratch), name=cell.id, daemon=True)
+        self._failure: BaseException | None = None
+        try:
+            self._process.start()
+        except (OSError, EOFError) as error:  # the server that forks processes ended just now
+            self._failure = error
+        sender.close()
+
+    def follow(self, stop: threading.Event) -> Ended:
+        if self._failure is not None:
+            return self._failed(f"no process could be started: {type(self._failure).__name__}", lost=True)
+        timeout = self._cell.settings.timeout
+        with self._receiver:
+            while not stop.is_set():
+                if self._receiver.poll(0.1):
+                    try:
+                        result: CellResult = self._receiver.recv()
+                    except (EOFError, ConnectionError):
+                        return self._ended()
+                    self._end(_PATIENCE)
+                    return Ended(result)
+                if timeout is not None and time.perf_counter() - self._start > timeout:
+                    self._end(0)
+                    message = f"the cell did not end within {timeout:g} seconds"
+                    return self._failed(message, "GP407", "raise its timeout, or leave it out")
+            self._end(0)
+            tidy_output(self._cell)
+            return Ended(CellResult(self._cell, "cancelled", file=self._cell.source))
+
+    def _ended(self) -> Ended:
+        self._process.join()
+        code = self._process.exitcode
+        told = f"by signal {-code}" if code < 0 else "from outside" if code in _FROM_OUTSIDE else f"with {code}"
+        return self._failed(f"the process ended {told}{_last_words(self._log)}", lost=code in _FROM_OUTSIDE)
+
+    def _failed(self, message: str, rule: str = "GP406", hint: str | None = None, *, lost: bool = False) -> Ended:
+        tidy_output(self._cell)
+        result = CellResult.of_error(self._cell, PassFailedError(rule, message, hint))
+        return Ended(replace(result, seconds=time.perf_counter() - self._start), lost)
+
+    def _end(self, patience: float) -> None:
+        """End the process, and those that it started."""
+        self._process.join(patience)
+        # One whose server ended counts as ended, but holds its end of the pipe.
+        if self._process.is_alive() or not self._let_go(0):
+            for kill in (_kill_group, _kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(self._process.pid)
+            self._let_go(_PATIENCE)
+        self._process.join()
+        self._process.close()
+
+    def _let_go(self, patience: float) -> bool:
+        try:
+            while self._receiver.poll(patience):
+                self._receiver.recv()
+        except (EOFError, ConnectionError):
+            return True
+        return False
+
+
+def _kill_group(pid: int) -> None:
+    if sys.platform != "win32":
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+
+
+def _worker(cell: Cell, sender: Connection, scratch: Path) -> None:
+    """Run a cell, with what libraries print in a file, and end with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of it, too, and decides
+    if sys.platform != "win32":
+        os.setpgid(0, 0)  # whatever the cell starts ends with it
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+    with (scratch / "log").open("wb") as stream:
+        for descriptor in (1, 2):
+            os.dup2(stream.fileno(), descriptor)
+    sender.send(run_cell(cell))
+    sender.close()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    if sys.platform != "win32":
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _last_words(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if lines:
+            return f": {lines[-1]}"
+    return ""

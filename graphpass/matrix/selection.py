@@ -1,0 +1,94 @@
+"""Take a part of the cells of a matrix."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphpass.errors import UsageError
+from graphpass.storage import memory
+
+from .cells import Cell
+from .run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Names one of several parts of a matrix, whose cells no other part has.
+
+    Attributes:
+        number: Its number, from 1 on.
+        count: Number of parts.
+    """
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``1/4``.
+
+        Raises:
+            ValueError: It is no such text.
+        """
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        shard = None if found is None else cls(int(found[1]), int(found[2]))
+        if shard is None or not 1 <= shard.number <= shard.count:
+            raise ValueError(f"expected a shard such as 1/4, got {text}")
+        return shard
+
+    def of(self, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Return every n-th cell, so that the targets of a large model are spread."""
+        return tuple(cells[self.number - 1 :: self.count])
+
+    def file(self, report: Path) -> Path:
+        """Return the file of this part's report: ``report-1-of-4.json``."""
+        return report.with_name(f"{report.stem}-{self.number}-of-{self.count}{report.suffix}")
+
+
+def selected(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the cells whose names match a pattern, ``llama*:npu``; all without one.
+
+    Raises:
+        UsageError: GP234, there is none.
+    """
+    found = tuple(cell for cell in cells if not patterns or _is_selected(cell, patterns))
+    if not found:
+        near = ", ".join(cell.id for cell in cells[:5])
+        raise UsageError("GP234", f"no cell is called {' or '.join(patterns)}", f"there are {near}")
+    return found
+
+
+def _is_selected(cell: Cell, patterns: Iterable[str]) -> bool:
+    return any(cell.id == pattern or fnmatch.fnmatchcase(cell.id, pattern) for pattern in patterns)
+
+
+def last_failed(cells: Sequence[Cell], config: Path) -> tuple[Cell, ...]:
+    """Return the cells that failed when they last ran; all if none ever ran."""
+    failed = _failed(config)
+    return tuple(cells) if failed is None else tuple(cell for cell in cells if cell.id in failed)
+
+
+def note_failed(run: Run, config: Path) -> None:
+    """Remember the cells that failed, for `last_failed`, in the user's cache folder."""
+    verdicts = {result.cell.id: run.verdict(result) for result in run.results}
+    failed = {name for name, verdict in verdicts.items() if verdict in {"failed", "cancelled"}}
+    memory.remember(_memory(config), sorted(failed | ((_failed(config) or set()) - verdicts.keys())))
+
+
+def _failed(config: Path) -> set[str] | None:
+    try:
+        return set(map(str, json.loads(_memory(config).read_bytes())))
+    except (OSError, ValueError, TypeError):  # nothing is remembered, or it is damaged
+        return None
+
+
+def _memory(config: Path) -> Path:
+    place = hashlib.sha256(os.fsencode(os.path.abspath(config))).hexdigest()
+    return memory.memory_folder("runs") / f"{place}.json"

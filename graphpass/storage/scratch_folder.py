@@ -1,0 +1,40 @@
+"""Make temporary folders that the next process removes if their own is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphpass.storage.locking import lock
+
+
+@contextlib.contextmanager
+def scratch_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder, which is removed with the context.
+
+    Args:
+        prefix: First letters of its name, for `sweep`.
+        place: The folder that it is made in; the system's for temporary files by default.
+
+    Raises:
+        OSError: The file system's words.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # somebody swept it up between the two
+                if lock(folder, stack) and folder.exists():
+                    break
+        yield folder
+
+
+def sweep(place: Path, prefix: str) -> None:
+    """Remove folders of `scratch_folder` whose processes have ended."""
+    for folder in sorted(place.glob(f"{prefix}*")):
+        with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
+            if folder.is_dir() and not folder.is_symlink() and lock(folder, stack):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,71 @@
+"""Compare models that are given as paths or loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.io import load
+from graphpass.ir.model import Model
+from graphpass.progress import stage
+from graphpass.verify.on_device import compare_on_device
+
+if TYPE_CHECKING:
+    from graphpass.verify.comparison import Comparison
+
+
+def verify(
+    reference: str | os.PathLike[str] | Model,
+    candidate: str | os.PathLike[str] | Model,
+    *,
+    steps: int = 12,
+    prompt_ids: Sequence[int] | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    edits: bool = False,
+    budget: str | None = None,
+    all_layers: bool = False,
+    device: str = "CPU",
+    properties: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Run two models in lockstep and report the first difference.
+
+    Args:
+        reference: The model that is right: a file, a folder that holds one model, or a model.
+        candidate: The model in question, the same.
+        steps: Greedy steps after each prefill.
+        prompt_ids: Token ids of the first prompt.
+        atol: Absolute tolerance; ``None`` for that of the models' types.
+        rtol: Relative tolerance; the same.
+        edits: Whether to edit the caches of both on the way, as speculative decoding and beam search do.
+        budget: Time and memory for whole models, ``60s,4GB``; larger ones are compared layer by layer.
+        all_layers: Whether to compare layer by layer, and run layers that are like another, too.
+        device: OpenVINO device of the candidate.
+        properties: OpenVINO properties for it.
+
+    Returns:
+        The comparison; `Comparison.passed` is the verdict.
+
+    Raises:
+        ReadError: A model cannot be read.
+        UsageError: GP201 a folder holds several models; GP250 an argument is out of range.
+        UnsupportedError: A model cannot be run here.
+    """
+    models = [given if isinstance(given, Model) else load(Path(given)) for given in (reference, candidate)]
+    with stage("comparing"):
+        return compare_on_device(
+            models[0],
+            models[1],
+            device,
+            budget=budget,
+            all_layers=all_layers,
+            properties=dict(properties or {}),
+            steps=steps,
+            prompt_ids=None if prompt_ids is None else tuple(prompt_ids),
+            atol=atol,
+            rtol=rtol,
+            edits=edits,
+            examine=True,
+        )
