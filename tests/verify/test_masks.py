@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
@@ -31,29 +32,23 @@ def test_windows_by_positions_are_equal_without_padding(model):
     assert set(verdicts(reference, converted(reference).model)) <= {EqualMasks("any"), EqualMasks("unpadded")}
 
 
+def number(value):
+    return ops.constant(numpy.array(value, numpy.int64))
+
+
 def hidden_if(condition):
-    """A converted llama whose first layer sees nothing but itself once ``condition`` of the mask's shape holds."""
-    model = openvino_model("llama").clone()
-    native = model.native
+    """Hide the first position in the first layer of a llama once a condition on ``attention_mask`` holds."""
+    model = openvino_model("llama")
+    native = model.ov_model
     node = next(one for one in native.get_ordered_ops() if one.get_type_name() == "ScaledDotProductAttention")
     mask = node.input_value(3)
-    source = next(one for one in native.inputs if "attention_mask" in one.get_names())
-    wrong = condition(source.get_node())
-    hidden = ops.constant(-65504.0, "f32") if mask.get_element_type() == openvino.Type.f32 else ops.constant(False)
-    shown = ops.constant(0.0, "f32") if mask.get_element_type() == openvino.Type.f32 else ops.constant(True)
-    first = ops.range(
-        ops.constant(0, "i64"),
-        ops.gather(ops.shape_of(mask, "i64"), ops.constant(3), ops.constant(0)),
-        ops.constant(1, "i64"),
-        "i64",
-    )
-    hides = ops.logical_and(wrong, ops.equal(first, ops.constant(0, "i64")))
-    extra = ops.select(hides, hidden, shown)
-    joined = (
-        ops.add(mask.get_node(), extra)
-        if hidden.get_element_type() == openvino.Type.f32
-        else ops.logical_and(mask.get_node(), extra)
-    )
+    source = next(one for one in native.inputs if "attention_mask" in one.get_names()).get_node()
+    keys = ops.range(number(0), ops.gather(ops.shape_of(mask, "i64"), number(3), number(0)), number(1), "i64")
+    hides = ops.logical_and(condition(source), ops.equal(keys, number(0)))
+    if mask.get_element_type() == openvino.Type.boolean:
+        joined = ops.logical_and(mask, ops.logical_not(hides))
+    else:
+        joined = ops.select(hides, ops.constant(numpy.float32(-65504.0)), mask)
     node.input(3).replace_source_output(joined.output(0))
     native.validate_nodes_and_infer_types()
     model.mark_edited()
@@ -61,21 +56,19 @@ def hidden_if(condition):
 
 
 def size(mask, axis):
-    return ops.gather(ops.shape_of(mask, "i64"), ops.constant(axis), ops.constant(0))
+    return ops.gather(ops.shape_of(mask, "i64"), number(axis), number(0))
 
 
 def pads(mask):
-    total = ops.reduce_sum(mask, ops.constant([1]), True)
-    return ops.unsqueeze(ops.unsqueeze(ops.subtract(size(mask, 1), total), ops.constant(1)), ops.constant(1))
+    missing = ops.subtract(size(mask, 1), ops.reduce_sum(mask, number([1]), True))
+    return ops.unsqueeze(missing, number([1, 2]))
 
 
 FAULTS = {
-    "total": lambda mask: ops.greater_equal(size(mask, 1), ops.constant(5000, "i64")),
-    "square of the total": lambda mask: ops.greater_equal(
-        ops.multiply(size(mask, 1), size(mask, 1)), ops.constant(777**2, "i64")
-    ),
-    "batch": lambda mask: ops.greater_equal(size(mask, 0), ops.constant(3, "i64")),
-    "pads": lambda mask: ops.greater(pads(mask), ops.constant(8, "i64")),
+    "total": lambda mask: ops.greater_equal(size(mask, 1), number(5000)),
+    "square of the total": lambda mask: ops.greater_equal(ops.multiply(size(mask, 1), size(mask, 1)), number(777**2)),
+    "batch": lambda mask: ops.greater_equal(size(mask, 0), number(3)),
+    "pads": lambda mask: ops.greater(pads(mask), number(8)),
 }
 
 
