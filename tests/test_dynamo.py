@@ -11,17 +11,18 @@ from support.loaded import converted
 from support.models import dynamo
 
 import graphpass
-from graphpass.analysis.attention.find import find_attention, read_scores
+from graphpass.analysis.attention.mask import plain_mask
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
-from graphpass.analysis.equations.masks import ShownMask, show_mask
 from graphpass.runtime import open_session
 from graphpass.verify import compare
 
 #: A sliding window of 8 in all layers; in the first of two, in operators of opset 23; caches of latents.
 MODELS = {"mistral": "onnx-18", "gemma3_text": "onnx-23", "deepseek_v3": "onnx-18"}
 
-WINDOWED, PADDED = ShownMask(8, is_padded=True), ShownMask(None, is_padded=True)
+#: Window, and whether padding is hidden.
+WINDOWED, PADDED = (8, True), (None, True)
 
 
 def exported(name: str) -> graphpass.Model:
@@ -77,17 +78,14 @@ def test_fuses_attention_of_every_layer(name):
 
 def test_masks_that_look_padding_up_are_shown():
     """Transformers look ``attention_mask`` up by batch and position, which is a GatherND."""
-    model = exported("mistral")
-    masks = [
-        show_mask(model, one.node, tuple(read_scores(model.graph, one.node).masks))
-        for one in model.analysis(find_attention)
-    ]
-    assert masks == [WINDOWED] * 2
+    masks = [plain_mask(mask) for mask in exported("mistral").analysis(find_masks)]
+    assert [(mask.window, mask.is_padded) for mask in masks] == [WINDOWED] * 2
 
 
 def test_operators_of_opset_23_are_read():
     read = exported("gemma3_text").analysis(find_grouped_queries).values()
-    assert [one.mask for one in read if isinstance(one, GroupedQuery)] == [WINDOWED, PADDED]
+    masks = [one.mask for one in read if isinstance(one, GroupedQuery)]
+    assert [(mask.window, mask.is_padded) for mask in masks] == [WINDOWED, PADDED]
     assert all(one.rotations is not None for one in read)
 
 

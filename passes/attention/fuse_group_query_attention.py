@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
-from graphpass.analysis.equations.masks import ShownMask
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
 from graphpass.analysis.equations.steps import find_step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
@@ -162,9 +162,9 @@ class _Fusion:
         given: dict[str, Any] = {"num_heads": one.heads, "kv_num_heads": one.key_heads, "scale": one.scale}
         if one.softcap:
             given["softcap"] = one.softcap
-        counts_tokens = isinstance(one.mask, ShownMask) and self._padding == "right"
+        counts_tokens = isinstance(one.mask, AttentionMask) and self._padding == "right"
         bias = None
-        if isinstance(one.mask, ShownMask):
+        if isinstance(one.mask, AttentionMask):
             given |= {"local_window_size": one.mask.window} if one.mask.window is not None else {}
             if one.mask.is_padded and not counts_tokens:
                 bias = self._padding_bias(kind)
@@ -407,7 +407,7 @@ class _Fusion:
 
 def _mask_of_keys(model: OnnxModel, one: GroupedQuery) -> Miss | None:
     """Return why a bias of the masks would make a cycle."""
-    if isinstance(one.mask, ShownMask):
+    if isinstance(one.mask, AttentionMask):
         return None
     graph, sizes, lengths = model.graph, model.analysis(infer_sizes), model.analysis(find_step_lengths)
     made = {one.key.whole.node, one.value.whole.node}

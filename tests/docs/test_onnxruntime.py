@@ -9,8 +9,8 @@ import pytest
 from support.loaded import exported
 from support.models import fixtures
 
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
-from graphpass.analysis.equations.masks import ShownMask
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "onnxruntime.md").read_text()
 ROWS = {name: tuple(rest.split("|")) for name, rest in re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE)}
@@ -29,7 +29,7 @@ def described(name: str) -> tuple[str, ...]:
         attention += f" with values padded from {first.value_dim} to {first.head_dim}"
     attention += ", sinks" if first.attention.sink is not None else ""
     masks = [one.mask for one in found]
-    if not isinstance(masks[0], ShownMask):
+    if not isinstance(masks[0], AttentionMask):
         mask = f"added as a bias: {masks[0].reason.rpartition(': ')[2]}"
     else:
         windows = {one.window for one in masks} - {None}

@@ -12,6 +12,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.text import text
 from graphpass.ir.cache import MaskPart
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Node, Value
@@ -91,6 +92,24 @@ class AttentionMask:
             "bias": not (self.bias is ZERO or self.slopes or _is_input(self.bias)),
         }
         return tuple(part for part in MASK_PARTS if found[part])
+
+
+def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
+    """Return a mask that is causal, perhaps windowed and padded, and nothing else; or the reason that it is not."""
+    others = [part for part in mask.parts or () if part in {"alibi", "lengths"}]
+    inputs = [part for part in ex.walk(mask.visible, mask.bias) if _is_input(part)]
+    further = sorted({part.args[0] for part in inputs if part.sort != "bool" or part.args[0] != "attention_mask"})
+    if mask.misses:
+        return mask.misses[0]
+    if others:
+        return Miss(mask.node, f"its mask holds more than positions to hide: {', '.join(others)}")
+    if mask.bias is not ZERO:
+        return Miss(mask.node, "its mask adds numbers to positions that it shows")
+    if further:
+        return Miss(mask.node, f"its mask reads input {further[0]}")
+    if mask.residue:
+        return Miss(mask.node, f"its mask hides other positions, unless {text(mask.residue[0])}")
+    return mask if mask.is_causal else Miss(mask.node, "its mask is not causal")
 
 
 def _is_input(expr: Expr) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy
 
 from graphpass.analysis.attention.find import find_attention, match
+from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.masks import ShownMask, show_mask
-from graphpass.analysis.equations.numbering import find_numbers
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.rotation import Rotation, find_rotation
 from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.analysis.shapes.sizes import infer_sizes
@@ -84,7 +84,7 @@ class GroupedQuery:
     value_dim: int
     scale: float
     softcap: float
-    mask: ShownMask | Miss
+    mask: AttentionMask | Miss
     rotations: tuple[Rotation, Rotation] | None
 
     @property
@@ -105,14 +105,14 @@ class GroupedQuery:
 def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
     """Read decomposed attention and ONNX's own, or reasons to leave it, in execution order."""
     found: dict[str, GroupedQuery | Miss] = {}
-    masks: dict[object, ShownMask | Miss] = {}
-    for attention in model.analysis(find_attention):
+    masks = model.analysis(find_masks)
+    for attention, mask in zip(model.analysis(find_attention), masks, strict=True):
         node = attention.node
         if attention.is_fused and node.op != "Attention":
             continue
         try:
             read = _operator(attention) if attention.is_fused else match(model.graph, node, loosely=True)
-            found[node.name] = read if isinstance(read, Miss) else _read(model, read, masks)
+            found[node.name] = read if isinstance(read, Miss) else _read(model, read, plain_mask(mask))
         except MissError as error:
             found[node.name] = error.miss
     return found
@@ -135,7 +135,7 @@ def _operator(attention: Attention) -> Attention:
     return replace(attention, masks=() if mask is None else (Mask.of_operator(mask),))
 
 
-def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Miss]) -> GroupedQuery:
+def _read(model: Model, attention: Attention, mask: AttentionMask | Miss) -> GroupedQuery:
     query, node = attention.query, attention.node
     assert query is not None
     if attention.key_is_transposed:
@@ -164,7 +164,7 @@ def _read(model: Model, attention: Attention, masks: dict[object, ShownMask | Mi
         value_dim,
         scale,
         softcap,
-        _mask(model, attention, masks),
+        mask,
         _rotations(model, query, key.new, head_dim),
     )
 
@@ -269,14 +269,6 @@ def _check_sink(attention: Attention, heads: int) -> None:
     sink = attention.sink
     if sink is not None and known_elements(sink) != heads:
         raise MissError(attention.node, f"its attention sink {sink.name} is not one number for each of {heads} heads")
-
-
-def _mask(model: Model, attention: Attention, known: dict[object, ShownMask | Miss]) -> ShownMask | Miss:
-    numbers = model.analysis(find_numbers)
-    key = tuple((numbers.of(mask.value), mask.keeps, mask.is_subtracted) for mask in attention.masks)
-    if key not in known:
-        known[key] = show_mask(model, attention.node, attention.masks)
-    return known[key]
 
 
 def _rotations(model: Model, query: Value, key: Value, size: int) -> tuple[Rotation, Rotation] | None:

@@ -1,4 +1,4 @@
-"""`show_mask`: masks of the exports, and masks that only seem to be causal."""
+"""`plain_mask`: masks of the exports, and masks that only seem to be causal."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import pytest
 from onnx import helper
 from support.loaded import exported, onnx_model
 
-from graphpass.analysis.attention.find import find_attention, read_scores
-from graphpass.analysis.equations.masks import ShownMask, show_mask
-from graphpass.analysis.equations.numbering import find_numbers
+from graphpass.analysis.attention.mask import AttentionMask, plain_mask
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.ir.pattern import Miss
 
-PADDED = ShownMask(None, is_padded=True)
-WINDOWED = ShownMask(8, is_padded=True)
+#: Window, and whether padding is hidden.
+PADDED, WINDOWED = (None, True), (8, True)
 
 
 def shown(model):
-    found = []
-    for attention in model.analysis(find_attention):
-        scores = read_scores(model.graph, attention.node)
-        found.append(show_mask(model, attention.node, tuple(scores.masks)))
-    return found
+    found = [plain_mask(mask) for mask in model.analysis(find_masks)]
+    return [(one.window, one.is_padded) if isinstance(one, AttentionMask) else one for one in found]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,7 @@ def test_a_mask_that_changes_at_a_place_is_not_shown(place):
     graph.node.insert(list(graph.node).index(causal), helper.make_node("Min", [causal.input[0], "place"], ["least"]))
     causal.input[0] = "least"
     model.mark_edited()
-    assert all("hides other positions than it seems to" in str(one) for one in shown(model))
+    assert all("hides other positions, unless" in str(one) for one in shown(model))
 
 
 def test_a_mask_that_weighs_is_not_shown():
@@ -70,13 +66,3 @@ def test_a_mask_that_weighs_is_not_shown():
     chosen.output[0] = "inner"
     model.mark_edited()
     assert all("adds numbers to positions that it shows" in str(one) for one in shown(model))
-
-
-def test_layers_share_what_is_computed_alike():
-    model = exported("llama_12l/onnx")
-    numbers = model.analysis(find_numbers)
-    masks = [attention.masks[0].value for attention in model.analysis(find_attention)]
-    assert len({mask.name for mask in masks}) == 12
-    assert len({numbers.of(mask) for mask in masks}) == 1
-    keys = [attention.key for attention in model.analysis(find_attention)]
-    assert len({numbers.of(key) for key in keys}) == 12
