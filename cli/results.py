@@ -13,4 +13,4 @@ def print_outcome(console: Console, outcome: Outcome, form: str) -> None:
         for graph in outcome.graphs:
             console.result(str(graph))
     else:
-        console.report(form, lambda: as_text(outcome), lambda: as_json(outcome))
+        console.report(form, lambda: as_text(outcome, verbose=console.verbose), lambda: as_json(outcome))

@@ -34,4 +34,4 @@ def command(
     if console.quiet and form == "text":
         console.result(str(outcome.output))
     else:
-        console.report(form, lambda: as_text(outcome), lambda: as_json(outcome))
+        console.report(form, lambda: as_text(outcome, verbose=console.verbose), lambda: as_json(outcome))

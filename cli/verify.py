@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -114,6 +115,7 @@ def command(
         raise click.UsageError("name two models to compare, or a result with --certificate")
     models = load_model(reference), load_model(candidate)
 
+    from graphpass.reports.outcome import proof_text
     from graphpass.verify.on_device import compare_on_device
 
     with stage("comparing"):
@@ -130,6 +132,7 @@ def command(
             edits=edits,
             examine=True,
         )
-    console.report(form, comparison.summary, comparison.to_json)
+    text = functools.partial(proof_text, comparison, verbose=console.verbose)
+    console.report(form, lambda: "\n".join(text()), comparison.to_json)
     if not comparison.passed:
         raise click.exceptions.Exit(1)

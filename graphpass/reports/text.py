@@ -19,6 +19,14 @@ def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
     ]
 
 
+def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list[str]:
+    """Return the first lines, and the number of those left out."""
+    if verbose or len(lines) <= most:
+        return list(lines)
+    indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
+    return [*lines[:most], f"{indent}and {len(lines) - most} more; --verbose prints all"]
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Return rising numbers for people: ``0-3, 5, 7-8``."""
     runs: list[list[int]] = []
