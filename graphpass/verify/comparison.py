@@ -168,7 +168,7 @@ class Comparison:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return lines on what restricts the verdict: the first difference, parts not compared, warnings."""
+        """Return lines on the first difference, warnings and what was not compared."""
         first = () if self.divergence is None else (f"first at {self.divergence}",)
         skipped = (f"not compared: {text}" for text in self.skipped)
         return (*first, *(f"WARNING: {text}" for text in self.warnings), *skipped)
