@@ -32,7 +32,11 @@ COMMANDS = {
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",
     "targets": "List the targets that models can be converted to.",
+    "completion": "Print a script that lets a shell complete commands, options, targets and passes.",
 }
+
+#: The variable by which a shell asks for completions.
+COMPLETION = "_GRAPHPASS_COMPLETE"
 
 _USAGE = 2
 _INTERNAL = 70
@@ -100,6 +104,10 @@ def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> i
     color = False if os.environ.get("NO_COLOR") else None
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_streams()
+    if asked := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "graphpass", COMPLETION, asked)
     try:
         with click.Context(click.Command("graphpass"), color=color):
             return _run(given, console, color)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -25,6 +26,12 @@ def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list
         return list(lines)
     indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
     return [*lines[:most], f"{indent}and {len(lines) - most} more; --verbose prints all"]
+
+
+def spoken(documentation: str) -> str:
+    """Return documentation for a terminal: no marks of reST, and no options, which tables list."""
+    without = re.sub(r"\n\n *Options:\n(?: +\S.*(?:\n|$))+", "\n", documentation)
+    return re.sub(r"``(.+?)``", r"\1", without, flags=re.DOTALL)
 
 
 def ranges(numbers: Iterable[int]) -> str:
