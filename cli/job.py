@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable[[Function], Function]:
-    """Return the arguments MODEL and OUTPUT, and the options of a `Job`, the command's second argument.
+    """Return arguments and options of a `Job`, the command's second argument.
 
     Args:
         output: The help of ``--output``.

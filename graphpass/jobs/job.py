@@ -160,9 +160,8 @@ def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
             message = f"the result cannot be verified: {error.message}"
             raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
     if not comparison.passed:
-        reason = "\n  ".join(
-            ["the result does not compute the same as the input", comparison.verdict, *comparison.remarks[:_REMARKS]]
-        )
+        found = "\n  ".join([comparison.verdict, *comparison.remarks[:_REMARKS]])
+        reason = f"the result does not compute the same as the input\n  {found}"
         hint = f"nothing was written; {hint}--no-verify writes it all the same"
         raise UnequalError("GP601", reason, hint, comparison)
     return comparison
