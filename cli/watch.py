@@ -43,7 +43,7 @@ def can_draw(stream: TextIO) -> bool:
 
 
 class Lines:
-    """Prints a line for each stage that took long, when it ends, and every 10 s until then."""
+    """Prints a line for each long stage, at its end and every 10 s."""
 
     def __init__(self, least: float = _LONG) -> None:
         """Create a watcher.
