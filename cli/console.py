@@ -32,11 +32,13 @@ class Console(Watch):
         quiet: Print nothing but results and errors.
         verbose: Print more.
         in_child: Work in a process of its own.
+        in_json: Print errors as JSON, too, as results are.
     """
 
     quiet: bool = False
     verbose: bool = False
     in_child: bool = False
+    in_json: bool = False
 
     def result(self, text: str) -> None:
         """Print a result."""
@@ -50,7 +52,14 @@ class Console(Watch):
             text: Makes the text.
             data: Makes the object for JSON.
         """
-        self.result(json.dumps(data(), indent=2, allow_nan=False) if form == "json" else text())
+        if form != "json":
+            self.result(text())
+            return
+        from graphpass.reports.header import with_header
+
+        told = data()
+        told = with_header(told) if isinstance(told, dict) else told
+        self.result(json.dumps(told, indent=2, allow_nan=False))
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
@@ -70,6 +79,15 @@ class Console(Watch):
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {_inset(error.message)}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint:', fg='cyan')} {_inset(error.hint)}", err=True)
+
+    def failed(self, error_id: str | None, message: str, hint: str | None, code: int) -> None:
+        """Print an error in the place of the result, if that was to be JSON."""
+        if not self.in_json:
+            return
+        from graphpass.reports.header import with_header
+
+        told = {"id": error_id, "message": message, "hint": hint, "exit_code": code}
+        self.result(json.dumps(with_header({"error": told}), indent=2))
 
 
 def _inset(text: str) -> str:

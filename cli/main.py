@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import io
+import itertools
 import os
 import sys
 import traceback
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> i
     console = Console(in_child=in_child)
     color = False if os.environ.get("NO_COLOR") else None
     given = list(sys.argv[1:] if arguments is None else arguments)
+    console.in_json = "--format=json" in given or ("--format", "json") in itertools.pairwise(given)
     _open_streams()
     if asked := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
@@ -125,6 +127,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         return done.exit_code
     except click.ClickException as error:
         _show(error)
+        console.failed(None, error.format_message(), None, _USAGE)
         return _USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -154,6 +157,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
 def _refused(error: GraphpassError, console: Console) -> int:
     try:
         console.error(error)
+        console.failed(error.id, error.message, error.hint, error.exit_code)
     except BrokenPipeError:
         raise
     except OSError:  # nobody reads the message, but the exit code remains
@@ -168,6 +172,7 @@ def _internal(error: Exception, console: Console) -> int:
         _print_traceback()
     advice = "this is a bug of graphpass; please report it with the command and the output of --verbose"
     click.echo(f"hint: {advice}", err=True)
+    console.failed(None, f"internal error: {type(error).__name__}: {words}", advice, _INTERNAL)
     return _INTERNAL
 
 
