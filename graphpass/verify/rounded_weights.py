@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.verify.layers.plan import identify
+from graphpass.verify.identities import identify
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.ir.values import REALS
-from graphpass.verify.layers.plan import identify
+from graphpass.verify.identities import identify
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -80,7 +80,9 @@ def _few_differences(reference: np.ndarray, candidate: np.ndarray, value: Value)
         return None
     if np.array_equal(np.sort(reference[places]), np.sort(candidate[places])):
         return None  # numbers changed places, as heads and channels do
-    where = tuple(int(axis) for axis in np.unravel_index(places[0], [int(size) for size in value.shape or ()]))
+    where = tuple(
+        int(axis) for axis in np.unravel_index(places[0], [size for size in value.shape or () if isinstance(size, int)])
+    )
     return (
         f"{len(places)} of {len(reference)} numbers differ from those of {value.name}: first at {list(where)}, "
         f"reference {reference[places[0]]:.7g}, candidate {candidate[places[0]]:.7g}"
