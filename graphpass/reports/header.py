@@ -12,6 +12,6 @@ SCHEMA_VERSION = 1
 
 
 def with_header(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object of JSON with the version of its schema, of graphpass, and the time in UTC."""
+    """Add the schema's version, that of graphpass, and the time in UTC."""
     written = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"schema_version": SCHEMA_VERSION, "graphpass": version("graphpass"), "time": written, **told}
