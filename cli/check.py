@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import click
@@ -34,10 +33,8 @@ def command(console: Console, model: Path, target: str, confirm: bool, form: str
     possible on this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
     """
     from graphpass.api.check import check
-    from graphpass.reports.contract import as_text
 
     found = check(model, target, confirm=confirm, caches=declared, watch=console)
-    text = functools.partial(as_text, found.model, found.report, verbose=console.verbose)
-    console.report(form, text, found.to_json)
+    console.report(form, lambda: found.text(verbose=console.verbose), found.to_json)
     if not found.holds:
         raise click.exceptions.Exit(1)

@@ -116,22 +116,20 @@ def command(
     models = load_model(reference), load_model(candidate)
 
     from graphpass.reports.outcome import proof_text
-    from graphpass.verify.on_device import compare_on_device
+    from graphpass.verify.models import verify
 
-    with stage("comparing"):
-        comparison = compare_on_device(
-            *models,
-            device,
-            budget=budget,
-            all_layers=all_layers,
-            properties=properties,
-            steps=steps,
-            prompt_ids=prompt_ids,
-            atol=atol,
-            rtol=rtol,
-            edits=edits,
-            examine=True,
-        )
+    comparison = verify(
+        *models,
+        steps=steps,
+        prompt_ids=prompt_ids,
+        atol=atol,
+        rtol=rtol,
+        edits=edits,
+        budget=budget,
+        all_layers=all_layers,
+        device=device,
+        properties=properties,
+    )
     text = functools.partial(proof_text, comparison, verbose=console.verbose)
     console.report(form, lambda: "\n".join(text()), comparison.to_json)
     if not comparison.passed:

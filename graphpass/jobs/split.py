@@ -53,7 +53,11 @@ class SplitOutcome:
     written: Written
 
     def __str__(self) -> str:
-        return as_text(self)
+        return self.text()
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the text of ``graphpass split``."""
+        return as_text(self, verbose=verbose)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``split --format json``."""

@@ -89,7 +89,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return as_text(self)
+        return self.text()
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the text of ``graphpass convert`` and ``graphpass run``; see `as_text`."""
+        return as_text(self, verbose=verbose)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``convert --format json`` and ``run --format json``."""
