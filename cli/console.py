@@ -15,7 +15,7 @@ import click
 
 from graphpass.errors import GraphpassError
 from graphpass.jobs.watch import Watch
-from graphpass.printable import on_one_line, printable
+from graphpass.printable import on_one_line, printable, printable_json
 from graphpass.progress import watched
 
 from .limits import Limits, go_on_in_child, limit_options
@@ -44,6 +44,10 @@ class Console(Watch):
         """Print a result."""
         click.echo(printable(text))
 
+    def page(self, text: str) -> None:
+        """Print a page of HTML, which escapes names itself."""
+        click.echo(text, nl=False)
+
     def report(self, form: str, text: Callable[[], str], data: Callable[[], Any]) -> None:
         """Print a result in the form that `format_option` gave.
 
@@ -59,7 +63,7 @@ class Console(Watch):
 
         told = data()
         told = with_header(told) if isinstance(told, dict) else told
-        self.result(json.dumps(told, indent=2, allow_nan=False))
+        self._print_json(told)
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
@@ -87,7 +91,11 @@ class Console(Watch):
         from graphpass.reports.header import with_header
 
         told = {"id": error_id, "message": message, "hint": hint, "exit_code": code}
-        self.result(json.dumps(with_header({"error": told}), indent=2))
+        self._print_json(with_header({"error": told}))
+
+    @staticmethod
+    def _print_json(told: Any) -> None:
+        click.echo(printable_json(json.dumps(told, indent=2, allow_nan=False)))
 
 
 def _inset(text: str) -> str:
