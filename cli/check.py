@@ -6,13 +6,19 @@ from pathlib import Path
 
 import click
 
+from .completion import complete_targets
 from .console import Console, console_command, format_option
 from .models import PATH, cache_option
 
 
 @console_command("check", limited=True)
 @click.argument("model", type=PATH)
-@click.option("--target", required=True, help="The target of the runtime, with options: gpu{cache=reorder}.")
+@click.option(
+    "--target",
+    required=True,
+    shell_complete=complete_targets,
+    help="The target of the runtime, with options: gpu{cache=reorder}.",
+)
 @click.option(
     "--confirm/--no-confirm", default=True, show_default=True, help="Try the runtime, if that is possible here."
 )
@@ -29,6 +35,6 @@ def command(console: Console, model: Path, target: str, confirm: bool, form: str
     from graphpass.api.check import check
 
     found = check(model, target, confirm=confirm, caches=declared, watch=console)
-    console.report(form, found.__str__, found.to_json)
+    console.report(form, lambda: found.text(verbose=console.verbose), found.to_json)
     if not found.holds:
         raise click.exceptions.Exit(1)

@@ -15,7 +15,7 @@ import click
 
 from graphpass.errors import GraphpassError
 from graphpass.jobs.watch import Watch
-from graphpass.printable import on_one_line, printable
+from graphpass.printable import on_one_line, printable, printable_json
 from graphpass.progress import watched
 
 from .limits import Limits, go_on_in_child, limit_options
@@ -32,15 +32,21 @@ class Console(Watch):
         quiet: Print nothing but results and errors.
         verbose: Print more.
         in_child: Work in a process of its own.
+        in_json: Print errors as JSON, too, as results are.
     """
 
     quiet: bool = False
     verbose: bool = False
     in_child: bool = False
+    in_json: bool = False
 
     def result(self, text: str) -> None:
         """Print a result."""
         click.echo(printable(text))
+
+    def page(self, text: str) -> None:
+        """Print a page of HTML, which escapes names itself."""
+        click.echo(text, nl=False)
 
     def report(self, form: str, text: Callable[[], str], data: Callable[[], Any]) -> None:
         """Print a result in the form that `format_option` gave.
@@ -50,7 +56,14 @@ class Console(Watch):
             text: Makes the text.
             data: Makes the object for JSON.
         """
-        self.result(json.dumps(data(), indent=2, allow_nan=False) if form == "json" else text())
+        if form != "json":
+            self.result(text())
+            return
+        from graphpass.reports.header import with_header
+
+        told = data()
+        told = with_header(told) if isinstance(told, dict) else told
+        self._print_json(told)
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
@@ -70,6 +83,19 @@ class Console(Watch):
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {_inset(error.message)}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint:', fg='cyan')} {_inset(error.hint)}", err=True)
+
+    def failed(self, error_id: str | None, message: str, hint: str | None, code: int) -> None:
+        """Print an error in the place of the result, if that was to be JSON."""
+        if not self.in_json:
+            return
+        from graphpass.reports.header import with_header
+
+        told = {"id": error_id, "message": message, "hint": hint, "exit_code": code}
+        self._print_json(with_header({"error": told}))
+
+    @staticmethod
+    def _print_json(told: Any) -> None:
+        click.echo(printable_json(json.dumps(told, indent=2, allow_nan=False)))
 
 
 def _inset(text: str) -> str:

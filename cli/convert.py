@@ -9,6 +9,7 @@ import click
 
 from graphpass.jobs.job import Job
 
+from .completion import complete_targets
 from .console import Console, console_command, format_option
 from .job import job_options
 from .models import PATH
@@ -16,7 +17,13 @@ from .proof import proof_options
 
 
 @console_command("convert", limited=True)
-@click.option("--target", "target_name", required=True, help="The target, with options: gpu{cache=reorder}.")
+@click.option(
+    "--target",
+    "target_name",
+    required=True,
+    shell_complete=complete_targets,
+    help="The target, with options: gpu{cache=reorder}.",
+)
 @click.option("--allow-unfused", is_flag=True, help="Write the model even if the target's contract does not hold.")
 @click.option(
     "--tokenizer/--no-tokenizer",

@@ -46,7 +46,7 @@ def command(console: Console, models: tuple[Path, ...], form: str, unfolded: boo
     before, after = models
     found = diff(before, after, watch=console)
     if form == "html":
-        console.result(found.to_html(str(before), str(after)).rstrip("\n"))
+        console.page(found.to_html(str(before), str(after)))
     else:
         console.report(form, lambda: found.text(unfolded=unfolded), found.to_json)
     if not found.same:

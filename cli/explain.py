@@ -8,11 +8,12 @@ import click
 
 from graphpass.engine.passes import Pass
 
+from .completion import complete_explained
 from .console import Console, console_command, format_option
 
 
 @console_command("explain")
-@click.argument("name", metavar="PASS|ERROR-ID")
+@click.argument("name", metavar="PASS|ERROR-ID", shell_complete=complete_explained)
 @format_option("text", "json")
 def command(console: Console, name: str, form: str) -> None:
     """Explain a pass, or an error by its id.
@@ -39,7 +40,7 @@ def command(console: Console, name: str, form: str) -> None:
 
 def _explain_pass(pass_class: type[Pass[Any]]) -> str:
     from graphpass.engine.options import documentation, options_of
-    from graphpass.reports.text import columns
+    from graphpass.reports.text import columns, spoken
 
     options = options_of(pass_class)
     written = ",".join(f"{option.name}={option.default_text}" for option in options)
@@ -50,4 +51,4 @@ def _explain_pass(pass_class: type[Pass[Any]]) -> str:
             lines.append(f"{word:<7}  {', '.join(condition.name for condition in conditions)}")
     if options:
         lines += ["", "options", *columns([option.row for option in options])]
-    return "\n".join([*lines, "", documentation(pass_class)])
+    return spoken("\n".join([*lines, "", documentation(pass_class)]))

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable[[Function], Function]:
-    """Return the argument MODEL and the options of a `Job`, the command's second argument.
+    """Return arguments and options of a `Job`, the command's second argument.
 
     Args:
         output: The help of ``--output``.
@@ -26,7 +26,8 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
     """
     options = [
         click.argument("model", type=PATH),
-        click.option("-o", "--output", type=PATH, required=True, help=output),
+        click.argument("place", type=PATH, required=False, metavar="[OUTPUT]"),
+        click.option("-o", "--output", type=PATH, help=f"{output} The same as OUTPUT."),
         click.option(
             "--verify/--no-verify", default=verify, show_default=True, help="Compare the result with the input first."
         ),
@@ -53,6 +54,11 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
         def with_job(*arguments: Any, **given: Any) -> Any:
+            if (place := given.pop("place")) is not None and given["output"] is not None:
+                raise click.UsageError("the output is given twice: as OUTPUT and with -o", click.get_current_context())
+            given["output"] = place or given["output"]
+            if given["output"] is None:
+                raise click.UsageError("Missing argument 'OUTPUT', or option '-o'", click.get_current_context())
             job = Job(**{one.name: given.pop(one.name) for one in fields(Job) if one.name in given})
             return command(*arguments, job, **given)
 

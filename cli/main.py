@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import io
+import itertools
 import os
 import sys
 import traceback
@@ -32,7 +33,11 @@ COMMANDS = {
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",
     "targets": "List the targets that models can be converted to.",
+    "completion": "Print a script that lets a shell complete commands, options, targets and passes.",
 }
+
+#: The variable by which a shell asks for completions.
+COMPLETION = "_GRAPHPASS_COMPLETE"
 
 _USAGE = 2
 _INTERNAL = 70
@@ -99,7 +104,12 @@ def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> i
     console = Console(in_child=in_child)
     color = False if os.environ.get("NO_COLOR") else None
     given = list(sys.argv[1:] if arguments is None else arguments)
+    console.in_json = "--format=json" in given or ("--format", "json") in itertools.pairwise(given)
     _open_streams()
+    if asked := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(cli, {}, "graphpass", COMPLETION, asked)
     try:
         with click.Context(click.Command("graphpass"), color=color):
             return _run(given, console, color)
@@ -117,6 +127,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         return done.exit_code
     except click.ClickException as error:
         _show(error)
+        console.failed(None, error.format_message(), None, _USAGE)
         return _USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -146,6 +157,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
 def _refused(error: GraphpassError, console: Console) -> int:
     try:
         console.error(error)
+        console.failed(error.id, error.message, error.hint, error.exit_code)
     except BrokenPipeError:
         raise
     except OSError:  # nobody reads the message, but the exit code remains
@@ -160,6 +172,7 @@ def _internal(error: Exception, console: Console) -> int:
         _print_traceback()
     advice = "this is a bug of graphpass; please report it with the command and the output of --verbose"
     click.echo(f"hint: {advice}", err=True)
+    console.failed(None, f"internal error: {type(error).__name__}: {words}", advice, _INTERNAL)
     return _INTERNAL
 
 

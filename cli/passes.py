@@ -21,7 +21,7 @@ def _as_text() -> str:
     from graphpass.engine.options import documentation, options_of
     from graphpass.engine.registry import get_pass, pass_names
     from graphpass.errors import UsageError
-    from graphpass.reports.text import columns
+    from graphpass.reports.text import columns, spoken
 
     lines: list[str] = []
     for name in pass_names():
@@ -34,4 +34,4 @@ def _as_text() -> str:
         summary = documentation(pass_class).partition("\n")[0]
         rows = columns([option.row for option in options], indent="      ")
         lines += [name, f"    {summary}", *rows]
-    return "\n".join(lines)
+    return spoken("\n".join(lines))

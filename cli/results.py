@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.reports.outcome import Outcome, as_json, as_text
+from graphpass.reports.outcome import Outcome
 
 from .console import Console
 
@@ -13,4 +13,4 @@ def print_outcome(console: Console, outcome: Outcome, form: str) -> None:
         for graph in outcome.graphs:
             console.result(str(graph))
     else:
-        console.report(form, lambda: as_text(outcome), lambda: as_json(outcome))
+        console.report(form, lambda: outcome.text(verbose=console.verbose), outcome.to_json)

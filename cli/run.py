@@ -10,12 +10,15 @@ from graphpass.engine.passes import Pass
 from graphpass.ir.model import Model
 from graphpass.jobs.job import Job
 
+from .completion import complete_passes
 from .console import Console, console_command, format_option
 from .job import job_options
 
 
 @console_command("run", limited=True)
-@click.option("-p", "--pipeline", "text", required=True, help='Passes: "a,b{x=1}", or @FILE.toml.')
+@click.option(
+    "-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help='Passes: "a,b{x=1}", or @FILE.toml.'
+)
 @format_option("text", "json")
 @job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
 def command(console: Console, job: Job, text: str, form: str) -> None:

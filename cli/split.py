@@ -27,11 +27,21 @@ def command(
     take this form: the prefill model runs chunk by chunk until the prompt is in, the decode model token by token. No
     dimension of either is left open. graphpass.runtime.open_pair runs the two as one session.
     """
-    from graphpass.artifacts.split import Split
-    from graphpass.jobs.split import as_json, as_text, split_model
+    from graphpass.api.split import split
 
-    outcome = split_model(job, Split(prompt, prompt if chunk is None else chunk, capacity), dialect, console)
+    outcome = split(
+        job.model,
+        job.output,
+        prompt=prompt,
+        capacity=capacity,
+        chunk=chunk,
+        to=dialect,
+        verify=job.verify,
+        caches=job.declared,
+        weights=job.weights,
+        watch=console,
+    )
     if console.quiet and form == "text":
         console.result(str(outcome.output))
     else:
-        console.report(form, lambda: as_text(outcome), lambda: as_json(outcome))
+        console.report(form, lambda: outcome.text(verbose=console.verbose), outcome.to_json)

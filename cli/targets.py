@@ -23,6 +23,7 @@ def _as_text() -> str:
     from graphpass.engine.options import documentation, options_of
     from graphpass.engine.registry import get_target, target_names
     from graphpass.errors import UsageError
+    from graphpass.reports.text import columns, spoken
 
     told: list[str] = []
     for name in target_names():
@@ -33,10 +34,7 @@ def _as_text() -> str:
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
         rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
-        options = (
-            f"option {option.name}: {option.type.text}, default {option.default_text}"
-            for option in options_of(type(target))
-        )
+        options = columns([option.row for option in options_of(type(target))])
         lines = [target.description, f"writes {target.output_file}; promises: {contract}; {rules}", *options, ""]
-        told += [name, textwrap.indent("\n".join([*lines, documentation(type(target))]), "    ")]
-    return "\n".join(told)
+        told += [name, textwrap.indent("\n".join([*lines, spoken(documentation(type(target)))]), "    ")]
+    return spoken("\n".join(told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -114,22 +115,22 @@ def command(
         raise click.UsageError("name two models to compare, or a result with --certificate")
     models = load_model(reference), load_model(candidate)
 
-    from graphpass.verify.on_device import compare_on_device
+    from graphpass.reports.outcome import proof_text
+    from graphpass.verify.models import verify
 
-    with stage("comparing"):
-        comparison = compare_on_device(
-            *models,
-            device,
-            budget=budget,
-            all_layers=all_layers,
-            properties=properties,
-            steps=steps,
-            prompt_ids=prompt_ids,
-            atol=atol,
-            rtol=rtol,
-            edits=edits,
-            examine=True,
-        )
-    console.report(form, comparison.summary, comparison.to_json)
+    comparison = verify(
+        *models,
+        steps=steps,
+        prompt_ids=prompt_ids,
+        atol=atol,
+        rtol=rtol,
+        edits=edits,
+        budget=budget,
+        all_layers=all_layers,
+        device=device,
+        properties=properties,
+    )
+    text = functools.partial(proof_text, comparison, verbose=console.verbose)
+    console.report(form, lambda: "\n".join(text()), comparison.to_json)
     if not comparison.passed:
         raise click.exceptions.Exit(1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from graphpass.printable import on_one_line, printable
+from graphpass.progress import peak_memory
 
 if TYPE_CHECKING:
     import rich.progress
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 #: Seconds of a stage that gets a line of its own, and of work that is not drawn.
 _LONG, _SHORT = 1.0, 0.3
+
+#: Seconds between two lines on a stage that lasts.
+_BEAT = 10.0
+
+#: Columns of a terminal that has room for a bar.
+_WIDE = 100
 
 
 def watcher(stream: TextIO, *, verbose: bool) -> Watcher:
@@ -36,7 +43,7 @@ def can_draw(stream: TextIO) -> bool:
 
 
 class Lines:
-    """Prints a line for each stage that took long, when it ends."""
+    """Prints a line for each long stage, at its end and every 10 s."""
 
     def __init__(self, least: float = _LONG) -> None:
         """Create a watcher.
@@ -45,18 +52,28 @@ class Lines:
             least: Seconds of the shortest stage that gets a line.
         """
         self._least = least
+        self._lines: dict[Stage, int] = {}
 
     def began(self, stage: Stage) -> None:
         """See `graphpass.progress.Watcher`."""
 
     def moved(self, stage: Stage) -> None:
-        """See `graphpass.progress.Watcher`."""
+        """Print a line, if the last one is old."""
+        beat = int(stage.seconds / _BEAT)
+        if beat > self._lines.get(stage, 0):
+            self._lines[stage] = beat
+            left = "" if stage.seconds_left is None else f"{stage.seconds_left:.0f} s left, "
+            self._print(stage, f"{_counted(stage)}{_percent(stage)}, {left}")
 
     def ended(self, stage: Stage) -> None:
         """Print the line."""
+        self._lines.pop(stage, None)
         if stage.seconds >= self._least:
-            counted = f"{_counted(stage)}, " if stage.done else ""
-            click.echo(f"{_described(stage, at=False)}: {counted}{stage.seconds:.1f} s", err=True)
+            self._print(stage, f"{_counted(stage)}, " if stage.done else "")
+
+    @staticmethod
+    def _print(stage: Stage, counted: str) -> None:
+        click.echo(f"{_described(stage, at=False)}: {counted}{stage.seconds:.1f} s{_memory()}", err=True)
 
 
 class LiveLine:
@@ -99,6 +116,8 @@ class LiveLine:
                     completed=stage.done,
                     total=stage.total or None,
                     counted=_counted(stage),
+                    percent=_percent(stage),
+                    memory=_memory().lstrip(", "),
                 )
 
     def ended(self, stage: Stage) -> None:
@@ -119,15 +138,19 @@ class LiveLine:
         """Begin to draw the stages that last."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
 
         with self._lock:
             if not self._stages:  # it ended meanwhile
                 return
-            columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[counted]}")
+            counts = TextColumn("{task.fields[counted]}{task.fields[percent]}")
             self._drawn = Progress(
-                *columns,
+                TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
+                *([BarColumn(bar_width=20)] if Console(file=self._stream).width >= _WIDE else []),
+                counts,
                 TimeElapsedColumn(),
                 TimeRemainingColumn(elapsed_when_finished=True),
+                TextColumn("{task.fields[memory]}"),
                 console=Console(file=self._stream),
                 transient=True,
                 redirect_stdout=False,  # results may go to another place than the terminal
@@ -137,12 +160,29 @@ class LiveLine:
             self._drawn.start()
 
     def _add(self, drawn: rich.progress.Progress, stage: Stage) -> None:
-        counts = {"total": stage.total or None, "completed": stage.done, "counted": _counted(stage)}
+        counts = {
+            "total": stage.total or None,
+            "completed": stage.done,
+            "counted": _counted(stage),
+            "percent": _percent(stage),
+            "memory": _memory().lstrip(", "),
+        }
         self._stages[stage] = drawn.add_task(_described(stage), **counts)  # type: ignore[arg-type]
 
 
 def _described(stage: Stage, *, at: bool = True) -> str:
     return printable(on_one_line(f"{stage.text} {stage.at}".rstrip() if at else stage.text))
+
+
+def _percent(stage: Stage) -> str:
+    return "" if stage.share is None else f" ({stage.share:.0%})"
+
+
+def _memory() -> str:
+    """Return the largest memory until now, after a comma."""
+    from graphpass.reports.text import in_bytes
+
+    return f", {in_bytes(peak)}" if (peak := peak_memory()) else ""
 
 
 def _counted(stage: Stage) -> str:

@@ -57,6 +57,7 @@ SCHEMAS = {
     "plan": "graphpass ci --dry-run --format json",
     "config": "graphpass.toml",
     "manifest": "graphpass.json",
+    "error": "graphpass COMMAND --format json",
 }
 
 INTRODUCTIONS = {

@@ -40,6 +40,9 @@ GP117 A session's state is read from a file that DecodeSession.save wrote, in sa
   damaged, or is something else. Prefill again, and save anew.
 GP118 The graphpass.json beside a result is damaged, another program's, or of another version of graphpass, so that its
   certificate cannot be read. graphpass/reports/schemas/manifest.json describes it.
+GP119 The ONNX model imports a version of operators that cannot be, has a function that calls itself, functions whose
+  calls expand to over a million nodes, or bodies of nodes that nest over 16 deep. No exporter writes this: the file is
+  damaged, or was made to harm.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -303,6 +306,8 @@ GP603 The result differs from the one that was published last; --fail-on changed
   lists the differences.
 GP604 The certificate of a result does not hold: files are missing, changed or added since it was proven, its manifest
   was edited, or it was proven against another model. Convert the model again.
+GP605 The configuration expects that a cell ends with an error, expect = "GP366", and it ended otherwise. Remove
+  expect if the model is converted by now.
 """
 
 #: Meaning and cure by error id.

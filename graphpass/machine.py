@@ -20,7 +20,18 @@ def available_memory() -> int:
     import psutil
 
     free: int = psutil.virtual_memory().available
+    return min(free, memory_of_group(Path("/sys/fs/cgroup"), free))
+
+
+def memory_of_group(group: Path, unlimited: int) -> int:
+    """Return the bytes that a control group has left; ``unlimited`` if it has no limit.
+
+    Files that the kernel keeps in memory count as used there, and go when a program needs the room.
+    """
     with contextlib.suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return free
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        kept = sum(int(counts.get(name, "0")) for name in ("active_file", "inactive_file"))
+        return limit - used + kept
+    return unlimited

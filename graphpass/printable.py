@@ -12,7 +12,7 @@ import re
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 #: Commands of CI systems: GitHub Actions reads `::` at the begin of a line, and `##[` anywhere.
-_COMMANDS = re.compile(r"^(\s*):(?=:)|##(?=\[|vso\[)", re.MULTILINE)
+_COMMANDS = re.compile(r"^(\s*):(?=:)|(?<=#)#(?=\[|vso\[)", re.MULTILINE)
 
 
 def visible(text: str) -> str:
@@ -28,6 +28,11 @@ def on_one_line(text: str) -> str:
 def printable(text: str) -> str:
     """Escape as `visible`, and commands that CI systems read in logs."""
     return _COMMANDS.sub(lambda match: f"{match[1] or ''}{_escape(match[0][-1])}", visible(text))
+
+
+def printable_json(text: str) -> str:
+    """Escape commands to CI systems in JSON of ASCII, which stays the same JSON."""
+    return re.sub(r"(?<=#)#(?=\[|vso\[)", r"\\u0023", text)
 
 
 def _escape(character: str) -> str:

@@ -40,6 +40,16 @@ class Stage:
     started: float = field(default_factory=time.perf_counter)
 
     @property
+    def share(self) -> float | None:
+        """Return the part that is done, from 0 to 1; ``None`` if nobody knows it."""
+        return min(1.0, self.done / self.total) if self.total else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return an estimate of the remaining time; ``None`` before anything is done."""
+        return self.seconds * (1 / self.share - 1) if self.share else None
+
+    @property
     def seconds(self) -> float:
         """Return the time since the stage began."""
         return time.perf_counter() - self.started

@@ -1,5 +1,9 @@
 """Names with escapes, carriage returns, tags and commands to CI systems: shown, never carried out."""
 
+import json
+import re
+
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from support.commands import in_process
@@ -57,6 +61,18 @@ def test_commands_print_no_hostile_name(folder, tmp_path, capfd, monkeypatch, ar
     assert_harmless(done.err)
     if name == "inspect":
         assert "forged" in done.out
+    if "json" in options:
+        assert json.loads(done.out)["inputs"][0]["name"] == f"in{HOSTILE}"
+
+
+def test_pages_that_are_printed_stay_whole(folder, tmp_path, capfd):
+    other = onnx.load(folder / "model.onnx")
+    other.graph.node[0].op_type = "Neg"
+    onnx.save(other, tmp_path / "other.onnx")
+    page = in_process(capfd, "diff", folder, tmp_path / "other.onnx", "--format", "html").out
+    (data,) = re.findall(r'<section class="picture"><script type="application/json">(.*?)</script>', page)
+    (group,) = json.loads(data)["groups"]
+    assert HOSTILE in group["sides"][0]["names"][0]
 
 
 def test_paths_that_are_not_there_are_printed_escaped(tmp_path, capfd):

@@ -13,7 +13,10 @@ from graphpass.engine.registry import get_pass
 from graphpass.passes.catalogue import PASSES
 
 ROOT = Path(__file__).resolve().parents[1]
-LOOSE = {f"{name}.py" for name in ("__init__", "error_catalog", "errors", "io", "machine", "printable", "progress")}
+LOOSE = {
+    f"{name}.py"
+    for name in ("__init__", "__main__", "error_catalog", "errors", "io", "machine", "printable", "progress")
+}
 LOOSE.add("py.typed")
 
 

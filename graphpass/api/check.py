@@ -31,12 +31,20 @@ class Check:
     report: Report
 
     def __str__(self) -> str:
-        return as_text(self.model, self.report)
+        return self.text()
 
     @property
     def holds(self) -> bool:
         """Return whether the target's contract holds."""
         return self.report.holds
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the text of ``graphpass check``.
+
+        Args:
+            verbose: Whether to list all findings.
+        """
+        return as_text(self.model, self.report, verbose=verbose)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``graphpass check --format json``."""

@@ -100,6 +100,10 @@ class Job:
         return noted | {"cache": list(self.declared)} | ({"proof": changed} if changed else {})
 
 
+#: Lines on a comparison that failed.
+_REMARKS = 3
+
+
 class UnequalError(VerificationError):
     """Reports a result that does not compute the same as its input.
 
@@ -156,7 +160,8 @@ def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
             message = f"the result cannot be verified: {error.message}"
             raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
     if not comparison.passed:
-        reason = f"the result does not compute the same as the input\n{comparison.summary()}"
+        found = "\n  ".join([comparison.verdict, *comparison.remarks[:_REMARKS]])
+        reason = f"the result does not compute the same as the input\n  {found}"
         hint = f"nothing was written; {hint}--no-verify writes it all the same"
         raise UnequalError("GP601", reason, hint, comparison)
     return comparison

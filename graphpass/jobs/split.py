@@ -53,7 +53,11 @@ class SplitOutcome:
     written: Written
 
     def __str__(self) -> str:
-        return as_text(self)
+        return self.text()
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the text of ``graphpass split``."""
+        return as_text(self, verbose=verbose)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``split --format json``."""
@@ -120,15 +124,15 @@ def as_json(outcome: SplitOutcome) -> dict[str, Any]:
     }
 
 
-def as_text(outcome: SplitOutcome) -> str:
+def as_text(outcome: SplitOutcome, *, verbose: bool = False) -> str:
     """Return the text of ``graphpass split``."""
     split = outcome.split
     sizes = f"prompts of {split.prompt} in chunks of {split.chunk}, {split.capacity} positions"
-    report = [] if outcome.preparation is None else passes_text(outcome.preparation)
+    report = [] if outcome.preparation is None else passes_text(outcome.preparation, verbose=verbose)
+    verdict = "not verified (--no-verify)"
     if outcome.compared is not None:
-        report += [""] if report else []
-        same = f"same: {outcome.compared} positions compared, after prompts of 1 to {split.prompt} tokens"
-        report.append(f"verified  {same}")
+        verdict = f"same: {outcome.compared} positions compared, after prompts of 1 to {split.prompt} tokens"
     notes = ["prefill.bin and decode.bin are one file: two hard links"] if outcome.suffix == ".xml" else []
-    files = files_text(outcome.output, outcome.files, [outcome.written], notes)
-    return "\n".join([f"{outcome.input} -> {outcome.output}: {sizes}", "", *report, "", *files])
+    files = files_text(outcome.output, outcome.files, [outcome.written], notes, verbose=verbose)
+    head = f"{outcome.input} -> {outcome.output}: {sizes}"
+    return "\n".join([head, "", *report, "", *files, "", f"verified  {verdict}"])

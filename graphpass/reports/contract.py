@@ -10,7 +10,7 @@ from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.printable import on_one_line
-from graphpass.reports.text import columns, layers_in_words
+from graphpass.reports.text import columns, layers_in_words, shortened
 
 _NOUNS = {
     "attention": ("attention", "attention"),
@@ -18,6 +18,9 @@ _NOUNS = {
     "experts": ("experts", "layers of experts"),
     "input": ("input", "inputs"),
 }
+
+#: Entries of a report that is to have at most 40 lines; each has up to three.
+_ENTRIES = 8
 
 _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossible": "not confirmed"}
 
@@ -27,22 +30,33 @@ def as_json(model: Model, report: Report) -> dict[str, Any]:
     return {"model": str(model.path), "holds": report.holds, **asdict(report)}
 
 
-def as_text(model: Model, report: Report) -> str:
-    """Return the text of ``graphpass check``, with one entry for layers that have equal findings."""
+def as_text(model: Model, report: Report, *, verbose: bool = False) -> str:
+    """Return the text of ``graphpass check``, with one entry for layers that have equal findings.
+
+    Args:
+        model: The model.
+        report: Its findings.
+        verbose: Whether to list all entries; without it there are at most 40 lines.
+    """
     verdict = "the contract holds" if report.holds else "the contract does not hold"
-    lines = [f"{on_one_line(str(model.path))} for {report.target}: {verdict}", ""]
+    lines = [f"{on_one_line(str(model.path))} for {report.target}", ""]
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in report.findings:
         # A finding that breaks a contract names its node, so each stands by itself.
         groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
     rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
     details = [_details(group[0]) for group in groups.values()]
-    for row, detail in zip(columns(rows), details, strict=True):
+    entries = list(zip(columns(rows), details, strict=True))
+    shown = entries if verbose else entries[:_ENTRIES]
+    for row, detail in shown:
         lines += [row, *(f"      {on_one_line(line)}" for line in detail)]
+    if len(shown) < len(entries):
+        lines.append(f"  and {len(entries) - len(shown)} more; --verbose prints all")
     if not rows:
         lines.append("  nothing in it is for the runtime to fuse")
     if report.confirmation is not None:
-        lines += ["", *_confirmation(report.confirmation)]
+        lines += ["", *shortened(_confirmation(report.confirmation), _ENTRIES, verbose=verbose)]
+    lines += ["", verdict]
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ def as_page(outcome: Outcome, models: Iterable[str]) -> str:
         models: The parts about its models, from `models_as_parts`.
     """
     title = f"{outcome.input} \u2192 {outcome.target or outcome.graphs[0].name}"
-    report = f"<details><summary>report</summary><pre>{escape(as_text(outcome))}</pre></details>"
+    report = f"<details><summary>report</summary><pre>{escape(as_text(outcome, verbose=True))}</pre></details>"
     return framed("conversion", title, [report, *models])
 
 

@@ -18,8 +18,11 @@ from graphpass.printable import on_one_line
 from graphpass.progress import Timing
 from graphpass.reports.contract import summarize
 from graphpass.reports.inventory import in_short, runs_with, total_bytes
-from graphpass.reports.text import columns, in_bytes, time_table
+from graphpass.reports.text import columns, in_bytes, shortened, time_table
 from graphpass.verify import Comparison
+
+#: Lines on passes, and on remarks of each kind, so that a report has at most 40.
+_PASSES, _REMARKS = 8, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return as_text(self)
+        return self.text()
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the text of ``graphpass convert`` and ``graphpass run``; see `as_text`."""
+        return as_text(self, verbose=verbose)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``convert --format json`` and ``run --format json``."""
@@ -117,8 +124,13 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def as_text(outcome: Outcome) -> str:
-    """Return the text of ``graphpass convert`` and ``graphpass run``."""
+def as_text(outcome: Outcome, *, verbose: bool = False) -> str:
+    """Return the text of ``graphpass convert`` and ``graphpass run``, with the verdict at its end.
+
+    Args:
+        outcome: The outcome.
+        verbose: Whether to list all passes, files and sequences; without it there are at most 40 lines.
+    """
     if outcome.up_to_date:
         same = "is up to date: the same input, pipeline, options and versions; nothing was done"
         return "\n".join(f"{graph} {same}" for graph in outcome.graphs)
@@ -128,32 +140,69 @@ def as_text(outcome: Outcome) -> str:
         lines += [f"{on_one_line(str(outcome.input))} -> {on_one_line(str(place))} for {outcome.target}"]
     for report in outcome.models:
         lines += ["", *_before_and_after(report), ""] if outcome.target else []
-        lines += passes_text(report)
+        lines += passes_text(report, _PASSES // len(outcome.models), verbose=verbose)
+    lines += ["", *files_text(outcome.output, outcome.files, outcome.written, outcome.notes, verbose=verbose)]
     if outcome.contract is not None:
-        lines += ["", *summarize(outcome.contract)]
+        contract, *flaws = summarize(outcome.contract)
+        lines += ["", contract, *shortened(flaws, _REMARKS, verbose=verbose)]
     if outcome.comparison is not None:
-        lines += ["", f"verified  {outcome.comparison.summary()}"]
+        *details, verdict = proof_text(outcome.comparison, verbose=verbose)
+        lines += ["", *details, f"verified  {verdict}"]
     elif outcome.target:
         lines += ["", "verified  not verified (--no-verify)"]
-    return "\n".join([*lines, "", *files_text(outcome.output, outcome.files, outcome.written, outcome.notes)])
+    return "\n".join(lines)
 
 
-def passes_text(report: ModelReport) -> list[str]:
-    """Return lines about a pipeline: its text, outcome and time of each pass, notes."""
-    rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in report.records]
+def passes_text(report: ModelReport, most: int = _PASSES, *, verbose: bool = False) -> list[str]:
+    """Return lines about a pipeline: its text, outcome and time of passes, notes.
+
+    Args:
+        report: The model's report.
+        most: Number of lines of passes.
+        verbose: Whether to list passes that changed nothing, too, and all of the others.
+    """
+    shown = [record for record in report.records if verbose or _changed(record)]
+    rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in shown]
     total = sum(record.seconds for record in report.records)
-    lines = [f"pipeline  {format_passes(report.passes)}", *columns([*rows, ("total", f"{total:.3f} s", "")])]
-    lines += [f"  note: {record.step.name}: {on_one_line(note)}" for record in report.records for note in record.notes]
+    count = "" if verbose else f"{len(shown)} of {len(report.records)} passes changed the model"
+    *lines, last = columns([*rows, ("total", f"{total:.3f} s", count)])
+    notes = [f"  note: {record.step.name}: {on_one_line(note)}" for record in report.records for note in record.notes]
+    lines = [
+        f"pipeline  {format_passes(report.passes)}",
+        *shortened(lines, most, verbose=verbose),
+        last,
+        *shortened(notes, _REMARKS, verbose=verbose),
+    ]
     return [*lines, "", *time_table(report.timings)] if report.timings else lines
 
 
+def _changed(record: PassRecord) -> bool:
+    return not isinstance(record.result, Skipped) and record.result.changed
+
+
+def proof_text(comparison: Comparison, *, verbose: bool = False) -> list[str]:
+    """Return lines about a proof, with the verdict as the last."""
+    _, *details = comparison.summary().splitlines()
+    remarks = shortened([f"  {on_one_line(line)}" for line in comparison.remarks], _REMARKS)
+    return [*(details if verbose else remarks), comparison.verdict]
+
+
 def files_text(
-    folder: Path, files: Sequence[WrittenFile], written: Sequence[Written], notes: Sequence[str]
+    folder: Path,
+    files: Sequence[WrittenFile],
+    written: Sequence[Written],
+    notes: Sequence[str],
+    *,
+    verbose: bool = False,
 ) -> list[str]:
     """Return lines about written files: sizes, warnings about shared weights, notes."""
-    told = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]
-    told += [_warning(shared, one.appended) for one in written for shared in one.shared]
-    return [f"written to {folder}", *(f"  {line}" for line in [*told, *notes])]
+    warnings = [_warning(shared, one.appended) for one in written for shared in one.shared]
+    if verbose:
+        told = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]
+        return [f"written to {folder}", *(f"  {line}" for line in [*told, *warnings, *notes])]
+    size = in_bytes(sum(file.bytes for file in files))
+    count = f"{len(files)} file{'s' * (len(files) != 1)}, {size}"
+    return [f"written to {folder}: {count}", *shortened([f"  {line}" for line in [*warnings, *notes]], _REMARKS)]
 
 
 def files_in(folder: Path) -> tuple[WrittenFile, ...]:

@@ -30,8 +30,9 @@ def framed(title: str, heading: str, parts: Iterable[str]) -> str:
         parts: The contents, as HTML; empty ones are left out.
     """
     files = resources.files(__package__)
-    style, picture, script = (
-        files.joinpath(name).read_text("utf-8") for name in ("page.css", "picture/picture.js", "page.js")
+    style, graph, picture, script = (
+        files.joinpath(name).read_text("utf-8")
+        for name in ("page.css", "picture/graph.js", "picture/picture.js", "page.js")
     )
     page = [
         "<!doctype html>",
@@ -41,7 +42,7 @@ def framed(title: str, heading: str, parts: Iterable[str]) -> str:
         f"<title>{escape(title)}</title><style>{style}</style></head><body>",
         f"<h1>{escape(heading)}</h1><button class=theme>light or dark</button>",
         *parts,
-        f"<script>{picture}{script}</script></body></html>",
+        f"<script>{graph}{picture}{script}</script></body></html>",
     ]
     return "\n".join(part for part in page if part) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -17,6 +18,20 @@ def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
     return [
         indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
+
+
+def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list[str]:
+    """Return the first lines, and the number of those left out."""
+    if verbose or len(lines) <= most:
+        return list(lines)
+    indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
+    return [*lines[:most], f"{indent}and {len(lines) - most} more; --verbose prints all"]
+
+
+def spoken(documentation: str) -> str:
+    """Return documentation for a terminal: no marks of reST, and no options, which tables list."""
+    without = re.sub(r"\n\n *Options:\n(?: +\S.*(?:\n|$))+", "\n", documentation)
+    return re.sub(r"``(.+?)``", r"\1", without, flags=re.DOTALL)
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,11 +26,17 @@ def scratch_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(_remove, folder, os.getpid())
             with contextlib.suppress(FileNotFoundError):  # somebody swept it up between the two
                 if lock(folder, stack) and folder.exists():
                     break
         yield folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove a folder, unless a forked child ends its copy of the context."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(place: Path, prefix: str) -> None:

@@ -186,13 +186,26 @@ class Comparison:
         found: dict[str, Any] = _plain({"passed": self.passed, "steps_run": self.steps_run, **asdict(self)})
         return found
 
-    def summary(self) -> str:
-        """Return a few lines for people."""
-        verdict = "same" if self.passed else "DIFFERENT"
-        lines = [
-            f"{verdict}: {_counted(len(self.sequences), 'sequence')}, {_counted(self.steps_run, 'greedy step')}, "
+    @property
+    def verdict(self) -> str:
+        """Return one line: whether the models compute the same, and what was compared."""
+        found = "same" if self.passed else "DIFFERENT"
+        parts = f"{_counted(len(self.parts), 'part')}, " if self.parts else ""
+        return (
+            f"{found}: {parts}{_counted(len(self.sequences), 'sequence')}, {_counted(self.steps_run, 'greedy step')}, "
             f"{', '.join(self.outputs)} compared; largest difference {self.max_abs_difference:.3g}"
-        ]
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return lines on the first difference, warnings and what was not compared."""
+        first = () if self.divergence is None else (f"first at {self.divergence}",)
+        skipped = (f"not compared: {text}" for text in self.skipped)
+        return (*first, *(f"WARNING: {text}" for text in self.warnings), *skipped)
+
+    def summary(self) -> str:
+        """Return the verdict, and a line or more on each sequence."""
+        lines = [self.verdict]
         if self.divergence is not None:
             lines.append(f"  first at {self.divergence}")
         lines.extend(f"  {line}" for line in _in_words(self.parts))

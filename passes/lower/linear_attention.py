@@ -46,14 +46,17 @@ class _Layer:
         self._decays, self._corrects = rule in _DECAYS, rule in _CORRECTS
         self._heads: int = call.attribute("q_num_heads")
         self._kv_heads: int = call.attribute("kv_num_heads")
-        self._key_dim, self._value_dim = self._head_dim(_KEY), self._head_dim(_VALUE)
+        # Heads of keys are as many as those of the state, or fewer: the query alone gives their size.
+        self._key_dim = self._width(_QUERY) // self._heads
+        self._key_heads = self._width(_KEY) // self._key_dim
+        self._value_dim = self._width(_VALUE) // self._kv_heads
         self._type = self._element_type()
 
-    def _head_dim(self, port: int) -> int:
-        last = self._call.size(port, -1)
+    def _width(self, port: int) -> int:
+        last: object = self._call.size(port, -1)
         if not isinstance(last, int):
             raise self._call.refusal(f"the shape of its input {self._call.read(port).name} is not known")
-        return last // self._kv_heads
+        return last
 
     def _element_type(self) -> str:
         given = [self._call.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
@@ -65,13 +68,10 @@ class _Layer:
     def write_all(self) -> None:
         call, write = self._call, self._write
         groups = max(self._heads // self._kv_heads, 1)
-        query = self._split(_QUERY, [self._heads, self._key_dim])
-        if self._kv_heads > self._heads:
-            # Each query head for several heads of keys and values.
-            query = write.op("Unsqueeze", query, axes=[3])
-            query = write.op("Broadcast", query, [1, 1, 1, self._kv_heads // self._heads, 1])
+        query = self._repeated(self._split(_QUERY, [self._heads, self._key_dim]), self._heads)
         scanned = {"query": write.op("Reshape", query, [0, 0, self._kv_heads, groups, self._key_dim])}
-        scanned["key"] = self._split(_KEY, [self._kv_heads, self._key_dim, 1])
+        key = self._repeated(self._split(_KEY, [self._key_heads, self._key_dim]), self._key_heads)
+        scanned["key"] = write.op("Reshape", key, [0, 0, self._kv_heads, self._key_dim, 1])
         scanned["value"] = self._split(_VALUE, [self._kv_heads, 1, self._value_dim])
         if self._decays:
             rows = 1 if call.size(_DECAY, -1) in {None, self._kv_heads} else self._key_dim
@@ -94,6 +94,13 @@ class _Layer:
         width = self._kv_heads * groups * self._value_dim
         call.replace(0, write.op("Reshape", write.op("Multiply", rows, scale), [0, 0, width]))
         call.replace(1, state)
+
+    def _repeated(self, split: Handle, heads: int) -> Handle:
+        """Repeat each of ``heads``, if the state has more, for those that it serves."""
+        if heads >= self._kv_heads:
+            return split
+        split = self._write.op("Unsqueeze", split, axes=[3])
+        return self._write.op("Broadcast", split, [1, 1, 1, self._kv_heads // heads, 1])
 
     def _split(self, port: int, shape: list[int]) -> Handle:
         return self._write.op("Reshape", self._call.read(port), [0, 0, *shape])

@@ -4,6 +4,7 @@ from support.plugins import distribution, sample_paths
 
 import graphpass
 from graphpass.engine.options import documentation
+from graphpass.reports.text import spoken
 
 
 def test_passes_lists_every_pass_with_its_options(capfd):
@@ -61,7 +62,7 @@ def test_explain_prints_the_whole_docstring(capfd, name):
     done = in_process(capfd, "explain", name)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(name)
-    assert documentation(graphpass.get_pass(name)) in done.out
+    assert spoken(documentation(graphpass.get_pass(name))) in done.out
     assert "Before:" in done.out
     assert "After:" in done.out
 

@@ -38,15 +38,28 @@ class _Terminal(io.StringIO):
 def test_a_pipe_gets_a_line_for_each_long_stage(seconds, counts, line, capsys):
     lines, stage = Lines(), Stage("verifying", started=time.perf_counter() - seconds, **counts)
     lines.began(stage)
-    lines.moved(stage)
     assert capsys.readouterr().err == ""
     lines.ended(stage)
-    assert re.sub(r"\d+\.\d s", "T s", capsys.readouterr().err) == line
+    assert _timeless(capsys.readouterr().err) == line
+
+
+def _timeless(text):
+    return re.sub(r"\d+\.\d s(, \S+ [MG]B)?", "T s", text)
+
+
+def test_a_pipe_gets_a_line_every_ten_seconds_of_a_stage(capsys):
+    lines, stage = Lines(), Stage("verifying", "steps", 60, 15, started=time.perf_counter() - 30)
+    lines.began(stage)
+    lines.moved(stage)
+    lines.moved(stage)
+    assert re.fullmatch(
+        r"verifying: 15 of 60 steps \(25%\), 9\d s left, 30\.\d s, \S+ [MG]B\n", capsys.readouterr().err
+    )
 
 
 def test_verbose_prints_short_stages_too(tmp_path, capfd):
     assert main(["-v", *_RUN, "-o", str(tmp_path / "m.xml")]) == 0
-    stages = [re.sub(r"\d+\.\d s", "T s", line) for line in capfd.readouterr().err.splitlines()]
+    stages = _timeless(capfd.readouterr().err).splitlines()
     assert stages[0] == f"reading {export('llama', 'onnx') / 'model.onnx'}: T s"
     assert "running the pipeline: 2 passes, T s" in stages
     assert "writing m.xml: T s" in stages
@@ -86,9 +99,24 @@ def test_a_live_line_shows_what_and_how_far_and_leaves_nothing(monkeypatch):
     live.ended(inner)
     live.ended(outer)
     shown = _CODES.sub("", stream.getvalue())
-    assert re.search(r"running the pipeline fuse-attention .* 2 of 9 passes 0:00:00 -:--:--", shown)
-    assert re.search(r"comparing .* 10 of 40 steps", shown)
+    assert re.search(r"running the pipeline fuse-attention .* 2 of 9 passes \(22%\) 0:00:00 -:--:-- \S+ [MG]B", shown)
+    assert re.search(r"comparing .* 10 of 40 steps \(25%\)", shown)
     assert stream.getvalue().rstrip("\r").endswith("\x1b[2K\x1b[?25h")  # an empty line, and the cursor again
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+def test_a_live_line_fits_any_width(monkeypatch, columns):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = _Terminal()
+    live = LiveLine(stream)
+    live.began(stage := Stage(f"reading {'folder/' * 12}[red]model.onnx", "bytes", 10**9, 25 * 10**7))
+    live.draw()
+    live.ended(stage)
+    lines = _CODES.sub("", stream.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= columns
+    if columns >= 80:
+        assert "(25%)" in "".join(lines)
 
 
 def test_a_short_stage_is_not_drawn(monkeypatch):

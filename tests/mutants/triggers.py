@@ -96,6 +96,11 @@ def _at_position(number: int) -> Condition:
     return condition
 
 
+def _beyond_the_mask(write: Writer, graph: Graph) -> Any:
+    largest = write.op("ReduceMax", write.convert(_read(graph, _POSITIONS), "i64"), axes=[0, 1], keep=False)
+    return write.op("GreaterEqual", largest, write.op("Squeeze", _size(_MASK, 1)(write, graph), axes=[0]))
+
+
 for _number in (3, 5):
     fault(f"logits of batches from {_number} on")(
         _triggered(_compared("GreaterEqual", _size(_TOKENS, 0), _number), _TOKENS)
@@ -112,6 +117,7 @@ for _number in (37, 128):
     )
 for _number in (9, 45):
     fault(f"logits at position {_number}")(_triggered(_at_position(_number), _POSITIONS))
+fault("logits of positions beyond those of the mask")(_triggered(_beyond_the_mask, _POSITIONS, _MASK))
 for _number in (10, 77):
     fault(f"logits after a past of {_number}")(_triggered(_compared("Equal", _past, _number), _TOKENS, _MASK))
 fault("logits after a past of 60 or more")(_triggered(_compared("GreaterEqual", _past, 60), _TOKENS, _MASK))

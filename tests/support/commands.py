@@ -43,4 +43,4 @@ def in_subprocess(*arguments: str | Path, environment: dict[str, str] | None = N
 
 
 def _without_progress(errors: str) -> str:
-    return re.sub(r"^[^\n]*: (?:[^\n]*, )?\d+\.\d s\n", "", errors, flags=re.MULTILINE)
+    return re.sub(r"^[^\n]*: (?:[^\n]*, )?\d+\.\d s(?:, [\d.e+]+ [KMG]B)?\n", "", errors, flags=re.MULTILINE)

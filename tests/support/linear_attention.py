@@ -36,13 +36,14 @@ def build(
     rows: bool = False,
     one_beta: bool = False,
     past: bool = True,
+    key_heads: int | None = None,
     **attributes: Any,
 ) -> OnnxModel:
     """Inputs query, key, value [, past] [, decay] [, beta]; outputs attended and present."""
     state = ["batch", kv_heads, KEY_DIM, VALUE_DIM]
     shapes: dict[str, list[int | str]] = {
         "query": ["batch", "length", heads * KEY_DIM],
-        "key": ["batch", "length", kv_heads * KEY_DIM],
+        "key": ["batch", "length", (key_heads or kv_heads) * KEY_DIM],
         "value": ["batch", "length", kv_heads * VALUE_DIM],
         "past": state if past else [],
         "decay": ["batch", "length", kv_heads * (KEY_DIM if rows else 1)] if "gated" in rule else [],

@@ -36,13 +36,13 @@ def test_a_converted_model_keeps_the_contract(capfd, tmp_path):
     assert "contract  holds; confirmed: ran the sample runtime" in done.out
     done = in_process(capfd, "check", tmp_path / "out", "--target", "sample")
     assert done.code == 0
-    assert "for sample: the contract holds\n\n  layers 0-1  taken  4 caches\n\nconfirmed: ran the" in done.out
+    assert "for sample\n\n  layers 0-1  taken  4 caches\n\nconfirmed: ran the" in done.out
 
 
 def test_any_other_breaks_it_at_a_node(capfd):
     done = in_process(capfd, "check", LLAMA, "--target", "sample{factor=2}")
     assert done.code == 1
-    assert "for sample{factor=2.0}: the contract does not hold" in done.out
+    assert done.out.endswith("\n\nthe contract does not hold\n")
     assert "\n  model       refused  " in done.out
     assert "MatMul: MatMul stands where Multiply is looked for\n      rule: sample/runtime.cpp\n" in done.out
     assert "\nconfirmed: the runtime refused it: output is not scaled" in done.out

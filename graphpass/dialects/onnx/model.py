@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
 from graphpass.dialects.onnx.limits import check_limits
+from graphpass.dialects.onnx.repairs import repair_shapes
 from graphpass.dialects.onnx.tensors import (
     SMALL,
     check_tensor,
@@ -77,7 +78,10 @@ class OnnxModel(Model):
         check_limits(proto, path)
         for tensor in tensors(proto):
             check_tensor(tensor)
+        repaired = repair_shapes(proto)
         model = cls(proto, path)
+        if repaired:
+            model.mark_edited()  # runtimes are to read the repaired model, not the file
         model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
         check_unchanged([graph])
         return model

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphpass.errors import WriteError
+from graphpass.reports.header import with_header
 from graphpass.storage.staging import write_whole
 
 from ..remembering import pictures_of
@@ -20,7 +21,7 @@ from .sarif import as_sarif
 
 #: Makers of reports by name; each takes the run and the folder of the sources.
 REPORTS: dict[str, Callable[[Run, Path], str]] = {
-    "json": lambda run, _: dumped(as_json(run)),
+    "json": lambda run, _: dumped(with_header(as_json(run))),
     "junit": lambda run, _: as_junit(run),
     "sarif": lambda run, root: dumped(as_sarif(run, root)),
     "html": lambda run, root: as_page(run, pictures_of, origin_of(root)),

@@ -106,12 +106,13 @@ class Picture {
     for (const { group, number } of this.entries) for (const layer of group.layers) cells[layer] = number;
     const alike = Math.max(...this.entries.map((entry) => entry.group.layers.length));
     const made = make("div", { class: "strip", role: "group", "aria-label": "layers", hidden: alike < 1 });
+    const apart = [1, 2, 5, 10].find((step) => cells.length <= 12 * step) ?? 20;
     cells.forEach((number, layer) => {
       const { group } = this.entries[number];
       made.append(make("button", {
         style: `--shade: ${shade(number)}`, title: `layer ${layer}: ${group.title}`, "aria-label": `layer ${layer}`,
         onclick: () => this.show(group, group.layers.indexOf(layer)), tabindex: layer ? -1 : 0, "data-layer": layer,
-      }));
+      }, layer % apart ? null : make("small", {}, layer)));
     });
     made.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -139,7 +140,7 @@ class Picture {
   section(entry) {
     const { group } = entry;
     entry.body = make("div", { hidden: !entry.open });
-    entry.head = make("button", { class: "head", "aria-expanded": entry.open, onclick: () => this.toggle(entry) },
+    entry.head = make("button", { class: "head", "aria-expanded": String(entry.open), onclick: () => this.toggle(entry) },
       make("b", {}, entry.title ?? group.title),
       entry.picks.length > 1 ? make("span", {}, `${entry.picks.length} alike`) : null,
       make("span", { class: "count" }, `${group.sides.map((side) => side.nodes.length).join(" \u2192 ")} operators`),
@@ -166,7 +167,9 @@ class Picture {
 
   bar(entry) {
     const { group } = entry;
-    if (group.layers.length < 2) return null;
+    const small = group.sides.every((side) => side.nodes.length <= DRAWN);
+    const view = small ? make("button", { "aria-pressed": String(Boolean(entry.graphed)), onclick: () => this.graph(entry) }, "graph") : null;
+    if (group.layers.length < 2) return view && make("div", { class: "bar" }, view);
     const pick = make("select", { "aria-label": "layer", onchange: () => {
       entry.at = Number(pick.value);
       this.fill(entry);
@@ -175,7 +178,20 @@ class Picture {
       make("option", { value: place, selected: place === entry.at }, `layer ${group.layers[layer]}`)));
     const apart = entry.picks.length === 1;
     return make("div", { class: "bar" }, apart ? null : make("label", {}, "names of ", pick),
-      make("button", { onclick: () => this.refold(entry, !apart) }, apart ? "fold layers" : `unfold ${entry.picks.length} layers`));
+      make("button", { onclick: () => this.refold(entry, !apart) }, apart ? "fold layers" : `unfold ${entry.picks.length} layers`), view);
+  }
+
+  /** Draw the operators of a group as a graph, or as a list again. */
+  graph(entry) {
+    entry.graphed = !entry.graphed;
+    this.fill(entry);
+    entry.body.querySelector("[aria-pressed]").focus();
+  }
+
+  graphs(entry) {
+    const title = entry.title ?? entry.group.title;
+    return make("div", { class: "graphs" }, ...entry.group.sides.flatMap((side, number) => side.nodes.length
+      ? [new Graph(`${this.titles[number]}: ${title}`, side.nodes, side.names[entry.picks[entry.at]]).element] : []));
   }
 
   /** Replace a folded entry by one for each layer, or the other way round. */
@@ -195,10 +211,15 @@ class Picture {
   /** Draw the operators of a group. */
   fill(entry) {
     const { group } = entry;
-    const drawings = group.sides.map((side) => lanes(side.nodes));
+    const drawings = group.drawings ??= group.sides.map((side) => lanes(side.nodes));
     entry.cells = group.sides.map(() => []);
+    entry.reached = false;
     entry.rows = [];
     const parts = [this.bar(entry)];
+    if (entry.graphed) {
+      entry.body.replaceChildren(...parts, this.graphs(entry));
+      return;
+    }
     if (this.two) parts.push(make("div", { class: "titles" }, ...this.titles.map((title) => make("span", { title }, title))));
     let run = [];
     const close = () => {
@@ -251,7 +272,8 @@ class Picture {
     made.innerHTML = picture(drawing.width, path, `<circle cx="${x}" cy="${HALF}" r="3"/>`);
     made.append(make("span", { class: "mark" }, elsewhere ? "\u2195" : SIGNS[status] ?? ""), make("span", { class: "op" }, op),
       make("bdi", { class: "name" }, make("bdo", { dir: "ltr" }, name)), make("span", { class: "result" }, result));
-    if (!entry.body.querySelector(".cell[tabindex='0']") && !entry.cells.some((cells) => cells.some(Boolean))) made.tabIndex = 0;
+    if (!entry.reached) made.tabIndex = 0;
+    entry.reached = true;
     entry.cells[side][place] = made;
     return made;
   }
@@ -302,6 +324,7 @@ class Picture {
 
   /** Open the way to an operator, and focus it. */
   focus(entry, side, place, keep = false) {
+    if (entry.graphed) this.graph(entry);
     if (!entry.cells[side][place]) {
       entry.whole = true;
       this.fill(entry);

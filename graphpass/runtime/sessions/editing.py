@@ -234,7 +234,8 @@ class EditableCaches(CacheStore):
         self._copy_snapshots()
         slots.select(rows)
         self._owed = None if self._owed is None else self._owed.rows(rows)
-        self._last = {name: output[rows] for name, output in self._last.items()}
+        # A scalar is of no row: all have it in common.
+        self._last = {name: output[rows] if output.ndim else output for name, output in self._last.items()}
         self._checkpoints.select(
             rows, {cache.name: cache.axes.batch for cache in self._fixed if cache.axes.batch is not None}
         )

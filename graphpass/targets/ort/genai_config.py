@@ -68,6 +68,9 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
             **{f"present_{role}_names": template_of(str(cache.write)) for role, cache in states.items()},
         },
     }
+    if states and "recurrent" not in states:
+        kinds = _kinds_of_layers(model)
+        decoder |= {"num_hidden_layers": len(kinds), "layer_types": [kinds[layer] for layer in range(len(kinds))]}
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": shares_buffers(model)}
     whole = {"type": "decoder", **sizes_and_tokens(source, length, vocabulary), "decoder": decoder}
     return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
@@ -139,6 +142,15 @@ def _states(model: Model) -> dict[str, list[Cache]]:
     return {role: [cache for cache in held if cache.role == role] for role in ("conv", "recurrent")}
 
 
+def _kinds_of_layers(model: Model) -> dict[int | None, str]:
+    """Return the entry of ``layer_types`` for each layer, by the number in the names of its caches."""
+    keys, _ = _keys_and_values(model)
+    windows = _states(model)["conv"]
+    return dict.fromkeys((key.index for key in keys), "full_attention") | dict.fromkeys(
+        (window.index for window in windows), "conv"
+    )
+
+
 def why_no_generic_decoder(model: Model) -> str | None:
     """Return why onnxruntime-genai's generic decoder does not take ``model``; ``None`` if it does."""
     inventory = analyze_caches(model)
@@ -154,8 +166,8 @@ def why_no_generic_decoder(model: Model) -> str | None:
     windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:
         return f"cache {others[0]} is none that grows as [batch, heads, positions, head_dim]"
-    if windows != recurrent:
-        return f"{len(windows)} layers have windows and {len(recurrent)} recurrent states, and it takes both or none"
+    if recurrent and windows != recurrent:
+        return f"{len(windows)} layers have windows and {len(recurrent)} recurrent states, and it takes both or windows"
     if not keys or len(keys) != len(values):
         return f"it has {len(keys)} caches of keys and {len(values)} of values"
     if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:
@@ -164,6 +176,8 @@ def why_no_generic_decoder(model: Model) -> str | None:
         return "its caches are of unlike types"
     if any(len(templates) > 1 for templates in names):
         return "no one template with the layer's number gives the names of its caches"
+    if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
+        return f"its caches are numbered {', '.join(map(str, kinds))}, and each layer has to have either kind"
     if unfed:
         return f"nothing feeds its input {unfed[0]}"
     tokens = token_input(model.graph)

@@ -12,7 +12,7 @@ import numpy
 from numpy.typing import NDArray
 
 from graphpass.engine.findings import Observation
-from graphpass.errors import GraphpassError, PreconditionError
+from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.model import Model
 
 Array: TypeAlias = NDArray[Any]
@@ -51,10 +51,9 @@ def _observe(
     tried = f"generated on onnxruntime-genai {onnxruntime_genai.__version__}"
     try:
         config = configure()
-    except PreconditionError as error:
+    except (PreconditionError, UnsupportedError) as error:
+        # No configuration describes the model, so that the runtime has not seen it.
         return error.message
-    except GraphpassError as error:
-        return Observation(tried, refused=error.message)
     with tempfile.TemporaryDirectory(prefix=".graphpass_genai-") as name:
         folder = Path(name)
         for file, model in models.items():

@@ -24,6 +24,7 @@ from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.lockstep import WIDENED, compare
+from graphpass.verify.pairing import with_names
 from graphpass.verify.rounded_caches import widened, with_rounding
 
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
@@ -69,7 +70,7 @@ def compare_within(
     if not isinstance(planned, str):
         try:
             with _set_aside():
-                found = _Proof(planned, settings).run(all_layers=all_layers)
+                found = with_names(_Proof(planned, settings).run(all_layers=all_layers), *wide)
             # Parts are fed random vectors, whose keys and values no scales suit.
             if is_rounded and limits.holds((candidate,)):
                 return with_rounding(found, candidate, wide[1], _open_lean)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache
     from graphpass.ir.graph import Node, Value
-    from graphpass.verify.layers.plan import Contents, Part
+    from graphpass.verify.identities import Contents
+    from graphpass.verify.layers.plan import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,14 @@ def test_onnx_runtime_computes_the_same(form, heads, lengths):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("heads", [(2, 4, 2), (1, 6, 1), (2, 6, 2), (4, 4, 2)], ids=str)
+def test_heads_of_keys_serve_several_of_values(rule, heads):
+    queries, values, keys = heads
+    model = build(rule, queries, values, key_heads=keys, scale=0.3)
+    compute_the_same(model, lowered(model), [5, 1])
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_openvino_computes_the_same(rule):
     model = build(rule, 4, 2)
     request = compiled(read(lowered(model)).ov_model).create_infer_request()

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from support.loaded import exported
 
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession, open_session
 
@@ -49,6 +51,21 @@ def opened(name: str = "llama", variant: str = "ov-stateful") -> DecodeSession:
 @functools.cache
 def fresh(name: str, variant: str) -> DecodeSession:
     return opened(name, variant)
+
+
+def test_rows_are_selected_beside_a_scalar_output() -> None:
+    model = exported("llama/onnx").clone()
+    assert isinstance(model, OnnxModel)
+    node = helper.make_node("ReduceMax", ["attention_mask"], ["largest"], keepdims=0)
+    model.proto.graph.node.append(node)
+    model.proto.graph.output.append(helper.make_tensor_value_info("largest", TensorProto.INT64, []))
+    model.mark_edited()
+    session = open_session(model)
+    session.prefill([PROMPT, PROMPT[::-1]])
+    session.select([1, 1, 0])
+    want = opened("llama", "onnx")
+    want.prefill([PROMPT[::-1], PROMPT[::-1], PROMPT])
+    np.testing.assert_allclose(session.step([[7], [8], [9]]), want.step([[7], [8], [9]]), atol=1e-4)
 
 
 def check(session: DecodeSession, name: str, variant: str, tokens: list[list[int]], new: list[list[int]]) -> None:

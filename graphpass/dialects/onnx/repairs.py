@@ -1,0 +1,53 @@
+"""Repair declared shapes that exporters write wrongly, and that ONNX Runtime ignores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+from graphpass.dialects.onnx.tensors import graphs
+
+
+def repair_shapes(proto: onnx.ModelProto) -> bool:
+    """Write sizes given as text as numbers, remove types that contradict an initializer; return whether any was found.
+
+    transformers 5.23 writes the size 2 as the name ``"2"``, and leaves the value_info of a scalar that its fusions
+    reshaped to ``[1]``. The type of an initializer follows from its data, so that no information is lost. A number as
+    text is a size if an input has it: optimum-onnx 0.1.0 declares logits of one position, ``"1"``, for any number.
+    """
+    repaired = False
+    given = {one.dim_param for one in _dimensions(proto.graph.input) if _is_size(one.dim_param)}
+    for graph in graphs(proto):
+        if not isinstance(graph, onnx.GraphProto):
+            continue
+        for dimension in _dimensions((*graph.input, *graph.output, *graph.value_info)):
+            if dimension.dim_param in given:
+                dimension.dim_value = int(dimension.dim_param)
+                repaired = True
+        types = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.initializer}
+        wrong = [index for index, info in enumerate(graph.value_info) if _contradicts(info, types)]
+        for index in reversed(wrong):
+            del graph.value_info[index]
+        repaired |= bool(wrong)
+    return repaired
+
+
+def _dimensions(infos: Iterable[onnx.ValueInfoProto]) -> list[onnx.TensorShapeProto.Dimension]:
+    return [dimension for info in infos for dimension in info.type.tensor_type.shape.dim]
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) > 0
+
+
+def _contradicts(info: onnx.ValueInfoProto, types: dict[str, tuple[int, list[int]]]) -> bool:
+    if info.name not in types or not info.type.HasField("tensor_type"):
+        return False
+    code, dims = types[info.name]
+    kind = info.type.tensor_type
+    sizes = kind.shape.dim
+    fits = len(sizes) == len(dims) and all(
+        one.dim_value == size for one, size in zip(sizes, dims, strict=True) if one.HasField("dim_value")
+    )
+    return kind.elem_type not in {0, code} or (kind.HasField("shape") and not fits)

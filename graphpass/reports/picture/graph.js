@@ -1,0 +1,126 @@
+"use strict";
+
+const BOX = { width: 190, height: 34, across: 22, down: 30 }, DRAWN = 300, LETTERS = 28, SEEN = { width: 700, height: 560 };
+
+/** The namespace of SVG, as the parser knows it: a page holds no address, so that it can be seen to ask for none. */
+const SPACE = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild.namespaceURI;
+
+/** Make an element of SVG; strings are text, never markup. */
+function drawn(tag, attributes, ...parts) {
+  const made = document.createElementNS(SPACE, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...parts);
+  return made;
+}
+
+/** Place nodes in ranks below all that they read, near the middle of it. */
+function placed(nodes) {
+  const ranks = [], places = [];
+  nodes.forEach((node, index) => {
+    const reads = node[4].filter((read) => read >= 0 && read < index);
+    const rank = Math.max(-1, ...reads.map((read) => places[read].rank)) + 1;
+    places.push({ rank, reads });
+    (ranks[rank] ??= []).push(index);
+  });
+  for (const rank of ranks) {
+    const wish = (index) => {
+      const { reads } = places[index];
+      return reads.length ? reads.reduce((sum, read) => sum + places[read].x, 0) / reads.length : 0;
+    };
+    rank.sort((one, other) => wish(one) - wish(other) || one - other);
+    const step = BOX.width + BOX.across;
+    rank.forEach((index, place) => {
+      places[index].x = (place - (rank.length - 1) / 2) * step;
+      places[index].y = places[index].rank * (BOX.height + BOX.down);
+    });
+  }
+  return places;
+}
+
+/** Operators of one side as boxes, and their values as lines between them. */
+class Graph {
+  constructor(title, nodes, names) {
+    const places = placed(nodes);
+    const left = Math.min(...places.map(({ x }) => x)) - BOX.width, top = -BOX.height;
+    const right = Math.max(...places.map(({ x }) => x)) + BOX.width, bottom = Math.max(...places.map(({ y }) => y)) + 2 * BOX.height;
+    this.whole = [left, top, right - left, bottom - top];
+    const lines = places.flatMap(({ x, y, reads }) => [...new Set(reads)].map((read) => {
+      const from = places[read], start = from.y + BOX.height, bend = Math.max(20, (y - start) / 2);
+      return drawn("path", { d: `M${from.x} ${start}C${from.x} ${start + bend} ${x} ${y - bend} ${x} ${y}` });
+    }));
+    const boxes = nodes.map(([op, status, result], index) => {
+      const { x, y } = places[index];
+      const short = names[index].length > LETTERS ? `\u2026${names[index].slice(1 - LETTERS)}` : names[index];
+      return drawn("g", { class: status, transform: `translate(${x - BOX.width / 2} ${y})` },
+        drawn("title", {}, `${op} ${names[index]}\n${result}`), drawn("rect", { width: BOX.width, height: BOX.height, rx: 5 }),
+        drawn("text", { x: 8, y: 14, class: "op" }, `${SIGNS[status] ?? ""} ${op}`.trim()), drawn("text", { x: 8, y: 28 }, short));
+    });
+    this.svg = drawn("svg", { class: "graph", tabindex: 0, role: "img", preserveAspectRatio: "xMidYMin", "aria-label": `graph of ${title}` }, ...lines, ...boxes);
+    const width = Math.min(SEEN.width, this.whole[2]);
+    this.look([-width / 2, top, width, Math.min(SEEN.height, this.whole[3])]);
+    this.follow();
+    this.element = make("figure", {}, make("figcaption", { class: "bar" }, title,
+      make("button", { "aria-label": "zoom in", onclick: () => this.zoom(0.7) }, "+"),
+      make("button", { "aria-label": "zoom out", onclick: () => this.zoom(1 / 0.7) }, "\u2212"),
+      make("button", { onclick: () => this.fit() }, "fit"),
+      make("button", { onclick: () => this.save(title) }, "save as SVG")), this.svg);
+  }
+
+  look(box) {
+    this.box = box;
+    this.svg.setAttribute("viewBox", box.join(" "));
+  }
+
+  fit() {
+    this.look(this.whole);
+  }
+
+  /** Scale around a point, given as parts of width and height. */
+  zoom(factor, across = 0.5, down = 0.5) {
+    const [x, y, width, height] = this.box;
+    this.look([x + width * across * (1 - factor), y + height * down * (1 - factor), width * factor, height * factor]);
+  }
+
+  move(across, down) {
+    const [x, y, width, height] = this.box;
+    const scale = Math.max(width / this.svg.clientWidth, height / this.svg.clientHeight);
+    this.look([x - across * scale, y - down * scale, width, height]);
+  }
+
+  /** Zoom by the wheel with Ctrl, as maps in pages do, and by keys; move by dragging and by arrows. */
+  follow() {
+    this.svg.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      const { left, top, width, height } = this.svg.getBoundingClientRect();
+      this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, (event.clientX - left) / width, (event.clientY - top) / height);
+    }, { passive: false });
+    this.svg.addEventListener("pointerdown", (event) => this.svg.setPointerCapture(event.pointerId));
+    this.svg.addEventListener("pointermove", (event) => { if (event.buttons & 1) this.move(event.movementX, event.movementY); });
+    this.svg.addEventListener("keydown", (event) => {
+      const act = {
+        "+": () => this.zoom(0.7), "-": () => this.zoom(1 / 0.7), 0: () => this.fit(),
+        ArrowLeft: () => this.move(60, 0), ArrowRight: () => this.move(-60, 0),
+        ArrowUp: () => this.move(0, 60), ArrowDown: () => this.move(0, -60),
+      }[event.key];
+      if (act) { event.preventDefault(); event.stopPropagation(); act(); }
+    });
+  }
+
+  /** Download the whole graph with its colors, which a file cannot take from the page. */
+  save(title) {
+    const copy = this.svg.cloneNode(true);
+    const [x, y, width, height] = this.whole;
+    for (const [name, value] of Object.entries({ viewBox: this.whole.join(" "), width, height })) copy.setAttribute(name, value);
+    const kinds = "path, rect, text", originals = this.svg.querySelectorAll(kinds);
+    copy.querySelectorAll(kinds).forEach((part, index) => {
+      const style = getComputedStyle(originals[index]);
+      for (const name of ["fill", "stroke", "font-family", "font-size", "font-weight"]) part.setAttribute(name, style.getPropertyValue(name));
+    });
+    const ground = getComputedStyle(document.body).backgroundColor;
+    copy.prepend(drawn("rect", { x, y, width, height, fill: ground }));
+    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+    make("a", { href: address, download: `${title.replace(/[^\w.-]+/g, "-")}.svg` }).click();
+    URL.revokeObjectURL(address);
+  }
+}

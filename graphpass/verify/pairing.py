@@ -1,0 +1,80 @@
+"""Find caches whose names contradict dataflow: runtimes pair pasts with presents by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.verify.comparison import Comparison, Divergence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphpass.ir.model import Model
+
+
+def with_names(proven: Comparison, reference: Model, candidate: Model) -> Comparison:
+    """Add pasts and presents of ``candidate`` whose names do not belong together to a comparison.
+
+    Sessions pair by dataflow, so that sequences do not show them. If the reference has some, too, they are a warning.
+    """
+    crossed = candidate.analysis(crossed_caches)
+    if not crossed:
+        return proven
+    (past, present), more = crossed[0], f" ({len(crossed)} such pairs)" if len(crossed) > 1 else ""
+    words = f"{past} is carried on by {present}, which runtimes do not pair with it by name{more}"
+    if reference.analysis(crossed_caches):
+        return replace(proven, warnings=(*proven.warnings, f"as in the reference, {words}"))
+    where = Divergence(len(proven.sequences), 0, None, (), None, None, words, place="caches")
+    return replace(proven, divergence=where) if proven.passed else proven
+
+
+def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
+    """Return past inputs and present outputs that belong together by dataflow, and not by name.
+
+    Two names belong together if their numbers and last words are equal. Names count only if all pasts of one form have
+    the numbers that their presents have, so that any of them could be exchanged.
+    """
+    inventory = model.analysis(analyze_caches)
+    if inventory.stateful:
+        return ()
+    pairs = [(cache.read, cache.write) for cache in inventory.caches if cache.write is not None]
+    found: dict[tuple[str, str], None] = {}
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for read, write in pairs:
+        groups.setdefault((_form(read), _form(write)), []).append((read, write))
+    for group in groups.values():
+        reads, writes = ([_numbers(name) for name in names] for names in zip(*group, strict=True))
+        if sorted(reads) == sorted(writes):
+            crossed = zip(group, reads, writes, strict=True)
+            found |= {pair: None for pair, before, after in crossed if before != after}
+    found |= dict.fromkeys(_of_other_roles(pairs))
+    return tuple(pair for pair in pairs if pair in found)
+
+
+def _of_other_roles(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return pairs with other last words, although the past's is that of another present with its numbers."""
+    pairs = list(pairs)
+    written = {(_numbers(write), _last_word(write)) for _, write in pairs}
+    return [
+        (read, write)
+        for read, write in pairs
+        if _numbers(read) == _numbers(write)
+        and _last_word(read) != _last_word(write)
+        and (_numbers(read), _last_word(read)) in written
+    ]
+
+
+def _form(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", name)))
+
+
+def _last_word(name: str) -> str:
+    words = re.findall(r"[a-z]+", name.lower())
+    return words[-1] if words else ""

@@ -1,0 +1,89 @@
+"""Find weights that are nearly, and not quite, one of the reference's.
+
+Passes keep weights, lay them out anew, or compute all of their numbers anew. A weight that differs from one of the
+reference's in a few numbers alone is damaged, and single numbers hardly show in logits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.ir.values import REALS
+from graphpass.verify.identities import identify
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from graphpass.ir.graph import Value
+    from graphpass.ir.model import Model
+
+#: Sizes of weights that are compared, in numbers.
+_LEAST, _MOST = 256, 2**28
+
+#: Numbers that are compared first, and the largest share of a weight that counts as a few.
+_SAMPLED, _FEW = 4096, 0.005
+
+
+def damaged_weight(reference: Model, candidate: Model) -> tuple[str, str] | None:
+    """Return name and difference of the first weight of ``candidate`` that differs in a few numbers, if any.
+
+    Weights of the same bytes are known by digests; of the others those of one type and shape are compared.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+
+    Raises:
+        ReadError: GP105, GP110 and GP111, weights cannot be read.
+    """
+    contents = identify(reference, candidate)
+    known, kept = (set(held.values()) for held in contents)
+    gone = _by_form(reference, contents[0], kept)
+    for form, made in _by_form(candidate, contents[1], known).items():
+        for value in made:
+            for other in gone.get(form, ()):
+                words = _few_differences(_flat(reference, other), _flat(candidate, value), other)
+                if words is not None:
+                    return f"weight {value.name}", words
+    return None
+
+
+def _by_form(
+    model: Model, identities: Mapping[int, Hashable], others: set[Hashable]
+) -> dict[tuple[str, tuple[int, ...]], list[Value]]:
+    """Return weights of ``model`` that are none of ``others``, by type and shape."""
+    found: dict[tuple[str, tuple[int, ...]], list[Value]] = {}
+    for node in model.graph.of_op("Constant"):
+        value = node.outputs[0]
+        sizes = tuple(size for size in value.shape or () if isinstance(size, int))
+        is_weight = value.element_type in REALS and _LEAST <= math.prod(sizes) <= _MOST
+        if is_weight and node.index in identities and identities[node.index] not in others:
+            found.setdefault((value.element_type, sizes), []).append(value)
+    return found
+
+
+def _flat(model: Model, value: Value) -> np.ndarray:
+    held = model.graph.constant(value, _MOST)
+    assert held is not None
+    return held.reshape(-1)
+
+
+def _few_differences(reference: np.ndarray, candidate: np.ndarray, value: Value) -> str | None:
+    step = max(1, len(reference) // _SAMPLED)
+    if (reference[::step] != candidate[::step]).mean() > 2 * _FEW:
+        return None
+    places = np.flatnonzero((reference != candidate) & ~(np.isnan(reference) & np.isnan(candidate)))
+    if not 0 < len(places) <= max(1, _FEW * len(reference)):
+        return None
+    if np.array_equal(np.sort(reference[places]), np.sort(candidate[places])):
+        return None  # numbers changed places, as heads and channels do
+    where = tuple(
+        int(axis) for axis in np.unravel_index(places[0], [size for size in value.shape or () if isinstance(size, int)])
+    )
+    return (
+        f"{len(places)} of {len(reference)} numbers differ from those of {value.name}: first at {list(where)}, "
+        f"reference {reference[places[0]]:.7g}, candidate {candidate[places[0]]:.7g}"
+    )

@@ -1,0 +1,48 @@
+"""Repaired declarations of shapes."""
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from support.models import export
+
+from graphpass.dialects.onnx.model import OnnxModel
+
+FLOAT = TensorProto.FLOAT
+
+
+def loaded(folder, shape, *declared):
+    """A model that scales ``x`` of ``shape``, and declares the scale as each of ``declared``."""
+    ports = [helper.make_tensor_value_info(name, FLOAT, shape) for name in ("x", "y")]
+    scale = numpy_helper.from_array(numpy.array([0.5], numpy.float32), "scale")
+    known = [helper.make_tensor_value_info("scale", *one) for one in declared]
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["y"])]
+    graph = helper.make_graph(nodes, "scaled", ports[:1], ports[1:], [scale], value_info=known)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(proto, folder / "model.onnx")
+    return OnnxModel.load(folder / "model.onnx")
+
+
+def test_sizes_as_text_are_numbers(tmp_path):
+    model = loaded(tmp_path, ["batch", "2", "x16", "16", "0"])
+    for port in (*model.inputs, *model.outputs):
+        assert port.shape == ("batch", 2, "x16", 16, "0")
+    assert model.graph.parameters["x"].shape == ("batch", 2, "x16", 16, "0")
+
+
+def test_sizes_of_outputs_alone_are_names():
+    model = OnnxModel.load(export("t5", "onnx") / "decoder_with_past_model.onnx")
+    assert next(port.shape for port in model.outputs if port.name == "logits") == ("batch_size", "1", 320)
+    assert not model.edited
+
+
+def test_types_that_contradict_an_initializer_are_removed(tmp_path):
+    for wrong in ((FLOAT, []), (FLOAT, [2]), (TensorProto.INT64, [1])):
+        model = loaded(tmp_path, ["batch", 4], wrong)
+        assert model.graph.parameters["x"].shape == ("batch", 4)  # its graph is built, by onnx's inference
+        assert not model.proto.graph.value_info
+
+
+def test_other_types_of_initializers_stay(tmp_path):
+    for right in ((FLOAT, [1]), (FLOAT, ["one"])):
+        model = loaded(tmp_path, ["batch", 4], right)
+        assert [info.name for info in model.proto.graph.value_info] == ["scale"]
