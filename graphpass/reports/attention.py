@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graphpass.analysis.attention.mask import AttentionMask
+from graphpass.analysis.symbolic.text import text
 from graphpass.ir.cache import AttentionBlock, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
@@ -64,6 +66,14 @@ def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
         size = "" if block.window is None else f" {block.window}"
         words.append(f"window{size} in the {block.window_in}")
     return ", ".join(words)
+
+
+def mask_in_words(mask: AttentionMask) -> list[str]:
+    """Return the mask of row ``b``, head ``h``, query ``q`` and key ``k`` in lines."""
+    lines = [f"attends to k if {text(mask.visible)}"]
+    if mask.bias.as_number != 0:
+        lines.append(f"adds {text(mask.bias)}")
+    return [*lines, *(f"unknown: {miss}" for miss in mask.misses)]
 
 
 def form_in_words(block: AttentionBlock) -> str:

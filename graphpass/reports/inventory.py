@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.dialects.openvino.runtime_options import runtime_options
 from graphpass.engine.view import View
 from graphpass.errors import UnsupportedError
+from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
@@ -22,6 +24,7 @@ from graphpass.reports.attention import (
     group_attention,
     grouped_query_in_words,
     grouped_query_misses,
+    mask_in_words,
 )
 from graphpass.reports.text import columns, in_bytes, layers_in_words
 
@@ -140,7 +143,7 @@ def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfold
     lines += (_unfolded_caches if unfolded else _folded_caches)(inventory.caches, layouts)
     lines += _totals(inventory)
     lines += ["", f"attention ({len(inventory.attention)})"]
-    lines += (_unfolded_attention if unfolded else _folded_attention)(inventory)
+    lines += _unfolded_attention(model, inventory) if unfolded else _folded_attention(inventory)
     lines += grouped_query_in_words(model)
     if inventory.caches:
         lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(views)]
@@ -264,11 +267,12 @@ def _folded_attention(inventory: Inventory) -> list[str]:
     )
 
 
-def _unfolded_attention(inventory: Inventory) -> list[str]:
+def _unfolded_attention(model: Model, inventory: Inventory) -> list[str]:
     def known(size: int | None) -> str:
         return "unknown" if size is None else str(size)
 
     lines = []
+    masks = {mask.node.name: mask for mask in inlined(model).analysis(find_masks)}
     for group in group_attention(inventory):
         for block in group.blocks:
             caches = ", ".join(dict.fromkeys(name for name in (block.key, block.value) if name is not None))
@@ -280,4 +284,5 @@ def _unfolded_attention(inventory: Inventory) -> list[str]:
             lines.append(f"    {attention_in_words(block, is_cross=group.is_cross)}")
             lines.append(f"    head_dim {known(block.head_dim)}, value head_dim {known(block.value_head_dim)}")
             lines.append(f"    reads {on_one_line(caches or 'no cache')}")
+            lines += [f"    {on_one_line(line)}" for line in mask_in_words(masks[block.node])]
     return [*lines, ""] if lines else []

@@ -256,3 +256,9 @@ def test_tells_the_options_that_plugins_take_from_the_model(capfd):
         == options
     )
     assert "runtime options" not in in_process(capfd, "inspect", export("llama", "onnx")).out
+
+
+def test_all_prints_masks_as_expressions(capfd):
+    done = in_process(capfd, "inspect", export("mistral_sw8", "onnx"), "--all")
+    assert "attends to k if (" in done.out
+    assert "past + q <= 7 + k" in done.out
