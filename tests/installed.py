@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -63,7 +64,8 @@ for module in pkgutil.walk_packages(graphpass.__path__, "graphpass."):
 
 
 def run(place: Path, command: str, folder: Path, expected: int = 0) -> None:
-    """Run a command with the new environment first on the path."""
+    """Run a command with the new environment first on the path, without the results of others."""
+    shutil.rmtree(folder / "demo-output", ignore_errors=True)
     print(f"$ {command.splitlines()[0]}", flush=True)
     path = f"{place / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
