@@ -54,7 +54,7 @@ class OpenVINORequest:
                 results = self._request.infer(feeds)
             return {name: results[index] for index, name in enumerate(self._outputs)}
         # Tensors know addresses only, so the arrays live until the request has run.
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in feeds.items()}
         with running(self._runtime):
             for name, array in (*arrays.items(), *rooms.items()):
                 self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
