@@ -204,6 +204,7 @@ GP347 An encoder cannot be run for a comparison: nothing tells what its inputs l
   features of a fixed size, can be made up.
 GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With
   --no-tokenizer the model is converted without it.
+GP349 fix-input replaces an input by a constant: the model has no input of that name, or a dimension of it varies.
 GP350 `graphpass convert` made a model that the target's runtime would not run as the target promises: attention that
   it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` then names
   each place, the first node that is in the way, and the rule.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -33,13 +34,15 @@ def main(sdist: Path) -> None:
         run(place, "python fixtures/archive.py unpack", source)
         run(place, f"python -c {shlex.quote(_UNPACK_VISION)}", source)
         run(place, f"python -c {shlex.quote(_IMPORT_ALL)}", source)
+        # The newest ONNX Runtime for Python 3.10 is 1.23, which has no caches in integers: GP321 says so.
+        older = sys.version_info < (3, 11)
         for page in sorted([source / "README.md", *(source / "docs").glob("*.md")]):
             text = page.read_text("utf-8")
             if blocks := re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
                 (source / "blocks.py").write_text("\n".join(blocks), "utf-8")
                 run(place, "python blocks.py", source)
             for command, shown in re.findall(r"^```console\n\$ (graphpass .*?)\n(.*?)^```", text, re.DOTALL | re.M):
-                run(place, command, source, 1 if "does not hold" in shown else 0)
+                run(place, command, source, 1 if "does not hold" in shown else 0, refusable=older)
         run(place, "graphpass ci docs/example", source)
 
 
@@ -62,12 +65,23 @@ for module in pkgutil.walk_packages(graphpass.__path__, "graphpass."):
 """
 
 
-def run(place: Path, command: str, folder: Path, expected: int = 0) -> None:
-    """Run a command with the new environment first on the path."""
+def run(place: Path, command: str, folder: Path, expected: int = 0, *, refusable: bool = False) -> None:
+    """Run a command with the new environment first on the path, without the results of others."""
+    shutil.rmtree(folder / "demo-output", ignore_errors=True)
     print(f"$ {command.splitlines()[0]}", flush=True)
     path = f"{place / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(shlex.split(command), cwd=folder, env=environment | {"PATH": path}, check=False)
+    done = subprocess.run(
+        shlex.split(command),
+        cwd=folder,
+        env=environment | {"PATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    sys.stderr.write(done.stderr)
+    if refusable and "error: GP321" in done.stderr:
+        return
     if done.returncode != expected:
         sys.exit(f"{command}: exit code {done.returncode}, expected {expected}")
 

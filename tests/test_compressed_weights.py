@@ -61,6 +61,18 @@ def test_for_the_cpu(tmp_path, case):
     assert compare(source, written, steps=6).passed
 
 
+def test_rounding_that_the_proof_turns_off_is_measured(tmp_path):
+    source = graphpass.load(made("ir-u4", tmp_path / "in"))
+    result = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
+    found = compare(source, result, steps=1, examine=True)
+    assert found.passed
+    (warning,) = (text for text in found.warnings if "DYNAMIC_QUANTIZATION_GROUP_SIZE=32 by default" in text)
+    moved = float(warning.partition("move by ")[2].partition(",")[0])
+    assert moved > 100 * found.max_abs_difference
+    as_set = compare(source, result, steps=1, examine=True, properties={"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0})
+    assert not any("DYNAMIC_QUANTIZATION" in text for text in as_set.warnings)
+
+
 @pytest.mark.parametrize(
     ("case", "target"),
     [

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.artifacts.manifest import FORM, manifest_of, seal, source_of
+from graphpass.artifacts.manifest import FORM, ORIGIN_FILE, PICTURE_FILE, RESULT_FILE, manifest_of, seal, source_of
 from graphpass.errors import ReadError, UsageError, VerificationError
 from graphpass.machine import usable_cores
 
@@ -128,7 +128,7 @@ def _offences(noted: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -> None:
-    """Check that the files of a result are those that were proven, by reading all of them."""
+    """Check, by reading all files of a result, that they are those proven."""
     folder, expected = manifest.parent, noted["certificate"]["files"]
     shared = set(noted["certificate"]["shared"])
     for name in expected:
@@ -150,15 +150,16 @@ def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -
 
 
 def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
-    """Return files that are not of the result; hidden ones, as those of version control, do not count."""
+    """Return visible files in the folder that are not of the result."""
     folder = manifest.parent
     names = (file.relative_to(folder) for file in sorted(folder.rglob("*")) if not file.is_dir())
+    expected = {*known, manifest.name, RESULT_FILE, PICTURE_FILE, ORIGIN_FILE}
     visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
-    return [str(folder / name) for name in visible if name.as_posix() not in {*known, manifest.name}]
+    return [str(folder / name) for name in visible if name.as_posix() not in expected]
 
 
 def _digest(file: Path, size: int) -> str:
-    """Return the SHA-256 of the first bytes of a file, read anew: sizes and times may be those of before."""
+    """Return the SHA-256 of the first bytes of a file, read anew."""
     found, left = hashlib.sha256(), size
     try:
         with file.open("rb") as stream:

@@ -30,6 +30,9 @@ _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 #: Name of the manifest in the folder of a result.
 MANIFEST_FILE = "graphpass.json"
 
+#: Names of the files that `graphpass ci` keeps beside a result: its report, its pictures, and its origin at an address.
+RESULT_FILE, PICTURE_FILE, ORIGIN_FILE = "graphpass-cell.json", "graphpass-picture.json", "graphpass-origin.json"
+
 
 def manifest_of(result: Path, *, is_file: bool) -> Path:
     """Return the path of a manifest: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
@@ -119,7 +122,7 @@ def write_manifest(
 
 
 def seal(noted: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest without its seal, which binds certificate, input, options and versions."""
+    """Return the SHA-256 of a manifest without its seal."""
     certificate = {name: value for name, value in noted["certificate"].items() if name != "seal"}
     text = json.dumps({**noted, "certificate": certificate}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

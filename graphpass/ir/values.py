@@ -17,6 +17,9 @@ REALS = frozenset({"bf16", "f16", "f32", "f64"})
 #: Those of 16 bits.
 HALVES = frozenset({"bf16", "f16"})
 
+#: Types in which compressed weights are stored.
+_STORED = frozenset({"i4", "i8", "u4", "u8"})
+
 #: Masked scores: the lowest number of f16. It is finite in f16, bf16 and f32, so that rows that are masked whole stay
 #: free of NaN at any inference precision, and exp of it is 0. Optimum's exports use the same.
 MASKED = -65504.0
@@ -95,3 +98,9 @@ def weight_bytes(graph: Graph) -> float:
         value = node.outputs[0]
         total += element_bytes(value.element_type) * known_elements(value)
     return total
+
+
+def is_compressed(graph: Graph) -> bool:
+    """Return whether a matrix of weights is stored in integers."""
+    values = (node.outputs[0] for node in graph.of_op("Constant"))
+    return any(value.element_type in _STORED and len(value.shape or ()) > 1 for value in values)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.artifacts.manifest import MANIFEST_FILE, damage, versions
+from graphpass.artifacts.manifest import MANIFEST_FILE, PICTURE_FILE, RESULT_FILE, damage, versions
 from graphpass.storage import memory
 from graphpass.storage.addresses import StoredFolder, is_address
 from graphpass.storage.digests import digest_of_file
@@ -19,12 +19,6 @@ from .cells import Cell, CellResult, Problem
 
 if TYPE_CHECKING:
     from graphpass.reports.outcome import ModelReport, Outcome
-
-#: Name of the report beside a result; the manifest does not list it, since it holds times.
-RESULT_FILE = "graphpass-cell.json"
-
-#: Name of the file with the models before and after, as reports show them.
-PICTURE_FILE = "graphpass-picture.json"
 
 
 def write_result(folder: Path, result: CellResult) -> None:

@@ -9,15 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphpass.artifacts.manifest import MANIFEST_FILE, damage, manifest_of, versions
+from graphpass.artifacts.manifest import MANIFEST_FILE, ORIGIN_FILE, RESULT_FILE, damage, manifest_of, versions
 from graphpass.errors import GraphpassError, ReadError
 from graphpass.storage.addresses import StoredFile, StoredFolder, is_address
 
 from .cells import Cell, CellResult, Problem
-from .remembering import RESULT_FILE, earlier_result, result_of, write_result
-
-#: Name of the file that says what a result was made of.
-ORIGIN_FILE = "graphpass-origin.json"
+from .remembering import earlier_result, result_of, write_result
 
 #: Largest file that is fetched although no graph refers to it: tokenizers have up to 40 MB.
 _COMPANION = 64 * 2**20

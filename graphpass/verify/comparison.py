@@ -148,7 +148,7 @@ class Comparison:
         max_abs_difference: Largest difference between finite values, over all that was compared.
         divergence: The first place where they part; ``None`` if they do not.
         skipped: Parts that were not compared, with reasons.
-        warnings: Contradictions of the reference with itself.
+        warnings: Contradictions of the reference with itself, and rounding that the runtime adds by default.
         parts: The parts, if models were compared part by part; none after the one that diverged.
         reach: Lengths beyond those of the sequences; ``None`` if nothing was cut out.
     """

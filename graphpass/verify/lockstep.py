@@ -20,6 +20,7 @@ from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.conditioning import after_nudges, after_reordered_sums
 from graphpass.verify.consistency import contradictions, other_columns
 from graphpass.verify.cut_outs import compare_cut_outs
+from graphpass.verify.default_rounding import with_default_rounding
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.pairing import with_names
@@ -120,7 +121,8 @@ def compare(
         atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
         rtol: Relative tolerance; likewise.
         edits: Also edit the caches.
-        examine: Also hold the reference against itself, and warn if it contradicts itself.
+        examine: Also hold the reference against itself, and warn if it contradicts itself; warn of rounding that the
+            candidate's plugin adds by default, see `graphpass.verify.default_rounding`.
         padding: Side of the shorter row of the batch on which padding stands.
         device: OpenVINO device that runs the candidate; see `graphpass.verify.on_device` for stand-ins.
         properties: OpenVINO's properties of the candidate, by name.
@@ -165,6 +167,8 @@ def compare(
         where = Divergence(len(proven.sequences), 0, None, (), None, None, damaged[1], place=damaged[0])
         proven = replace(proven, divergence=where)
     proven = with_names(proven, *wide)
+    if examine and proven.passed:
+        proven = with_default_rounding(proven, candidate, device, properties, opened)
     if wide[1] is candidate:
         return proven
     found = with_rounding(proven, candidate, wide[1], opened)

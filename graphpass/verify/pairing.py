@@ -55,7 +55,7 @@ def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
 
 
 def _of_other_roles(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return pairs with other last words, although the past's is that of another present with its numbers."""
+    """Return pairs whose last words differ, though another present has the past's."""
     pairs = list(pairs)
     written = {(_numbers(write), _last_word(write)) for _, write in pairs}
     return [

@@ -28,7 +28,7 @@ _SAMPLED, _FEW = 4096, 0.005
 
 
 def damaged_weight(reference: Model, candidate: Model) -> tuple[str, str] | None:
-    """Return name and difference of the first weight of ``candidate`` that differs in a few numbers, if any.
+    """Return name and difference of the first weight that differs slightly, if any.
 
     Weights of the same bytes are known by digests; of the others those of one type and shape are compared.
 

@@ -39,6 +39,8 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     - The batch is read from the tokens where their batch is proven to be that of the mask.
     - A Broadcast is dropped whose user broadcasts to the same shape by itself, as the product of rotary frequencies
       with positions does.
+    - A Tile that copies axes of size 1 alone becomes a Broadcast: OpenVINO's frontend writes heads of ONNX's Attention
+      so, and no plugin (2026.4.1) fuses a Tile with the cache.
 
     Options:
         identities: Whether operators that give their input are dropped.
@@ -62,8 +64,9 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     identities: bool = True
 
     def run(self, model: OpenVINOModel) -> Done:
+        tiled = _broadcast_tiles(model)
         sizes, edits, rewriter = find_lengths(model), Rewiring(model.graph), model.rewriter()
-        counts = {"reads shared": _share(model.graph, sizes, edits)}
+        counts = {"tiles broadcast": tiled, "reads shared": _share(model.graph, sizes, edits)}
         if self.identities:
             counts |= drop_identities(sizes, edits)
         counts["broadcasts dropped"] = drop_broadcasts(sizes, edits)
@@ -183,6 +186,22 @@ _ELEMENTWISE = frozenset(
 )
 
 _ONE = Size.constant(1)
+
+
+def _broadcast_tiles(model: OpenVINOModel) -> int:
+    """Replace Tiles of axes of size 1 by Broadcasts; return their number."""
+    rewriter, count = model.rewriter(), 0
+    for node in model.graph.of_op("Tile"):
+        repeats, shape = model.graph.constant(node.inputs[1]), node.source().shape
+        if repeats is None or shape is None or repeats.size != len(shape):
+            continue
+        if any(times != 1 and size != 1 for times, size in zip(repeats.reshape(-1), shape, strict=True)):
+            continue
+        write = rewriter.under(node.name)
+        rewriter.replace(node.outputs[0], write.op("Broadcast", *node.inputs, mode="bidirectional", label="broadcast"))
+        count += 1
+    rewriter.finish()
+    return count
 
 
 def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:

@@ -150,3 +150,12 @@ def test_errors_that_are_expected(capfd, project):
     Path("bad/openvino_model.xml").unlink()
     code, _, told = run(capfd, "--select", "bad*")
     assert (code, told["cells"][0]["problems"][0]["message"]) == (1, "expected GP106, but it ended with GP103")
+
+
+def test_certificates_of_results_hold(capfd, project):
+    text = Path("graphpass.toml").read_text()
+    Path("graphpass.toml").write_text(text.replace("verify = false\npicture = false", "steps = 1"))
+    assert run(capfd, "--select", "one*")[0] == 0
+    assert Path("converted/one/p/graphpass-picture.json").exists()
+    done = in_process(capfd, "verify", "--certificate", "converted/one/p")
+    assert (done.code, done.out.partition(":")[0]) == (0, "certificate holds"), done.err

@@ -12,11 +12,10 @@ import fsspec
 import pytest
 from support.models import export
 
-from graphpass.artifacts.manifest import damage
+from graphpass.artifacts.manifest import RESULT_FILE, damage
 from graphpass.errors import ReadError, WriteError
 from graphpass.io import load
 from graphpass.matrix.cells import Cell, Settings
-from graphpass.matrix.remembering import RESULT_FILE
 from graphpass.matrix.work import run_cell
 from graphpass.storage.addresses import StoredFolder, matching
 

@@ -220,6 +220,20 @@ def test_markdown():
     assert len(as_markdown(run_of(failed(15_000))).encode()) <= 1 << 20
 
 
+def test_names_mean_nothing_to_markdown_and_to_logs():
+    named = failed(1, node="a<img src=x onerror=1>\x1b]0;owned\x07`b` [l](x)\n::error::forged")
+    run = run_of(replace(named, cell=cell("m`<b>x</b>|y")))
+    text = as_markdown(run)
+    assert "<img" not in text
+    assert "<b>" not in text
+    assert "\x1b" not in text
+    (row,) = [line for line in text.splitlines() if "GP350" in line]
+    assert row.count(" | ") == 2
+    (line,) = as_annotations(run, ROOT).splitlines()
+    assert line.startswith("::error file=")
+    assert "\x1b" not in line
+
+
 def test_annotations():
     result = replace(failed(60), file="/src/models/a,b.onnx")
     lines = as_annotations(run_of(result, WARNED), ROOT).splitlines()

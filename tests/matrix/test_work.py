@@ -11,8 +11,9 @@ from support.folders import contents
 from support.models import export
 from support.scale import scaled
 
+from graphpass.artifacts.manifest import RESULT_FILE
 from graphpass.matrix.cells import Budgets, Cell, Settings
-from graphpass.matrix.remembering import RESULT_FILE, pictures_of
+from graphpass.matrix.remembering import pictures_of
 from graphpass.matrix.work import run_cell
 
 

@@ -47,6 +47,13 @@ def dynamo(name: str) -> Path:
     return unpacked / name
 
 
+@functools.cache
+def exporters(exporter: str, family: str) -> Path:
+    """The folder of a model of ``exporters.tar.xz``: ``exporters("mobius", "llama")``."""
+    unpacked: Path = _archive().unpack(_ROOT / "build" / "exporters", _ROOT / "fixtures" / "exporters.tar.xz")
+    return unpacked / exporter / family
+
+
 def _archive() -> Any:
     spec = importlib.util.spec_from_file_location("fixture_archive", _ROOT / "fixtures" / "archive.py")
     assert spec is not None

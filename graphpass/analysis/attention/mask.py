@@ -95,7 +95,7 @@ class AttentionMask:
 
 
 def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
-    """Return a mask that is causal, perhaps windowed and padded, and nothing else; or the reason that it is not."""
+    """Return a mask that is only causal, windowed and padded; or why it is not."""
     others = [part for part in mask.parts or () if part in {"alibi", "lengths"}]
     inputs = [part for part in ex.walk(mask.visible, mask.bias) if _is_input(part)]
     further = sorted({part.args[0] for part in inputs if part.sort != "bool" or part.args[0] != "attention_mask"})

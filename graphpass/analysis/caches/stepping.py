@@ -12,7 +12,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.constants import starts_at_first
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
-from graphpass.ir.operators import KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
 from graphpass.ir.values import fixed_size
 
 #: Through attention a mask hides padding from other positions, and its size is no mask.
@@ -29,12 +29,14 @@ class Stepping:
             GroupQueryAttention that is not told their number (group_query_attention_helper.h).
         masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
+        passed_on: Inputs of fixed size that become outputs unchanged, or that nothing reads.
     """
 
     one_by_one: bool = False
     rows_one_by_one: bool = False
     masks_new_tokens: bool = False
     packed_windows: frozenset[int] = frozenset()
+    passed_on: frozenset[str] = frozenset()
 
 
 def find_stepping(model: Model, inventory: Inventory) -> Stepping:
@@ -56,7 +58,17 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
         and any(node.input(NEW_TOKENS) is None for node in graph.of_op("GroupQueryAttention")),
         masks_new_tokens=bool(linear) and any(True for _ in weighs_new_tokens(graph)),
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
+        passed_on=frozenset(_passed_on(graph)),
     )
+
+
+def _passed_on(graph: Graph) -> Iterator[str]:
+    for name, value in graph.parameters.items():
+        if value.shape is None or not all(isinstance(size, int) for size in value.shape):
+            continue
+        reached = graph.forward([value], lambda use: use.node.outputs if use.node.op in CASTS else ())
+        if all(use.node.op in CASTS | {"Result"} for use in reached):
+            yield name
 
 
 def weighs_new_tokens(graph: Graph) -> Iterator[Node]:

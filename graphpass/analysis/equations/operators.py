@@ -153,6 +153,7 @@ _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "BitwiseNot": lambda _node, inputs: numpy.bitwise_not(inputs[0]),
     "BitwiseOr": lambda _node, inputs: numpy.bitwise_or(*inputs),
     "ConstantOfShape": _constant_of_shape,
+    "ConvertLike": lambda _node, inputs: inputs[0].astype(inputs[1].dtype),
     "Cos": lambda _node, inputs: numpy.cos(inputs[0]),
     "CumSum": _running_sum,
     "Einsum": lambda node, inputs: numpy.einsum(node.attributes["equation"].decode(), *inputs),

@@ -201,7 +201,7 @@ class _Problem:
         part: Expr,
         places: tuple[int, ...],
     ) -> int | float | bool:
-        """Read an input as ``model`` has it, or a mask whose ones are ``bits``, and note it."""
+        """Read an input as ``model`` has it, or a mask by its ``bits``."""
         term = self._function(part, part.args[0])(*places)
         own = _number(model.eval(term, model_completion=True))
         found = inputs[part.args[0], places] = places[-1] in bits if part.sort == "bool" and bits is not None else own

@@ -10,11 +10,14 @@ from graphpass.dialects.onnx.tensors import graphs
 
 
 def repair_shapes(proto: onnx.ModelProto) -> bool:
-    """Write sizes given as text as numbers, remove types that contradict an initializer; return whether any was found.
+    """Repair sizes given as text, and types that contradict an initializer.
 
     transformers 5.23 writes the size 2 as the name ``"2"``, and leaves the value_info of a scalar that its fusions
     reshaped to ``[1]``. The type of an initializer follows from its data, so that no information is lost. A number as
     text is a size if an input has it: optimum-onnx 0.1.0 declares logits of one position, ``"1"``, for any number.
+
+    Returns:
+        Whether there was any.
     """
     repaired = False
     given = {one.dim_param for one in _dimensions(proto.graph.input) if _is_size(one.dim_param)}

@@ -114,7 +114,7 @@ class OnnxRuntimeRequest:
         rooms = rooms or {}
         binding = self._session.io_binding()
         # The binding knows addresses only, so the arrays live until it has run.
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in feeds.items()}
         with running("ONNX Runtime"):
             for name, array in arrays.items():
                 binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)

@@ -16,8 +16,11 @@ from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.failures import compiling, running
 from graphpass.runtime.sessions.inputs import Array
 
+#: The property that has plugins round activations before products with compressed weights; 0 turns it off.
+ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+
 #: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
-_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", ROUNDING: "0"}
 
 
 class OpenVINORequest:
@@ -51,7 +54,7 @@ class OpenVINORequest:
                 results = self._request.infer(feeds)
             return {name: results[index] for index, name in enumerate(self._outputs)}
         # Tensors know addresses only, so the arrays live until the request has run.
-        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in feeds.items()}
         with running(self._runtime):
             for name, array in (*arrays.items(), *rooms.items()):
                 self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
@@ -112,6 +115,21 @@ class OpenVINORequest:
 def is_there(device: str) -> bool:
     """Return whether OpenVINO finds a device of this name."""
     return any(name.partition(".")[0] == device.partition(".")[0] for name in _core().available_devices)
+
+
+def default_group_size(model: OpenVINOModel, device: str) -> str | None:
+    """Return the default group size of rounded activations; ``None`` without.
+
+    Args:
+        model: The model, whose runtime options hold before the plugin's defaults.
+        device: The OpenVINO device.
+    """
+    if not is_there(device) or ROUNDING not in _exact_properties(device):
+        return None
+    path = ["runtime_options", ROUNDING]
+    own = model.ov_model.get_rt_info(path).value if model.ov_model.has_rt_info(path) else None
+    size = str(_core().get_property(device, ROUNDING) if own is None else own)
+    return None if size == "0" else size
 
 
 @functools.cache

@@ -83,7 +83,7 @@ class CacheStore(ABC):
 
 
 def caches_of(model: Model) -> Inventory:
-    """Return the caches of ``model``; those that have one row for all sequences lose their batch axis."""
+    """Return the caches of ``model``, without batch axes of one row for all sequences."""
     inventory = model.analysis(analyze_caches)
     if fixed_size(token_input(model.graph), 0) is not None:
         return inventory

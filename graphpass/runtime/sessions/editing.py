@@ -232,10 +232,14 @@ class EditableCaches(CacheStore):
         if self._growing_sealed and not (by_model or self._gathers_rows):
             self._check_history(slots)
         self._copy_snapshots()
+        batch = slots.batch
         slots.select(rows)
         self._owed = None if self._owed is None else self._owed.rows(rows)
-        # A scalar is of no row: all have it in common.
-        self._last = {name: output[rows] if output.ndim else output for name, output in self._last.items()}
+        # A scalar, or an output of fixed size, is of no row: all have it in common.
+        self._last = {
+            name: output[rows] if output.ndim and len(output) == batch else output
+            for name, output in self._last.items()
+        }
         self._checkpoints.select(
             rows, {cache.name: cache.axes.batch for cache in self._fixed if cache.axes.batch is not None}
         )

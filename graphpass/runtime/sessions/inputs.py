@@ -20,6 +20,9 @@ Array: TypeAlias = NDArray[Any]
 #: Names of the inputs that take token ids.
 TOKENS = ("input_ids", "decoder_input_ids")
 
+#: Numbers of the last tokens whose logits are computed: transformers slices from -0, which keeps all.
+_ZERO = frozenset({"num_logits_to_keep", "logits_to_keep"})
+
 _NONE = np.zeros(0, np.int64)
 
 #: Ranks of inputs that are not [batch, length]; a model that declares another rank means something else by the name.
@@ -112,7 +115,11 @@ class InputPlan:
         self.takes_embeddings = tokens is not None and tokens.name == EMBEDDINGS
         makers = _makers(inventory, stepping, embeddings=self.takes_embeddings)
         self._feeds = [
-            (port.name, _maker_for(port, makers, inventory), numpy_type(port.element_type, f"input {port.name}"))
+            (
+                port.name,
+                _maker_for(port, makers, inventory, stepping),
+                numpy_type(port.element_type, f"input {port.name}"),
+            )
             for port in fed.values()
         ]
         if tokens is None:
@@ -202,9 +209,16 @@ def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | No
     return size if isinstance(size, int) else None
 
 
-def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory) -> Callable[[Step], Array]:
+def _maker_for(
+    port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory, stepping: Stepping
+) -> Callable[[Step], Array]:
     if port.name.startswith("dst_idx") and port.shape is not None:
         return _destinations(port, port.shape, inventory)
+    sizes = [size for size in port.shape or () if isinstance(size, int)]
+    is_fixed = port.shape is not None and len(sizes) == len(port.shape)
+    if port.name not in makers and is_fixed and (port.name in stepping.passed_on or port.name in _ZERO):
+        content = np.zeros(sizes)
+        return lambda _step: content
     expected = _RANKS.get(port.name, (2,))
     is_fed = port.shape is None or (
         len(port.shape) in expected and not (port.name == "position_ids" and _has_open_axes(port.shape))
@@ -213,7 +227,9 @@ def _maker_for(port: Port, makers: dict[str, Callable[[Step], Array]], inventory
         raise UnsupportedError(
             "GP320",
             f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
-            "sessions feed tokens, embeddings, masks, positions, beam and reorder indices, and the caches in the model",
+            "sessions feed tokens, embeddings, masks, positions, beam and reorder indices, and caches; "
+            f"if one value is always right, write the model with it first: graphpass run MODEL -p "
+            f"'fix-input{{input={port.name},value=0}}' -o OUT",
         )
     return makers[port.name]
 

@@ -108,7 +108,7 @@ def write_state(path: Path, state: SavedState, origin: Origin) -> None:
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Array]) -> str:
-    """Return the SHA-256 of all metadata but the checksum, and of names, types, shapes and bytes of all tensors."""
+    """Return the SHA-256 of tensors and their metadata, the checksum left out."""
     found = hashlib.sha256(repr(sorted((key, metadata[key]) for key in metadata if key != _CHECKSUM)).encode())
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])

@@ -143,7 +143,7 @@ def _states(model: Model) -> dict[str, list[Cache]]:
 
 
 def _kinds_of_layers(model: Model) -> dict[int | None, str]:
-    """Return the entry of ``layer_types`` for each layer, by the number in the names of its caches."""
+    """Return the entry of ``layer_types`` for each layer, by its number."""
     keys, _ = _keys_and_values(model)
     windows = _states(model)["conv"]
     return dict.fromkeys((key.index for key in keys), "full_attention") | dict.fromkeys(

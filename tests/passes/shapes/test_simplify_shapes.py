@@ -305,3 +305,13 @@ def test_one_token_a_step_reads_the_length_of_its_inputs():
     result = PassManager([ToOpenVINO(), FuseAttention(), SimplifyShapes()]).run(model)
     assert result.records[-1].result.statistics["reads of keys redirected"] == 4
     compiled(result.model.ov_model)
+
+
+@pytest.mark.parametrize(("repeats", "kept"), [((1, 1, 3), False), ((2, 1, 1), True), ((1, 2, 3), True), ((3,), True)])
+def test_tiles_of_axes_of_size_1_are_broadcasts(repeats, kept):
+    x = ops.parameter([-1, 2, 1], numpy.float32)
+    model = made({"y": ops.tile(x, ops.constant(numpy.array(repeats)))}, x=x)
+    result, _ = simplified(model)
+    assert ("Tile" in kinds(result), "Broadcast" in kinds(result)) == (kept, not kept)
+    given = numpy.arange(6, dtype=numpy.float32).reshape(3, 2, 1)
+    numpy.testing.assert_array_equal(infer(result.ov_model, {"x": given})["y"], numpy.tile(given, repeats))

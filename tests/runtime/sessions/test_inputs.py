@@ -55,6 +55,16 @@ def test_feeds_what_the_input_declares(port: Port, expected: np.ndarray) -> None
     np.testing.assert_array_equal(fed, expected)
 
 
+def test_inputs_that_choose_nothing_are_fed_zeros() -> None:
+    for shape in ((), (1,)):
+        np.testing.assert_array_equal(feed(Port("num_logits_to_keep", shape, "i64")), np.zeros(shape))
+        stepping = Stepping(passed_on=frozenset({"window"}))
+        fed = InputPlan([IDS, Port("window", shape, "i64")], NONE, stepping).feeds(STEP)["window"]
+        np.testing.assert_array_equal(fed, np.zeros(shape))
+    with pytest.raises(UnsupportedError, match="window"):
+        feed(Port("window", (), "i64"))
+
+
 def test_caches_that_are_inputs_are_left_to_the_session() -> None:
     past = Port("past", (None, 2, None, 16), "f32")
     assert set(InputPlan([IDS, past], KV).feeds(STEP)) == {"input_ids"}

@@ -1,0 +1,81 @@
+"""Measure the effect on logits of activations that OpenVINO rounds by default."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.values import is_compressed
+from graphpass.runtime.embedding_model import let_take_ids
+from graphpass.verify.comparison import Comparison
+from graphpass.verify.prompts import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.session import DecodeSession
+
+#: Tokens of the prompt. The CPU plugin (2026.4.1) moves logits of 40 tokens by 0.2 to 0.5, and those of few hardly.
+_PROMPT = 40
+
+#: Errors of sequences that are longer than a model takes.
+_NO_ROOM = ("GP267", "GP322")
+
+
+def with_default_rounding(
+    proven: Comparison,
+    candidate: Model,
+    device: str,
+    properties: Mapping[str, object] | None,
+    opened: Callable[..., DecodeSession],
+) -> Comparison:
+    """Warn of rounding that is off in a proof and on by default.
+
+    Comparisons run with activations in f32. Users run models with the plugin's defaults, unless they set its property.
+
+    Args:
+        proven: The comparison, with activations as they are.
+        candidate: The model in question.
+        device: The OpenVINO device that ran it.
+        properties: OpenVINO's properties of the candidate, by name.
+        opened: Opens a model, as `graphpass.runtime.open_session`.
+
+    Raises:
+        GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
+    """
+    if candidate.dialect != "openvino" or not is_compressed(candidate.graph):
+        return proven
+    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.runtime.backends.openvino_request import ROUNDING, default_group_size
+
+    assert isinstance(candidate, OpenVINOModel)
+    size = default_group_size(candidate, device)
+    if size is None or ROUNDING in (properties or {}):
+        return proven
+    sessions = [
+        opened(candidate, device=device, properties={**(properties or {}), ROUNDING: value}) for value in ("0", size)
+    ]
+    let_take_ids(candidate, *sessions)
+    batch = sessions[0].fixed_batch
+    prompt = [Vocabulary.of(sessions[0], batch).prompt(_PROMPT)] * (batch or 1)
+    try:
+        exact, rounded = (session.prefill(prompt) for session in sessions)
+    except (UsageError, UnsupportedError) as error:
+        if error.id not in _NO_ROOM:
+            raise
+        words = f"activations that {device} rounds by default: the model has no room for {_PROMPT} tokens"
+        return replace(proven, skipped=(*proven.skipped, words))
+    largest = float(np.abs(exact - rounded).max())
+    if not largest:
+        return proven
+    chosen, again = exact[0].argmax(-1), rounded[0].argmax(-1)
+    words = (
+        f"{device} rounds activations to 8 bits before products with compressed weights "
+        f"({ROUNDING}={size} by default): logits of {_PROMPT} tokens move by {largest:.3g}, and "
+        f"{int((chosen != again).sum())} of {len(chosen)} greedy choices change; the comparison ran with {ROUNDING}=0"
+    )
+    return replace(proven, warnings=(*proven.warnings, words))

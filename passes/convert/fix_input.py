@@ -1,0 +1,58 @@
+"""The pass `fix-input`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy
+
+from graphpass.engine.passes import Done, Pass
+from graphpass.errors import PreconditionError
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS
+
+
+@dataclass(frozen=True)
+class FixInput(Pass[Model]):
+    """Replace an input of fixed size by a constant, and drop outputs that return it.
+
+    Exporters leave inputs that a runtime does not feed: the number of logits to keep, the size of a window.
+
+    Shapes:
+        the input has a known shape without dimensions that vary; each element gets the value
+
+    Before:
+        logits_to_keep (Parameter) -> Slice; window (Parameter) -> Identity -> window_out (Result)
+    After:
+        Constant -> Slice
+
+    Options:
+        input: Name of the input.
+        value: The value of each element.
+
+    Raises:
+        PreconditionError: GP349, there is no such input, or its shape varies.
+    """
+
+    name = "fix-input"
+
+    input: str = "num_logits_to_keep"
+    value: int = 0
+
+    def run(self, model: Model) -> Done:
+        graph, rewriter = model.graph, model.rewriter()
+        given = graph.parameters.get(self.input)
+        if given is None:
+            raise PreconditionError("GP349", f"the model has no input {self.input}", "graphpass inspect lists them")
+        sizes = [size for size in given.shape or () if isinstance(size, int)]
+        if given.shape is None or len(sizes) < len(given.shape):
+            reason = f"input {self.input} has no fixed shape"
+            raise PreconditionError("GP349", reason, "name an input whose dimensions are all numbers")
+        uses = list(graph.forward([given], lambda use: use.node.outputs if use.node.op in CASTS else ()))
+        results = [use.node for use in uses if use.node.op == "Result"]
+        rewriter.drop(results)
+        write = rewriter.under(self.input)
+        rewriter.replace(given, write.convert(write.constant(numpy.full(sizes, self.value)), given.element_type))
+        rewriter.drop_input(self.input)
+        rewriter.finish()
+        return Done({"inputs fixed": 1, **({"outputs dropped": len(results)} if results else {})})

@@ -1,0 +1,46 @@
+"""Exports of newer exporters become models that runtimes fuse, and generate PyTorch's tokens."""
+
+import json
+
+import onnxruntime_genai
+import pytest
+from support.commands import in_process
+from support.generated import greedy
+from support.models import exporters
+
+from graphpass.io import load
+from graphpass.runtime import open_session
+
+
+@pytest.mark.parametrize(
+    ("exporter", "family", "target"),
+    [
+        ("transformers-onnx", "llama", "cpu"),
+        ("transformers-onnx", "llama", "ort"),
+        ("mobius", "llama", "cpu"),
+        ("mobius", "llama", "paged"),
+        ("mobius", "qwen3_5_text", "cpu"),
+    ],
+)
+def test_converted_and_fused(exporter, family, target, tmp_path, capfd):
+    source = exporters(exporter, family)
+    in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", target, "--no-verify")
+    if target == "paged":
+        return
+    expected = json.loads((source / "reference.json").read_text())
+    session = open_session(load(tmp_path / "out"))
+    found = greedy(session, session.prefill([expected["prompt_ids"]]), len(expected["greedy_ids"]))
+    assert found == expected["greedy_ids"]
+
+
+def test_windows_alone_run_on_onnxruntime_genai(tmp_path, capfd):
+    source = exporters("builder", "lfm2_moe")
+    in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "ort-genai", "--no-verify")
+    expected = json.loads((source / "reference.json").read_text())
+    options = onnxruntime_genai.GeneratorParams(runtime := onnxruntime_genai.Model(str(tmp_path / "out")))
+    options.set_search_options(max_length=40)
+    generator = onnxruntime_genai.Generator(runtime, options)
+    generator.append_tokens(expected["prompt_ids"])
+    for _ in expected["greedy_ids"]:
+        generator.generate_next_token()
+    assert list(generator.get_sequence(0))[len(expected["prompt_ids"]) :] == expected["greedy_ids"]
