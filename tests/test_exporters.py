@@ -2,12 +2,15 @@
 
 import json
 
+import numpy
 import onnxruntime_genai
 import pytest
 from support.commands import in_process
 from support.generated import greedy
 from support.models import exporters
 
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import parse
 from graphpass.io import load
 from graphpass.runtime import open_session
 
@@ -44,3 +47,14 @@ def test_windows_alone_run_on_onnxruntime_genai(tmp_path, capfd):
     for _ in expected["greedy_ids"]:
         generator.generate_next_token()
     assert list(generator.get_sequence(0))[len(expected["prompt_ids"]) :] == expected["greedy_ids"]
+
+
+@pytest.mark.parametrize("pipeline", ["lower-operators", "lower-operators,to-openvino"])
+def test_norms_inside_attention_are_lowered(pipeline):
+    """No kernel of ONNX Runtime's CPU provider runs the operator with them (1.32)."""
+    source = exporters("builder-webgpu", "qwen3")
+    expected = json.loads((source / "reference.json").read_text())
+    session = open_session(PassManager(parse(pipeline)).run(load(source)).model)
+    prefill = session.prefill([expected["prompt_ids"]])
+    numpy.testing.assert_allclose(prefill[0, -1, :8], expected["logits_last_prompt_pos_first8"], atol=1e-4)
+    assert greedy(session, prefill, len(expected["greedy_ids"])) == expected["greedy_ids"]

@@ -10,9 +10,10 @@ from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.rotary_embedding import angles, rotated
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
+_QUERY_NORM, _KEY_NORM = 14, 15
 
-#: Inputs that are not lowered: scales of a quantized cache, and norms of query and key.
-_REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache", 14: "norms inside", 15: "norms inside"}
+#: Inputs that are not lowered: scales of a quantized cache.
+_REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache"}
 
 
 def lower_group_query_attention(call: Call) -> None:
@@ -20,7 +21,7 @@ def lower_group_query_attention(call: Call) -> None:
 
     OpenVINO's frontend reads the operator, but in a form that the CPU plugin does not fuse, and a batch is wrong.
     `fuse-attention` takes plain attention. Packed operands, rotary embedding of both kinds and of a part of a head,
-    scale, window, soft cap, sinks, smooth Softmax and the additive bias are kept.
+    scale, window, soft cap, sinks, smooth Softmax, norms of query and key, and the additive bias are kept.
 
     The operator counts positions by ``seqlens_k``, and takes padding to follow them. Models compute that as the sum of
     their attention mask, so the mask itself is read instead: positions are its running sum, and keys count if it is not
@@ -120,7 +121,18 @@ class _Block:
         if parts[1] is None:
             parts = write.split(parts[0], 2, [number * size for number in heads])
         split = [write.op("Reshape", part, [0, 0, number, size]) for part, number in zip(parts, heads, strict=True)]
+        split[:2] = [self._normed(split[0], _QUERY_NORM, "q"), self._normed(split[1], _KEY_NORM, "k")]
         return [write.op("Transpose", part, order=[0, 2, 1, 3]) for part in split]
+
+    def _normed(self, part: Handle, port: int, letter: str) -> Handle:
+        """Apply the norm of each head that the operator has inside, if any."""
+        gamma = self._call.read(port)
+        if gamma is None:
+            return part
+        both = self._call.attribute("qk_norm_epsilon", 1e-6)
+        epsilon = self._call.attribute(f"{letter}_norm_epsilon", both)
+        name = "SimplifiedLayerNormalization"
+        return self._write.op(name, part, gamma, label=f"{letter}_norm", domain="", axis=-1, epsilon=epsilon)
 
     def _rotated(self, query: Handle, key: Handle) -> list[Handle]:
         call, write = self._call, self._write
