@@ -1,4 +1,4 @@
-"""Measure the effect on logits of activations that OpenVINO rounds by default."""
+"""Measure how far OpenVINO's plugins move logits by rounding activations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_default_rounding(
     properties: Mapping[str, object] | None,
     opened: Callable[..., DecodeSession],
 ) -> Comparison:
-    """Warn of rounding that is off in a proof and on by default.
+    """Warn of rounding that proofs turn off and the plugin turns on.
 
     Comparisons run with activations in f32. Users run models with the plugin's defaults, unless they set its property.
 

@@ -14,7 +14,7 @@ from graphpass.ir.operators import CASTS
 
 @dataclass(frozen=True)
 class FixInput(Pass[Model]):
-    """Replace an input of fixed size by a constant, and drop outputs that return it.
+    """Replace an input by a constant; drop outputs that only return it.
 
     Exporters leave inputs that a runtime does not feed: the number of logits to keep, the size of a window.
 
@@ -28,7 +28,7 @@ class FixInput(Pass[Model]):
 
     Options:
         input: Name of the input.
-        value: The value of each element.
+        value: Value of each element.
 
     Raises:
         PreconditionError: GP349, there is no such input, or its shape varies.

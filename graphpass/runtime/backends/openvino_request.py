@@ -118,7 +118,7 @@ def is_there(device: str) -> bool:
 
 
 def default_group_size(model: OpenVINOModel, device: str) -> str | None:
-    """Return the default group size of rounded activations, if any.
+    """Return how many activations share a scale by default; ``None`` for no rounding.
 
     Args:
         model: The model, whose runtime options hold before the plugin's defaults.
