@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.attention.mask import LENGTH
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.sight import (
@@ -24,7 +25,7 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.pattern import MissError
 from graphpass.progress import advance, expect
 from graphpass.verify.comparison import Divergence, MaskProof, Reach
-from graphpass.verify.masks import EqualMasks, OpenMasks, UnlikeMasks, compare_masks
+from graphpass.verify.masks import EqualMasks, OpenMasks, UnlikeMasks, compare_masks, reads_padding
 from graphpass.verify.numbers import unlike_numbers
 
 if TYPE_CHECKING:
@@ -146,13 +147,17 @@ def _proof_of_masks(reference: Model, candidate: Model) -> MaskProof | UnlikeMas
     masks = [model.analysis(find_masks) for model in (reference, candidate)]
     if len(masks[0]) != len(masks[1]):
         return MaskProof(0, 0, ())
+    padded = all(any(map(reads_padding, side)) for side in masks)
+    grows = any(cache.kind == "kv" for cache in reference.analysis(analyze_caches).caches)
     known: dict[object, EqualMasks | UnlikeMasks | OpenMasks] = {}
     counts: Counter[str] = Counter()
     sampled: list[str] = []
     for left, right in zip(*masks, strict=True):
         key = (left.visible, left.bias, left.scope, right.visible, right.bias, right.scope, left.misses, right.misses)
-        if key not in known:
-            known[key] = compare_masks(left, right)
+        if key not in known and any(grows and mask.scope.key.args[1] is LENGTH for mask in (left, right)):
+            known[key] = OpenMasks("the keys' sizes are those of prompts without a past")
+        elif key not in known:
+            known[key] = compare_masks(left, right, padded=padded)
         found = known[key]
         if isinstance(found, UnlikeMasks):
             return found

@@ -9,7 +9,7 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask
 from graphpass.analysis.equations.steps import Step
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
-from graphpass.analysis.symbolic.solver import Example, example_of
+from graphpass.analysis.symbolic.solver import Example, example_of, never
 
 Inputs: TypeAlias = Literal["any", "unpadded"]
 """The inputs that masks are equal for: any, or those without padding."""
@@ -54,10 +54,17 @@ class OpenMasks:
     reason: str
 
 
-def compare_masks(reference: AttentionMask, candidate: AttentionMask) -> EqualMasks | UnlikeMasks | OpenMasks:
+def compare_masks(
+    reference: AttentionMask, candidate: AttentionMask, *, padded: bool = True
+) -> EqualMasks | UnlikeMasks | OpenMasks:
     """Compare two masks as conditions and numbers of their indices.
 
     Queries that see no key are padding and are left out. A number added to all keys of a query changes nothing.
+
+    Args:
+        reference: The mask that is right, but for padding that it may misread.
+        candidate: The mask in question.
+        padded: Whether both models can hide padding.
     """
     for name, mask in (("reference", reference), ("candidate", candidate)):
         if mask.misses:
@@ -75,10 +82,26 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask) -> EqualMa
     if isinstance(plain, Example):
         return _unlike(reference, plain, needs_padding=False)
     reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
-    if isinstance(found, Example) and reads_as_is:
+    if isinstance(found, Example) and reads_as_is and padded and not _hides_padding(reference, visible[1]):
         return _unlike(reference, found, needs_padding=True)
     # Row lengths and positions read padding as a slot mask does for rows that are padded at one end alone.
     return EqualMasks("unpadded") if plain is None else OpenMasks(plain)
+
+
+def reads_padding(mask: AttentionMask) -> bool:
+    """Return whether a mask depends on an input that tells padding from tokens."""
+    return mask.has_lengths or any(part.op == "read" and part.sort == "bool" for part in ex.walk(mask.visible))
+
+
+def _hides_padding(reference: AttentionMask, candidate: Expr) -> bool:
+    """Return whether the candidate shows tokens of a padded row the keys that the row alone shows them."""
+    row, query, key = reference.scope.row, reference.scope.query, reference.scope.key
+    reads = [part for part in ex.walk(candidate) if part.op == "read" and part.sort == "bool" and part.args[-1] is key]
+    if len(reads) != 1 or reads[0].args[1:] != (row, key):
+        return False
+    is_token = ex.substitute(reads[0], {key: ex.add(PAST, query)})
+    alone = ex.conjunction(unpadded(reference.visible), reads[0])
+    return never(is_token, ex.negate(ex.equal(alone, candidate)))
 
 
 def _reads_positions(expr: Expr) -> bool:

@@ -89,7 +89,7 @@ class AttentionMask:
             "input": self.is_padded or reads,
             "lengths": self.has_lengths,
             "alibi": self.slopes,
-            "bias": not (self.bias is ZERO or self.slopes or _is_input(self.bias)),
+            "bias": not (self.slopes or all(leaf is ZERO or _is_input(leaf) for leaf in _leaves(self.bias))),
         }
         return tuple(part for part in MASK_PARTS if found[part])
 
@@ -110,6 +110,17 @@ def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
     if mask.residue:
         return Miss(mask.node, f"its mask hides other positions, unless {text(mask.residue[0])}")
     return mask if mask.is_causal else Miss(mask.node, "its mask is not causal")
+
+
+def _leaves(expr: Expr) -> Iterator[Expr]:
+    """Yield the numbers that an expression chooses from."""
+    pending = [expr]
+    while pending:
+        leaf = pending.pop()
+        if leaf.op == "choose":
+            pending += leaf.args[1:]
+        else:
+            yield leaf
 
 
 def _is_input(expr: Expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
@@ -17,7 +17,7 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
-from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.operators import CASTS, SHAPE_READERS
 from graphpass.ir.values import REALS
 
 #: The padding mask ``[batch, past + length]`` and the positions ``[batch, length]``.
@@ -27,8 +27,9 @@ Length: TypeAlias = Literal["batch", "past", "length", "total"]
 """A length of one step: sequences, positions before it, new tokens, positions after it."""
 
 _INPUTS: dict[str, tuple[Length, Length]] = {
-    MASK: ("batch", "total"),
+    # A mask that multiplies the tokens has the length of these.
     **dict.fromkeys((*TOKEN_INPUTS, POSITIONS), ("batch", "length")),
+    MASK: ("batch", "total"),
 }
 
 
@@ -63,10 +64,16 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
     Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
     """
     caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
-    past = PAST if any(cache.kind == "kv" for cache in caches) else ZERO
+    # Where a mask as long as the new tokens meets keys of a past, sizes hold for prompts alone.
+    is_of_prompts = _is_as_long_as_tokens(model)
+    past = PAST if any(cache.kind == "kv" for cache in caches) and not is_of_prompts else ZERO
     total = TOTAL if past is PAST else LENGTH
     names = {"batch": BATCH, "past": past, "length": LENGTH, "total": total}
     lengths: dict[Dimension, Expr] = {dimension: names[name] for dimension, name in step_lengths(model, caches).items()}
+    for value in _row_numbers(model):
+        for size, length in zip(sizes.shape(value) or (), (BATCH, LENGTH), strict=True):
+            if size.as_dimension is not None:
+                lengths.setdefault(size.as_dimension, length)
     masks: list[Value | None] = []
     for attention in model.analysis(find_attention):
         scores = None if attention.is_fused else read_scores(graph, attention.node)
@@ -83,6 +90,10 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
             continue
         if any(len(shape) < 3 for shape in shapes):
             continue
+        # Products of three axes have one of all heads of all rows.
+        rows = shapes[0][0].dimensions
+        if len(rows) == 1:
+            lengths.setdefault(rows[0][0], BATCH)
         queries, keys = (shape[-2] for shape in shapes)
         if queries.as_dimension is not None:
             lengths.setdefault(queries.as_dimension, LENGTH)
@@ -103,3 +114,19 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
         if known[1]:
             bits.add(node.index)
     return Elements(graph, sizes, TABLE, lengths, frozenset(bits))
+
+
+def _is_as_long_as_tokens(model: Model) -> bool:
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    shapes = {name: sizes.shape(graph.parameters.get(name)) or () for name in (MASK, *TOKEN_INPUTS)}
+    second = {name: shape[1].as_dimension for name, shape in shapes.items() if len(shape) > 1}
+    return second.get(MASK) is not None and any(second.get(name) == second[MASK] for name in TOKEN_INPUTS)
+
+
+def _row_numbers(model: Model) -> Iterator[Value]:
+    """Yield inputs ``[batch, length]`` that choose rows of tables, as tokens and learned positions do."""
+    graph = model.graph
+    for node in graph.of_op("Gather"):
+        index = graph.producer(graph.look_through(node.source(1), CASTS))
+        if index.op == "Parameter" and index.outputs[0].rank == len(_INPUTS[POSITIONS]):
+            yield index.outputs[0]

@@ -123,24 +123,28 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
 
 
 def quotient(expr: Expr, divisor: Expr) -> Expr | None:
-    """Return the exact quotient of two polynomials if it or the divisor is a monomial."""
+    """Return the exact quotient of two polynomials, by long division."""
     if expr is divisor:
         return ONE
-    if not polynomial(divisor):
+    rest, by = dict(polynomial(expr)), polynomial(divisor)
+    if not by or len(rest) * len(by) > _MOST_TERMS:
         return None
-    (lead, factor), *further = polynomial(divisor).items()
+    atoms = sorted({atom for monomial in (*rest, *by) for atom in monomial}, key=lambda atom: atom.serial)
+
+    def degrees(monomial: Monomial) -> tuple[int, ...]:
+        return tuple(monomial.count(atom) for atom in atoms)
+
+    lead = max(by, key=degrees)
     found: Polynomial = {}
-    for monomial, own in polynomial(expr).items():
-        rest = _without(monomial, lead)
-        if rest is None or own % factor:
-            if further:
-                continue
+    while rest:
+        first = max(rest, key=degrees)
+        factors = _without(first, lead)
+        if factors is None or rest[first] % by[lead]:
             return None
-        found[rest] = own // factor
-        times = from_polynomial({rest: own // factor})
-        if further and _times(times, divisor) is expr:
-            return times
-    return None if further else from_polynomial(found)
+        found[factors] = rest[first] // by[lead]
+        left = total(rest, product({factors: -found[factors]}, by))
+        rest = {monomial: factor for monomial, factor in left.items() if factor}
+    return from_polynomial(found)
 
 
 def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:

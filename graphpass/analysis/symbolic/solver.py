@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.analysis.symbolic.constants import Table
@@ -21,11 +21,20 @@ from graphpass.analysis.symbolic.expressions import EXACT_UP_TO, Expr, conjuncti
 if TYPE_CHECKING:
     import z3
 
-#: Milliseconds for one question, and right values that are learned in one.
-_TIME_LIMIT, _MOST_LESSONS = 2000, 24
+#: z3's units of work for one question, some 2 s; a loaded machine gets the same answers.
+_MOST_WORK = 8_000_000
+
+#: Milliseconds for one question, for work that z3 does not count.
+_TIME_LIMIT = 20_000
+
+#: Right values of tables and functions that are learned in one question.
+_MOST_LESSONS = 24
 
 #: Rows with sums are not made longer.
 _LONGEST_ROW = 1 << 16
+
+#: Stands for infinity, beyond all numbers of f64.
+_INFINITE = Fraction(10**400)
 
 #: Larger expressions are not asked about.
 _LARGEST = 2000
@@ -59,6 +68,7 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
     problem = _Problem(parts)
     solver = z3.Solver()
     solver.set("timeout", _TIME_LIMIT)
+    solver.set("rlimit", _MOST_WORK)
     solver.add(*problem.facts, problem.terms[condition])
     for _ in range(_MOST_LESSONS):
         answer = solver.check()
@@ -120,11 +130,11 @@ class _Problem:
         if part.op == "number":
             return _constant(part)
         if part.op == "length":
-            found = z3.Int(f"{part.args[0]} {part.serial}")
+            found = z3.Int(f"{part.args[0]} {len(self.terms)}")
             self.facts.append(found >= part.args[1])
             return found
         if part.op == "index":
-            found = z3.Int(f"{part.args[0]} {part.serial}")
+            found = z3.Int(f"{part.args[0]} {len(self.terms)}")
             self.facts += [found >= 0, found < operands[1]]
             return found
         if part.op == "sum":
@@ -137,7 +147,7 @@ class _Problem:
         if part.op in {"read", "apply", "opaque"}:
             return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
         if part.op == "running_sum":
-            return z3.Int(f"sum {part.serial}")
+            return z3.Int(f"sum {len(self.terms)}")
         if part.op == "choose" and part.sort == "real":
             operands[1:] = [z3.ToReal(term) if term.is_int() else term for term in operands[1:]]
         return _TERMS[part.op](z3, *operands)
@@ -237,7 +247,7 @@ class _Problem:
                 right = value_at(_at_numbers(part, numbers), {}, _no_input)
             except (KeyError, IndexError, ZeroDivisionError, OverflowError, ValueError):
                 continue
-            if _number(model.eval(term, model_completion=True)) != right and isfinite(right):
+            if _number(model.eval(term, model_completion=True)) != right and not isnan(right):
                 own = self._function(part, part.args[0])(*places)
                 found.append(own == _constant_of(part.sort, right))
             if part.op == "apply" and part.args[0].startswith("round_"):
@@ -275,8 +285,7 @@ def _constant_of(sort: str, value: Any) -> Any:
         return z3.BoolVal(bool(value))
     if sort == "int":
         return z3.IntVal(int(value))
-    # Beyond all numbers of f64.
-    return z3.RealVal(Fraction(value) if isfinite(value) else Fraction(10**400 if value > 0 else -(10**400)))
+    return z3.RealVal(Fraction(value) if isfinite(value) else _INFINITE * (1 if value > 0 else -1))
 
 
 def _real_or_int(part: Expr, term: Any) -> Any:
@@ -292,7 +301,10 @@ def _number(term: Any) -> int | float | bool:
         return bool(z3.is_true(term))
     if z3.is_int_value(term):
         return int(term.as_long())
-    return float(term.as_fraction()) if z3.is_rational_value(term) else float("nan")
+    if not z3.is_rational_value(term):
+        return float("nan")
+    value = term.as_fraction()
+    return float(value) if abs(value) < _INFINITE else inf if value > 0 else -inf
 
 
 _TERMS: dict[str, Any] = {
