@@ -7,14 +7,14 @@ from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL
-from graphpass.analysis.attention.types import OPERATORS
+from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.shapes.linear_size import Dimension, Vector
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SHAPE_READERS
@@ -64,30 +64,19 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
     Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
     """
     caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
+    attended = [_attended(model, attention) for attention in model.analysis(find_attention)]
+    masks = list(_mask_inputs(graph, (mask for masks, _ in attended for mask in masks)))
+    numbers = list(_row_numbers(graph))
+    seconds = [{shape[1].as_dimension for shape in map(sizes.shape, values) if shape} for values in (masks, numbers)]
     # Where a mask as long as the new tokens meets keys of a past, sizes hold for prompts alone.
-    is_of_prompts = _is_as_long_as_tokens(model)
+    is_of_prompts = not seconds[0].isdisjoint(seconds[1] - {None})
     past = PAST if any(cache.kind == "kv" for cache in caches) and not is_of_prompts else ZERO
     total = TOTAL if past is PAST else LENGTH
     names = {"batch": BATCH, "past": past, "length": LENGTH, "total": total}
     lengths: dict[Dimension, Expr] = {dimension: names[name] for dimension, name in step_lengths(model, caches).items()}
-    for value in _row_numbers(model):
-        for size, length in zip(sizes.shape(value) or (), (BATCH, LENGTH), strict=True):
-            if size.as_dimension is not None:
-                lengths.setdefault(size.as_dimension, length)
-    masks: list[Value | None] = []
-    for attention in model.analysis(find_attention):
-        scores = None if attention.is_fused else read_scores(graph, attention.node)
-        shapes: list[Vector]
-        if isinstance(scores, Scores):
-            masks += [mask.value for mask in scores.masks]
-            shape = sizes.shape(scores.product.outputs[0]) or ()
-            shapes = [shape, (*shape[:-2], *reversed(shape[-2:]))]
-        elif attention.is_fused:
-            ports = OPERATORS[attention.node.op]
-            masks += [attention.node.input(port) for port in (*ports.masks, *ports.lengths)]
-            shapes = [sizes.shape(attention.query) or (), sizes.shape(attention.key) or ()]
-        else:
-            continue
+    for value in numbers:
+        _name(lengths, sizes.shape(value), LENGTH)
+    for _, shapes in attended:
         if any(len(shape) < 3 for shape in shapes):
             continue
         # Products of three axes have one of all heads of all rows.
@@ -100,33 +89,46 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
         new = [one for one, _ in keys.dimensions if lengths.get(one) not in (PAST, LENGTH)]
         if len(new) == 1:
             lengths.setdefault(new[0], total if keys.as_dimension is not None else LENGTH)
-    bits = set()
-    upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
-    for node in upstream:
-        value = node.outputs[0]
-        if node.op != "Parameter" or value.rank != 2 or value.element_type in REALS or node.name == POSITIONS:
-            continue
-        known = [
-            dimension is None or lengths.setdefault(dimension, length) is length
-            for size, length in zip(sizes.shape(value) or (), (BATCH, total), strict=True)
-            for dimension in [size.as_dimension]
-        ]
-        if known[1]:
-            bits.add(node.index)
-    return Elements(graph, sizes, TABLE, lengths, frozenset(bits))
+    bits = frozenset(value.node for value in masks if _name(lengths, sizes.shape(value), total))
+    return Elements(graph, sizes, TABLE, lengths, bits)
 
 
-def _is_as_long_as_tokens(model: Model) -> bool:
-    graph, sizes = model.graph, model.analysis(infer_sizes)
-    shapes = {name: sizes.shape(graph.parameters.get(name)) or () for name in (MASK, *TOKEN_INPUTS)}
-    second = {name: shape[1].as_dimension for name, shape in shapes.items() if len(shape) > 1}
-    return second.get(MASK) is not None and any(second.get(name) == second[MASK] for name in TOKEN_INPUTS)
+def _attended(model: Model, attention: Attention) -> tuple[list[Value | None], list[Vector]]:
+    """Return the masks of attention, and shapes that end in queries and keys, each before one more axis."""
+    graph, sizes, node = model.graph, model.analysis(infer_sizes), attention.node
+    if attention.is_fused:
+        ports = OPERATORS[node.op]
+        masks = [node.input(port) for port in (*ports.masks, *ports.lengths)]
+        return masks, [sizes.shape(attention.query) or (), sizes.shape(attention.key) or ()]
+    scores = read_scores(graph, node)
+    if not isinstance(scores, Scores):
+        return [], [()]
+    shape = sizes.shape(scores.product.outputs[0]) or ()
+    return [mask.value for mask in scores.masks], [shape, (*shape[:-2], *reversed(shape[-2:]))]
 
 
-def _row_numbers(model: Model) -> Iterator[Value]:
+def _mask_inputs(graph: Graph, masks: Iterable[Value | None]) -> Iterator[Value]:
+    """Yield inputs ``[batch, positions]`` that masks are made of."""
+    for node in graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs):
+        if node.op == "Parameter" and node.name != POSITIONS and node.outputs[0].element_type not in REALS:
+            yield from (value for value in node.outputs if value.rank == len(_INPUTS[MASK]))
+
+
+def _row_numbers(graph: Graph) -> Iterator[Value]:
     """Yield inputs ``[batch, length]`` that choose rows of tables, as tokens and learned positions do."""
-    graph = model.graph
     for node in graph.of_op("Gather"):
         index = graph.producer(graph.look_through(node.source(1), CASTS))
         if index.op == "Parameter" and index.outputs[0].rank == len(_INPUTS[POSITIONS]):
             yield index.outputs[0]
+
+
+def _name(lengths: dict[Dimension, Expr], shape: Vector | None, second: Expr) -> bool:
+    """Name free dimensions of ``[batch, second]``; return whether none of ``second`` is named otherwise."""
+    if shape is None:
+        return False
+    known = [
+        dimension is None or lengths.setdefault(dimension, length) is length
+        for size, length in zip(shape, (BATCH, second), strict=True)
+        for dimension in [size.as_dimension]
+    ]
+    return known[1]
