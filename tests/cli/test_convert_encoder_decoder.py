@@ -279,7 +279,8 @@ def test_the_same_work_is_skipped_and_other_work_is_done(capfd, tmp_path, change
 def test_the_manifest_of_another_result_does_not_stay(capfd, tmp_path):
     out = tmp_path / "out"
     assert _convert_if_changed(capfd, export("llama", "ov-stateless"), out).code == 0
-    done = _convert_if_changed(capfd, export("t5", "onnx"), out)
+    assert "--replace" in _convert_if_changed(capfd, export("t5", "onnx"), out).err
+    done = _convert_if_changed(capfd, export("t5", "onnx"), out, "--replace")
     assert (done.code, done.err.startswith("not up to date: ")) == (0, True)
     told = json.loads((out / "graphpass.json").read_bytes())
     assert told["input"].keys() == {"encoder", "decoder", "first decoder", "beside"}
@@ -287,7 +288,7 @@ def test_the_manifest_of_another_result_does_not_stay(capfd, tmp_path):
     assert told["pipeline"].keys() == told["passes"].keys() == {"encoder", "decoder"}
     assert told["graphs"] == ["openvino_encoder_model.xml", "openvino_decoder_model.xml"]
     assert all("sha256" in told["output"][graph] for graph in told["graphs"])
-    done = _convert_if_changed(capfd, export("llama", "ov-stateless"), out)
+    done = _convert_if_changed(capfd, export("llama", "ov-stateless"), out, "--replace")
     assert (done.code, done.err.startswith("not up to date: ")) == (0, True)
 
 

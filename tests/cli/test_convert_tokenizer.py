@@ -35,7 +35,7 @@ def test_says_so_where_the_packages_are_missing(capfd, tmp_path, monkeypatch):
     done = convert(capfd, export("llama", "onnx"), tmp_path / "out")
     assert done.code == 0
     said = "  tokenizer not converted: no no-such-package here; pip install 'graphpass[genai]'\n"
-    assert done.out.endswith(said)
+    assert said in done.out
     assert not names(tmp_path / "out") & CONVERTED
     assert "tokenizer.json" in names(tmp_path / "out")
     assert "tokenizer not" not in convert(capfd, export("llama", "onnx"), tmp_path / "out", "--no-tokenizer").out
