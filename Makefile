@@ -21,10 +21,10 @@ example: $(VENV)/ready ## convert a model for five runtimes with reports, twice:
 	$(BIN)/graphpass ci docs/example
 
 test: $(VENV)/ready ## run the test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m 'not slow'
 
 test-slow: $(VENV)/ready ## run the tests that take long
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m slow
 
 lint: $(VENV)/ready ## run ruff, and import-linter on the rooms
 	$(BIN)/ruff check .

@@ -94,7 +94,7 @@ def reads_padding(mask: AttentionMask) -> bool:
 
 
 def _hides_padding(reference: AttentionMask, candidate: Expr) -> bool:
-    """Return whether the candidate shows tokens of a padded row the keys that the row alone shows them."""
+    """Return whether tokens of a padded row see the same keys as without padding."""
     row, query, key = reference.scope.row, reference.scope.query, reference.scope.key
     reads = [part for part in ex.walk(candidate) if part.op == "read" and part.sort == "bool" and part.args[-1] is key]
     if len(reads) != 1 or reads[0].args[1:] != (row, key):

@@ -355,11 +355,11 @@ def _scatter_nd(element: Element) -> Steps:
         ]
         place = yield source, tuple(spread)
         found, inside = _solved(spread, _digits(place, radix), _digits(element.index[0], radix))
-        place, sizes = tuple(found[one] for one in spread), tuple(one.args[1] for one in spread)
+        where, sizes = tuple(found[one] for one in spread), tuple(one.args[1] for one in spread)
         update = element.elements.graph.producer(node.source(2))
         # Outside of what is written, its index may be beyond its sizes: nothing divides it into digits.
         is_flattened = update.op == "Reshape" and element.elements.shape(update.source()) == sizes
-        written = yield (update.source(), place) if is_flattened else (node.source(2), (_flat(place, sizes),))
+        written = yield (update.source(), where) if is_flattened else (node.source(2), (_flat(where, sizes),))
     else:
         spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
         places = []
