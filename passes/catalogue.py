@@ -34,7 +34,15 @@ _ROOMS = {
         "unpack",
         "widen-conv-window",
     ),
-    "convert": ("demote-to-bf16", "demote-to-f16", "fix-input", "promote-to-f32", "select-branch", "to-openvino"),
+    "convert": (
+        "demote-to-bf16",
+        "demote-to-f16",
+        "fix-input",
+        "inline-functions",
+        "promote-to-f32",
+        "select-branch",
+        "to-openvino",
+    ),
     "devices": (
         "fuse-gelu",
         "fuse-norms",
