@@ -57,7 +57,7 @@ _ROOMS = {
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
-    "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
+    "masks": ("drop-row-guards", "expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
     "shapes": ("expose-hidden-states", "last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
 }
 

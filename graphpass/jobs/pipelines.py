@@ -11,16 +11,30 @@ if TYPE_CHECKING:
 
 
 def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
-    """Return the pipeline of ``target``, after `inline-functions` if ``model`` has functions of its own.
+    """Return the pipeline of ``target``, after passes that any target needs.
 
-    Targets choose passes by a model's operators, of which functions hide some.
+    Functions of the model's own are inlined: targets choose passes by operators, of which functions hide some. Inputs
+    that choose nothing become constants: no runtime feeds them. Zeros for padding that nothing reads are dropped: they
+    keep the mask in use where a runtime has attention of its own.
     """
-    if model.dialect != "onnx":
-        return target.pipeline(model)
-    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.engine.manager import PassManager
+    from graphpass.passes.convert.fix_input import FixInput
+    from graphpass.passes.masks.drop_row_guards import GUARD, DropRowGuards
+    from graphpass.runtime.sessions.inputs import idle_inputs
+
+    first = _inlined(model)
+    made = PassManager(first).run(model).model if first else model
+    then: tuple[Pass[Any], ...] = tuple(FixInput(input=name) for name in idle_inputs(made))
+    then += (DropRowGuards(),) if any(True for _ in GUARD.find(made.graph)) else ()
+    made = PassManager(then).run(made).model if then else made
+    return (*first, *then, *target.pipeline(made))
+
+
+def _inlined(model: Model) -> tuple[Pass[Any], ...]:
+    if model.dialect != "onnx":
+        return ()
+    from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
 
     assert isinstance(model, OnnxModel)
-    inline: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
-    return (*inline, *target.pipeline(PassManager(inline).run(model).model if inline else model))
+    return (InlineFunctions(),) if own_functions(model) else ()
