@@ -34,7 +34,15 @@ _ROOMS = {
         "unpack",
         "widen-conv-window",
     ),
-    "convert": ("demote-to-bf16", "demote-to-f16", "fix-input", "promote-to-f32", "select-branch", "to-openvino"),
+    "convert": (
+        "demote-to-bf16",
+        "demote-to-f16",
+        "fix-input",
+        "inline-functions",
+        "promote-to-f32",
+        "select-branch",
+        "to-openvino",
+    ),
     "devices": (
         "fuse-gelu",
         "fuse-norms",
@@ -49,7 +57,7 @@ _ROOMS = {
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
-    "masks": ("expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
+    "masks": ("drop-row-guards", "expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
     "shapes": ("expose-hidden-states", "last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
 }
 

@@ -11,6 +11,7 @@ from graphpass.errors import PassFailedError, UsageError
 from graphpass.progress import stage
 
 from .job import Job, Proof, prove, run_passes
+from .pipelines import pipeline_for
 from .reading import read_model
 from .result import Result, refuse_input
 from .watch import Watch
@@ -158,7 +159,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     refuse_input(loaded, job.output / file)
     if loaded.dialect == target.dialect:
         check_destination(loaded, job.output / file)
-    part = _Part("", loaded, target.pipeline(loaded), file)
+    part = _Part("", loaded, pipeline_for(target, loaded), file)
     return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,), beside)
 
 

@@ -52,7 +52,8 @@ class FixInput(Pass[Model]):
         results = [use.node for use in uses if use.node.op == "Result"]
         rewriter.drop(results)
         write = rewriter.under(self.input)
-        rewriter.replace(given, write.convert(write.constant(numpy.full(sizes, self.value)), given.element_type))
+        made = write.convert(write.constant(numpy.full(sizes, self.value)), given.element_type)
+        rewriter.redirect_uses(given, made)
         rewriter.drop_input(self.input)
         rewriter.finish()
         return Done({"inputs fixed": 1, **({"outputs dropped": len(results)} if results else {})})

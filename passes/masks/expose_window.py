@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy
 
+from graphpass.analysis.attention.mask import AttentionMask, plain_mask
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.lengths.buffers import find_mask_buffers
 from graphpass.analysis.masks.window import WindowMask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.rewriter import Handle
-from graphpass.passes.masks.window_mask import window_masks, write_mask
+from graphpass.ir.rewriter import Handle, Writer
+from graphpass.ir.values import MASKED, REALS
+from graphpass.passes.masks.window_mask import added_masks, window_masks, write_mask
 from graphpass.passes.masks.window_places import Places, count_places
 
 
@@ -45,6 +48,9 @@ class ExposeWindow(Pass[OpenVINOModel]):
     After:
         the same form, with places counted by Range, and mask > -1000 as one of the conditions
 
+    Masks in other forms are written anew if they are proven, as expressions of positions and attention_mask, to hold a
+    window, the causal condition and padding alone.
+
     Before:
         Range(past, past + length), Range(0, length) + past, however written -> Unsqueeze of two axes -> Unsqueeze
     After:
@@ -55,7 +61,7 @@ class ExposeWindow(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        compared = _compare_buffers(model)
+        compared, stated = _compare_buffers(model), _state_windows(model)
         counted = count_places(model, [mask for _, _, mask in window_masks(model)])
         rewriter = model.rewriter()
         graph, count = rewriter.graph, 0
@@ -70,7 +76,7 @@ class ExposeWindow(Pass[OpenVINOModel]):
             count += 1
         rewriter.finish()
         counts = {"windows exposed": count, "masks": len(written)}
-        counts |= {"buffers compared": compared, "places counted": counted}
+        counts |= {"buffers compared": compared, "masks rewritten": stated, "places counted": counted}
         return Done({told: number for told, number in counts.items() if number})
 
 
@@ -90,6 +96,36 @@ def _compare_buffers(model: OpenVINOModel) -> int:
         rewriter.redirect_uses(buffer.condition, seen if buffer.holds else write.op("LogicalNot", seen))
     rewriter.finish()
     return len(buffers)
+
+
+def _state_windows(model: OpenVINOModel) -> int:
+    """Write masks anew that are proven to hold a window alone; return their number."""
+    read = {node.index for node, _, _ in window_masks(model)}
+    plain = {mask.node.index: mask for mask in model.analysis(find_masks) if mask.window is not None}
+    missed = [
+        (node, value, plain[node.index].window or 0)
+        for node, value in added_masks(model)
+        if node.index in plain.keys() - read and isinstance(plain_mask(plain[node.index]), AttentionMask)
+    ]
+    places, padding = Places.of(model) if missed else None, model.graph.parameters.get("attention_mask")
+    if places is None or padding is None:
+        return 0
+    rewriter = model.rewriter()
+    write = rewriter.under("window/stated")
+    keys, queries = places.write(rewriter)
+    known = write.op("BitwiseAnd", write.op("LessEqual", keys, queries), _shown(write, padding))
+    for _, value, window in missed:
+        first = write.op("Add", queries, write.constant(numpy.array([[[[-window]]]])), label="first")
+        seen = write.op("BitwiseAnd", write.op("Greater", keys, first), known, label="seen")
+        numbers = [write.number(number, value.element_type) for number in (0.0, MASKED)]
+        is_number = value.element_type in REALS
+        rewriter.redirect_uses(value, write.op("Select", seen, *numbers) if is_number else seen)
+    rewriter.finish()
+    return len(missed)
+
+
+def _shown(write: Writer, padding: Value) -> Handle:
+    return write.op("Unsqueeze", write.op("Convert", padding, to="boolean"), axes=[1, 2], label="padding")
 
 
 def _is_exposed(graph: Graph, mask: Value) -> bool:

@@ -16,13 +16,13 @@ from graphpass.ir.values import MASKED_BELOW
 
 def window_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value, WindowMask]]:
     """Yield masks with a window, unread and read, with their operators."""
-    for node, value in _added_masks(model):
+    for node, value in added_masks(model):
         mask = read_mask(model.graph, value, node.source().element_type)
         if mask is not None:
             yield node, value, mask
 
 
-def _added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
+def added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
     """Yield masks that are added to scores, with the operator that takes these."""
     for attention in model.analysis(find_attention):
         node = attention.node

@@ -18,6 +18,7 @@ from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
 from graphpass.passes.attention.step_lengths import StepLengths
 from graphpass.passes.shapes.rewiring import Rewiring
+from graphpass.passes.shapes.sliced_sizes import gather_sizes
 
 #: Operators between a cache and the attention that reads it.
 _TOWARDS_ATTENTION = frozenset({"Broadcast", "Concat", "Convert", "Reshape", "Transpose", "Unsqueeze"})
@@ -41,6 +42,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
       with positions does.
     - A Tile that copies axes of size 1 alone becomes a Broadcast: OpenVINO's frontend writes heads of ONNX's Attention
       so, and no plugin (2026.4.1) fuses a Tile with the cache.
+    - A size of a past is read by a Gather, not by a Slice: paged attention replaces the past's length there alone.
 
     Options:
         identities: Whether operators that give their input are dropped.
@@ -64,9 +66,9 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     identities: bool = True
 
     def run(self, model: OpenVINOModel) -> Done:
-        tiled = _broadcast_tiles(model)
+        counts = {"tiles broadcast": _broadcast_tiles(model), "sizes gathered": gather_sizes(model)}
         sizes, edits, rewriter = find_lengths(model), Rewiring(model.graph), model.rewriter()
-        counts = {"tiles broadcast": tiled, "reads shared": _share(model.graph, sizes, edits)}
+        counts["reads shared"] = _share(model.graph, sizes, edits)
         if self.identities:
             counts |= drop_identities(sizes, edits)
         counts["broadcasts dropped"] = drop_broadcasts(sizes, edits)

@@ -30,6 +30,7 @@ class Stepping:
         masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
         passed_on: Inputs of fixed size that become outputs unchanged, or that nothing reads.
+        returned: These outputs.
     """
 
     one_by_one: bool = False
@@ -37,6 +38,7 @@ class Stepping:
     masks_new_tokens: bool = False
     packed_windows: frozenset[int] = frozenset()
     passed_on: frozenset[str] = frozenset()
+    returned: frozenset[str] = frozenset()
 
 
 def find_stepping(model: Model, inventory: Inventory) -> Stepping:
@@ -52,23 +54,27 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
     pasts = [node.outputs[0] for node in graph.of_op(*SOURCES) if node.name in linear]
     pasts += [past for _, past in packed]
     rolls = [shifted_in(graph, past, in_loops=False) for past in pasts]
+    passed_on = dict(_passed_on(graph))
     return Stepping(
         one_by_one=any(node is not None and node.op == "Roll" for node in rolls),
         rows_one_by_one=model.dialect == "onnx"
         and any(node.input(NEW_TOKENS) is None for node in graph.of_op("GroupQueryAttention")),
         masks_new_tokens=bool(linear) and any(True for _ in weighs_new_tokens(graph)),
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
-        passed_on=frozenset(_passed_on(graph)),
+        passed_on=frozenset(passed_on),
+        returned=frozenset(name for names in passed_on.values() for name in names),
     )
 
 
-def _passed_on(graph: Graph) -> Iterator[str]:
+def _passed_on(graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, value in graph.parameters.items():
         if value.shape is None or not all(isinstance(size, int) for size in value.shape):
             continue
-        reached = graph.forward([value], lambda use: use.node.outputs if use.node.op in CASTS else ())
-        if all(use.node.op in CASTS | {"Result"} for use in reached):
-            yield name
+        reached = [
+            use.node for use in graph.forward([value], lambda use: use.node.outputs if use.node.op in CASTS else ())
+        ]
+        if all(node.op in CASTS | {"Result"} for node in reached):
+            yield name, tuple(node.name for node in reached if node.op == "Result")
 
 
 def weighs_new_tokens(graph: Graph) -> Iterator[Node]:

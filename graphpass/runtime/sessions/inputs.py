@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphpass.analysis.caches.stepping import Stepping
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.stepping import Stepping, find_stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.inputs import EMBEDDINGS
+from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 
 Array: TypeAlias = NDArray[Any]
@@ -214,10 +216,8 @@ def _maker_for(
 ) -> Callable[[Step], Array]:
     if port.name.startswith("dst_idx") and port.shape is not None:
         return _destinations(port, port.shape, inventory)
-    sizes = [size for size in port.shape or () if isinstance(size, int)]
-    is_fixed = port.shape is not None and len(sizes) == len(port.shape)
-    if port.name not in makers and is_fixed and (port.name in stepping.passed_on or port.name in _ZERO):
-        content = np.zeros(sizes)
+    if port.name not in makers and _chooses_nothing(port, stepping):
+        content = np.zeros(cast("tuple[int, ...]", port.shape))
         return lambda _step: content
     expected = _RANKS.get(port.name, (2,))
     is_fed = port.shape is None or (
@@ -232,6 +232,17 @@ def _maker_for(
             f"'fix-input{{input={port.name},value=0}}' -o OUT",
         )
     return makers[port.name]
+
+
+def idle_inputs(model: Model) -> tuple[str, ...]:
+    """Return the inputs of fixed size to which zeros are fed."""
+    stepping = find_stepping(model, analyze_caches(model))
+    return tuple(port.name for port in model.inputs if _chooses_nothing(port, stepping))
+
+
+def _chooses_nothing(port: Port, stepping: Stepping) -> bool:
+    is_fixed = port.shape is not None and all(isinstance(size, int) for size in port.shape)
+    return is_fixed and (port.name in stepping.passed_on or port.name in _ZERO)
 
 
 def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:

@@ -38,7 +38,7 @@ class DecodeSession(EditableCaches):
     A call that raises `UnsupportedError` may leave the caches half-way; `reset` makes the session usable again.
 
     Attributes:
-        outputs: Names of the outputs that are not caches.
+        outputs: Names of the outputs that are neither caches nor inputs passed on.
         has_caches: Whether the model keeps anything; else each step goes through the whole sequence again.
         fixed_batch: Batch that the model fixes; ``None`` if any will do.
         takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
@@ -56,10 +56,11 @@ class DecodeSession(EditableCaches):
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
-        super().__init__(model, inventory, InputPlan(model.inputs, inventory, find_stepping(model, inventory)))
+        stepping = find_stepping(model, inventory)
+        super().__init__(model, inventory, InputPlan(model.inputs, inventory, stepping))
         self._model = model
-        presents = set() if inventory.stateful else {cache.write for cache in inventory.caches}
-        self.outputs = tuple(port.name for port in model.outputs if port.name not in presents)
+        passed = {None if inventory.stateful else cache.write for cache in inventory.caches}
+        self.outputs = tuple(port.name for port in model.outputs if port.name not in passed | stepping.returned)
         self.has_caches = bool(inventory.caches)
         self.last_only = type(self).last_only or _gives_one(model)
         self.fixed_batch = self._inputs.batch

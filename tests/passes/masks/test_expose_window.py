@@ -24,6 +24,7 @@ from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.masks.expose_window import ExposeWindow
+from graphpass.runtime import open_session
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
@@ -100,15 +101,22 @@ def test_a_window_that_is_kept_as_a_constant():
     assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
 
 
-def test_a_buffer_that_is_cut_elsewhere_stays():
-    """Rows that do not end where the columns end are no queries of the last places."""
+def test_a_buffer_that_is_cut_elsewhere_holds_another_window():
+    """Rows that start one place later hide one more key; the causal condition is in the mask of padding, too."""
     model = from_onnx("gpt_neo").clone()
     (buffer,) = find_mask_buffers(model)
     rows = model.graph.producer(buffer.condition).native.input_value(0).get_node()
-    stop = ops.add(rows.input_value(2), integers(1))
-    rows.input(2).replace_source_output(stop.output(0))
+    for port in (1, 2):
+        moved = ops.add(rows.input_value(port), integers(1))
+        rows.input(port).replace_source_output(moved.output(0))
     model.mark_edited()
-    assert not exposed(model)[1].changed
+    after, result = exposed(model)
+    assert result.statistics == {"windows exposed": 1, "masks": 1, "masks rewritten": 1}
+    stateful = PassManager([MakeStateful()]).run(after).model
+    assert isinstance(stateful, OpenVINOModel)
+    assert paged_windows(stateful) == [0, 7]
+    prompt = [list(range(5, 25))]
+    numpy.testing.assert_allclose(open_session(after).prefill(prompt), open_session(model).prefill(prompt), atol=1e-5)
 
 
 def test_windows_of_attention_that_is_not_fused():

@@ -1,0 +1,51 @@
+"""The pass `inline-functions`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.errors import UnsupportedError
+
+#: Domains whose operators runtimes know: functions there are fallbacks, with the meaning of the operator.
+_KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
+
+
+@dataclass(frozen=True)
+class InlineFunctions(Pass[OnnxModel]):
+    """Replace calls of a model's local functions by their bodies.
+
+    Analyses see an operator of unknown meaning in a call, so that attention inside functions is not found. Functions in
+    the domain `com.microsoft` stay: runtimes have kernels for them.
+
+    Before:
+        mine.Scores(query, key)
+    After:
+        Softmax(MatMul(query, key))
+
+    Raises:
+        UnsupportedError: GP339, a function cannot be inlined.
+    """
+
+    name = "inline-functions"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done | Skipped:
+        """See `Pass.run`."""
+        if not (own := own_functions(model)):
+            return Skipped("the model has no functions of its own")
+        import onnx.inliner
+
+        try:
+            model.proto = onnx.inliner.inline_selected_functions(model.proto, own)
+        except RuntimeError as error:
+            reason = f"functions cannot be inlined: {' '.join(str(error).split())}"
+            raise UnsupportedError("GP339", reason, "export the model without local functions") from error
+        model.mark_edited()
+        return Done({"functions inlined": len(own)})
+
+
+def own_functions(model: OnnxModel) -> list[tuple[str, str]]:
+    """Return domain and name of the functions for which runtimes have no kernels."""
+    return [(one.domain, one.name) for one in model.proto.functions if one.domain not in _KNOWN]

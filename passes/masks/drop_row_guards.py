@@ -1,0 +1,76 @@
+"""The pass `drop-row-guards`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.types import OPERATORS, Attention
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.constants import fold_scalar, reduced_axes
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, NOTS
+from graphpass.ir.pattern import Match, op, var
+
+_COUNT = op.ReduceSum(op.Convert(var("mask")), ..., name="sum")
+
+_ELEMENTWISE = ARITHMETIC | CASTS | EXTREMA | NOTS | {"Select"}
+
+#: Replaces rows of a result for which a mask shows less than one key.
+GUARD = op.Select(op.Less(_COUNT, var("least")), var("otherwise"), var("result"))
+
+
+@dataclass(frozen=True)
+class DropRowGuards(Pass[Model]):
+    """Drop the zeros that replace attention of tokens to which the mask shows no key.
+
+    Such tokens are padding before the first token, whose results nothing reads. The guard reads the mask once more, and
+    runtimes with attention of their own have none: paged attention drops attention_mask.
+
+    Before:
+        Select(ReduceSum(mask) < 1, 0, attention)
+    After:
+        attention
+    """
+
+    name: ClassVar[str] = "drop-row-guards"
+
+    def run(self, model: Model) -> Done:
+        """See `Pass.run`."""
+        graph, rewriter, dropped = model.graph, model.rewriter(), 0
+        attention = {block.output: block for block in model.analysis(find_attention)}
+        for match in GUARD.find(graph):
+            block = attention.get(match["result"])
+            if block is not None and _is_for_none(graph, match) and _hides(graph, match["mask"], _masks(block)):
+                rewriter.replace(match.node.outputs[0], rewriter.handle(match["result"]))
+                dropped += 1
+        rewriter.finish()
+        return Done({"guards dropped": dropped} if dropped else {})
+
+
+def _is_for_none(graph: Graph, match: Match) -> bool:
+    """Return whether zeros replace rows in which nothing is true."""
+    count = match.nodes["sum"]
+    along_keys = reduced_axes(graph, count) in {(-1,), ((count.source().rank or 0) - 1,)}
+    return along_keys and fold_scalar(graph, match["least"]) == 1 and fold_scalar(graph, match["otherwise"]) == 0
+
+
+def _masks(block: Attention) -> list[Value]:
+    if not block.is_fused:
+        return [mask.value for mask in block.masks]
+    given = (block.node.input(port) for port in OPERATORS[block.node.op].masks)
+    return [value for value in given if value is not None]
+
+
+def _hides(graph: Graph, shown: Value, masks: list[Value]) -> bool:
+    """Return whether one of ``masks`` is computed from ``shown``, element by element."""
+    if shown in masks:
+        return True
+
+    def inputs(node: Node) -> tuple[Value | None, ...]:
+        return node.inputs if node.op in _ELEMENTWISE and node.outputs[0] != shown else ()
+
+    reached = graph.backward(masks, inputs)
+    return any(shown in node.outputs for node in reached)
