@@ -94,7 +94,7 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
 
 
 def _attended(model: Model, attention: Attention) -> tuple[list[Value | None], list[Vector]]:
-    """Return the masks of attention, and two shapes with its queries and keys on axis -2."""
+    """Return the masks of attention, and two shapes: queries and keys are axis -2."""
     graph, sizes, node = model.graph, model.analysis(infer_sizes), attention.node
     if attention.is_fused:
         ports = OPERATORS[node.op]
