@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.attention.softmax import sink_of, subtracts_row_maximum
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.masks.window import read_mask
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.engine.conditions import HAS_CACHES
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
@@ -19,7 +20,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.pattern import MissError
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_value_preserving
-from graphpass.passes.masks.window_from_positions import compares_positions
 
 _NAME = "tree_mask"
 
@@ -122,14 +122,15 @@ def _why_no_tree(cache: Cache) -> str | None:
 def _places(model: Model, inventory: Inventory) -> list[_Place]:
     growing = {cache.name for cache in inventory.of_kind("kv")}
     own = {attention.node.name: attention for attention in model.analysis(find_attention)}
+    masks = {mask.node.name: mask for mask in model.analysis(find_masks)}
     blocks = [block for block in inventory.attention if growing & {block.key, block.value}]
     if unread := growing - {name for block in blocks for name in (block.key, block.value)}:
         raise UnsupportedError("GP363", f"no attention is found that reads cache {min(unread)}")
-    return [_place(model.graph, block, own.get(block.node)) for block in blocks]
+    return [_place(model.graph, block, own.get(block.node), masks.get(block.node)) for block in blocks]
 
 
-def _place(graph: Graph, block: AttentionBlock, attention: Attention | None) -> _Place:
-    obstacle = _position_obstacle(graph, block, attention)
+def _place(graph: Graph, block: AttentionBlock, attention: Attention | None, mask: AttentionMask | None) -> _Place:
+    obstacle = _position_obstacle(block, mask)
     if attention is None:
         obstacle = "it is in the body of a loop or branch"
     elif obstacle is None:
@@ -143,16 +144,13 @@ def _place(graph: Graph, block: AttentionBlock, attention: Attention | None) -> 
     raise UnsupportedError("GP363", f"attention {block.node} cannot take a tree: {obstacle}", hint)
 
 
-def _position_obstacle(graph: Graph, block: AttentionBlock, attention: Attention | None) -> str | None:
+def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str | None:
     """Report a user of places in the cache, in which branches follow one another."""
     if block.mask is None:
         return "it is not known what its mask is made of"
-    if block.window is not None or block.window_in is not None:
-        node = attention.node if attention is not None else None
-        mask = node.input(3) if node is not None else None
-        window = read_mask(graph, mask, node.source().element_type) if node is not None else None
-        if block.window_in == "state" or window is None or not compares_positions(graph, window):
-            return "its window counts places in the cache, where branches lie one behind the other"
+    is_windowed = block.window is not None or block.window_in is not None
+    if is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):
+        return "its window counts places in the cache, where branches lie one behind the other"
     biases = [called for part, called in (("alibi", "ALiBi"), ("bias", "a bias")) if part in block.mask]
     return f"{biases[0]} on its scores counts positions of the cache" if biases else None
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy
-
-from graphpass.analysis.attention.mask import AttentionMask, plain_mask
-from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.lengths.buffers import find_mask_buffers
-from graphpass.analysis.masks.window import WindowMask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.rewriter import Handle, Writer
-from graphpass.ir.values import MASKED, REALS
-from graphpass.passes.masks.window_mask import added_masks, window_masks, write_mask
-from graphpass.passes.masks.window_places import Places, count_places
+from graphpass.ir.pattern import Match, op, var
+from graphpass.passes.masks.window_mask import WindowWriter, find_windows
+from graphpass.passes.masks.window_places import Places
+from graphpass.targets.npu.windows import are_known_places
+
+_GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()))
 
 
 @dataclass(frozen=True)
@@ -61,79 +57,30 @@ class ExposeWindow(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        compared, stated = _compare_buffers(model), _state_windows(model)
-        counted = count_places(model, [mask for _, _, mask in window_masks(model)])
+        windows = [
+            window
+            for window in find_windows(model)
+            if window.obstacle is None and not all(_is_exposed(model.graph, mask) for mask in window.masks)
+        ]
+        places = Places.of(model) if windows else None
+        if places is None:
+            return Done()
         rewriter = model.rewriter()
-        graph, count = rewriter.graph, 0
-        written: dict[WindowMask, Handle] = {}
-        for node, value, mask in window_masks(model):
-            if _is_exposed(graph, value):
-                continue
-            if mask not in written:
-                written[mask] = write_mask(rewriter, mask, f"{node.name}/window_mask")
-            # All users of this mask read it for the same window.
-            rewriter.redirect_uses(value, written[mask])
-            count += 1
+        counted = places.write(rewriter)
+        writer = WindowWriter(rewriter, counted, counted)
+        for window in windows:
+            writer.replace(window)
         rewriter.finish()
-        counts = {"windows exposed": count, "masks": len(written)}
-        counts |= {"buffers compared": compared, "masks rewritten": stated, "places counted": counted}
-        return Done({told: number for told, number in counts.items() if number})
-
-
-def _compare_buffers(model: OpenVINOModel) -> int:
-    """Replace constant windows by comparisons of places; return their number."""
-    buffers = find_mask_buffers(model)
-    places = Places.of(model) if buffers else None
-    if places is None:
-        return 0
-    rewriter = model.rewriter()
-    write = rewriter.under("window/buffer")
-    keys, queries = places.write(rewriter)
-    causal = write.op("LessEqual", keys, queries, label="causal")
-    for buffer in buffers:
-        first = write.op("Add", queries, write.constant(numpy.array([[[[-buffer.window]]]])), label="first")
-        seen = write.op("BitwiseAnd", write.op("Greater", keys, first), causal, label="seen")
-        rewriter.redirect_uses(buffer.condition, seen if buffer.holds else write.op("LogicalNot", seen))
-    rewriter.finish()
-    return len(buffers)
-
-
-def _state_windows(model: OpenVINOModel) -> int:
-    """Write masks anew that are proven to hold a window alone; return their number."""
-    read = {node.index for node, _, _ in window_masks(model)}
-    plain = {mask.node.index: mask for mask in model.analysis(find_masks) if mask.window is not None}
-    missed = [
-        (node, value, plain[node.index].window or 0)
-        for node, value in added_masks(model)
-        if node.index in plain.keys() - read and isinstance(plain_mask(plain[node.index]), AttentionMask)
-    ]
-    places, padding = Places.of(model) if missed else None, model.graph.parameters.get("attention_mask")
-    if places is None or padding is None:
-        return 0
-    rewriter = model.rewriter()
-    write = rewriter.under("window/stated")
-    keys, queries = places.write(rewriter)
-    known = write.op("BitwiseAnd", write.op("LessEqual", keys, queries), _shown(write, padding))
-    for _, value, window in missed:
-        first = write.op("Add", queries, write.constant(numpy.array([[[[-window]]]])), label="first")
-        seen = write.op("BitwiseAnd", write.op("Greater", keys, first), known, label="seen")
-        numbers = [write.number(number, value.element_type) for number in (0.0, MASKED)]
-        is_number = value.element_type in REALS
-        rewriter.redirect_uses(value, write.op("Select", seen, *numbers) if is_number else seen)
-    rewriter.finish()
-    return len(missed)
-
-
-def _shown(write: Writer, padding: Value) -> Handle:
-    return write.op("Unsqueeze", write.op("Convert", padding, to="boolean"), axes=[1, 2], label="padding")
+        return Done({"windows exposed": len(windows), "masks": len(writer)})
 
 
 def _is_exposed(graph: Graph, mask: Value) -> bool:
-    """Return whether the matcher in state_management_pattern.cpp takes ``mask`` as it is."""
+    """Return whether state_management_pattern.cpp takes ``mask`` as it is, and NPUW its places."""
     path = (("Slice", 0), ("Select", 0), ("Broadcast", 0), ("BitwiseAnd", 0), ("BitwiseAnd", 1), ("BitwiseAnd", 0))
     node = graph.producer(mask)
-    for kind, port in (*path, ("BitwiseAnd", 1), ("Greater", 1)):
+    for kind, port in (*path, ("BitwiseAnd", 1)):
         if node.op != kind:
             return False
         node = graph.producer(node.source(port))
-    return node.op == "Add" and graph.producer(node.source(1)).op == "Constant"
+    found = _GREATER.match(graph, node.outputs[0])
+    return isinstance(found, Match) and are_known_places(graph, found["keys"], found["queries"])

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.masks.window import WindowMask
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import KEEPS_ORDER
+from graphpass.ir.graph import Graph
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.passes.masks.window_mask import window_masks, write_mask
+from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows
+from graphpass.passes.masks.window_places import Places
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,15 @@ class WindowFromPositions(Pass[OpenVINOModel]):
     required: bool = True
 
     def run(self, model: OpenVINOModel) -> Done:
-        masks, reasons = [], []
+        windows, reasons = [], []
         for found in _windows(model):
             if not isinstance(found, UnsupportedError):
-                masks.append(found)
+                windows.append(found)
             elif self.required:
                 raise found
             else:
                 reasons.append(found.message)
-        if not masks:
+        if not windows:
             return Done(notes=tuple(reasons))
         try:
             _check_inputs(model.graph)
@@ -69,45 +68,37 @@ class WindowFromPositions(Pass[OpenVINOModel]):
             if self.required:
                 raise
             return Done(notes=(*reasons, error.message))
+        places = Places.of(model)
+        if places is None:
+            raise PreconditionError("GP364", "no input tells the new tokens of the model's caches")
         rewriter = model.rewriter()
-        compared = _positions(rewriter)
-        written: dict[WindowMask, Handle] = {}
-        for name, value, mask in masks:
-            if mask not in written:
-                written[mask] = write_mask(rewriter, mask, f"{name}/position_window", compared)
-            # All users of this mask read it for the same window.
-            rewriter.redirect_uses(value, written[mask])
+        writer = WindowWriter(rewriter, _positions(rewriter), places.write(rewriter))
+        for window in windows:
+            writer.replace(window)
         rewriter.finish()
-        return Done({"windows from positions": len(masks), "masks": len(written)}, tuple(reasons))
+        return Done({"windows from positions": len(windows), "masks": len(writer)}, tuple(reasons))
 
 
-def compares_positions(graph: Graph, mask: WindowMask) -> bool:
-    """Return whether ``mask`` compares positions of tokens, as this pass writes it."""
-    keys, queries = _source(graph, mask.keys), _source(graph, mask.queries)
-    last = keys.inputs[-1] if keys.op == "Concat" else None
-    return queries.op == "Parameter" and last is not None and _source(graph, last) == queries
-
-
-def _source(graph: Graph, value: Value) -> Node:
-    return graph.producer(graph.look_through(value, KEEPS_ORDER))
-
-
-def _windows(model: OpenVINOModel) -> Iterator[tuple[str, Value, WindowMask] | UnsupportedError]:
-    """Yield each attention whose window counts places, by name, with its mask, or an error."""
-    graph = model.graph
-    found = {node.name: (value, mask) for node, value, mask in window_masks(model)}
+def _windows(model: OpenVINOModel) -> Iterator[Window | UnsupportedError]:
+    """Yield each attention whose window counts places, or an error."""
+    windows = {window.node.name: window for window in find_windows(model)}
     for block in analyze_caches(model).attention:
         if block.window is None and block.window_in is None:
             continue
-        if block.node not in found or block.window_in == "state":
-            reason = "the cache keeps no more than the window" if block.window_in == "state" else "it is no comparison"
-            yield UnsupportedError(
-                "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}"
-            )
+        window = windows.get(block.node)
+        obstacle = None if window is None else window.obstacle
+        if block.window_in == "state":
+            reason = "the cache keeps no more than the window"
+        elif window is not None and window.mask.counts_positions:
             continue
-        value, mask = found[block.node]
-        if not compares_positions(graph, mask):
-            yield block.node, value, mask
+        elif window is None or obstacle is not None:
+            reason = "no mask holds it" if obstacle is None else obstacle.reason
+        else:
+            yield window
+            continue
+        yield UnsupportedError(
+            "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}"
+        )
 
 
 def _check_inputs(graph: Graph) -> None:

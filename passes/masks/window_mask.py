@@ -1,83 +1,111 @@
-"""Find masks, and write windows in the form from which OpenVINO reads their size."""
+"""Find windows of attention, and write them in the form from which OpenVINO reads their size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.masks.window import Condition, WindowMask, read_mask
+from graphpass.analysis.attention.mask import AttentionMask, plain_mask
+from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
-from graphpass.ir.values import MASKED_BELOW
+from graphpass.ir.pattern import Miss
+from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import MASKED
 
 
-def window_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value, WindowMask]]:
-    """Yield masks with a window, unread and read, with their operators."""
-    for node, value in added_masks(model):
-        mask = read_mask(model.graph, value, node.source().element_type)
-        if mask is not None:
-            yield node, value, mask
+@dataclass(frozen=True)
+class Window:
+    """The mask of an attention that sees a window.
 
-
-def added_masks(model: OpenVINOModel) -> Iterator[tuple[Node, Value]]:
-    """Yield masks that are added to scores, with the operator that takes these."""
-    for attention in model.analysis(find_attention):
-        node = attention.node
-        if node.op == "ScaledDotProductAttention":
-            yield from ((node, mask) for mask in node.inputs[3:4] if mask is not None)
-        elif node.op == "Softmax":
-            scores = read_scores(model.graph, node)
-            masks = scores.masks if isinstance(scores, Scores) else []
-            yield from ((node, mask.value) for mask in masks if mask.keeps is None and not mask.is_subtracted)
-
-
-def write_mask(
-    rewriter: Rewriter, mask: WindowMask, name: str, compared: tuple[Handle, Handle] | None = None
-) -> Handle:
-    """Write ``mask`` in the form from which paged attention reads the window.
-
-    Positions of keys and queries in ``compared`` replace those of the mask.
+    Attributes:
+        node: The operator, or the Softmax.
+        masks: The tensors ``[batch, 1, length, sequence]`` that mask its scores, as numbers or booleans.
+        mask: What they mean together.
     """
-    write = rewriter.under(name)
-    keys, queries = map(rewriter.handle, compared or (mask.keys, mask.queries))
-    offset = write.constant(numpy.array([[[[-mask.window]]]]), "offset", rewriter.type_of(queries))
-    condition = write.op("Greater", keys, write.op("Add", queries, offset, label="first"), label="in_window")
-    others = [_written(rewriter.graph, write, other) for other in _causal_first(rewriter.graph, mask.others)]
-    # The matcher wants four Ands: the window with anything, with the causal condition, with anything, with padding.
-    while len(others) > 2:
-        others[-2:] = [write.op("BitwiseAnd", *others[-2:], label="also")]
-    yes = write.number(True, "boolean", "true")
-    others += [yes] * (2 - len(others))
-    for other in others:
-        condition = write.op("BitwiseAnd", yes, condition, label="and")
-        condition = write.op("BitwiseAnd", condition, other, label="and")
-    shape = mask.shape or [1, 1, 1, 1]
-    expanded = write.op("Broadcast", condition, shape, mode="bidirectional", label="expanded")
-    branches = [
-        write.number(number, mask.element_type, part) for number, part in ((mask.kept, "kept"), (mask.masked, "masked"))
-    ]
-    chosen = write.op("Select", expanded, *branches, label="chosen")
-    if mask.bounds:
-        return write.op("Slice", chosen, *mask.bounds, name=name)
-    return write.slice(chosen, 0, None, axis=3, name=name)  # the matcher wants one
+
+    node: Node
+    masks: tuple[Value, ...]
+    mask: AttentionMask
+
+    @property
+    def obstacle(self) -> Miss | None:
+        """Return why the mask holds more than a window of places, the causal condition and padding."""
+        found = plain_mask(self.mask)
+        return found if isinstance(found, Miss) else None
 
 
-def _causal_first(graph: Graph, others: tuple[Condition, ...]) -> list[Condition]:
-    """Put conditions that compare positions first: NPUW wants them right after the window.
+def find_windows(model: OpenVINOModel) -> Iterator[Window]:
+    """Yield the windows that masks hold, in order of their attention."""
+    for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True):
+        values = tuple(_masks(model.graph, attention))
+        if mask.window is not None and values:
+            yield Window(attention.node, values, mask)
 
-    Its phi3_sliding_mask.cpp (openvino 2026.4.1) mends ``And(And(., Greater), LessEqual)`` for prompts that it pads.
-    """
-    return sorted(others, key=lambda other: other.compares(graph) is None)
+
+def _masks(graph: Graph, attention: Attention) -> Iterator[Value]:
+    node = attention.node
+    if node.op == "ScaledDotProductAttention":
+        yield from (mask for mask in node.inputs[3:4] if mask is not None)
+    elif node.op == "Softmax":
+        scores = read_scores(graph, node)
+        masks = scores.masks if isinstance(scores, Scores) else []
+        yield from (mask.value for mask in masks if mask.keeps is None and not mask.is_subtracted)
 
 
-def _written(graph: Graph, write: Writer, condition: Condition) -> Operand:
-    value = condition.value
-    if graph.producer(value).op == "Parameter" and value.rank == 2:
-        return write.op("Unsqueeze", write.op("Convert", value, to="boolean"), axes=[1, 2], label="other")
-    if value.element_type != "boolean":
-        limit = write.number(MASKED_BELOW, value.element_type, "masked_below")
-        return write.op("Greater", value, limit, label="other")
-    return value if condition.holds else write.op("LogicalNot", value, label="other")
+class WindowWriter:
+    """Writes windows; those of one size and element type are one."""
+
+    def __init__(self, rewriter: Rewriter, compared: tuple[Handle, Handle], places: tuple[Handle, Handle]) -> None:
+        """Begin with none.
+
+        Args:
+            rewriter: Of the model.
+            compared: Positions of keys and queries that windows count.
+            places: Those of the causal condition.
+        """
+        self._rewriter, self._compared, self._places = rewriter, compared, places
+        self._written: dict[tuple[int | None, bool, str], Handle] = {}
+
+    def __len__(self) -> int:
+        """Return the number of windows written."""
+        return len(self._written)
+
+    def replace(self, window: Window) -> None:
+        """Write a window instead of what masks its attention; other users of that read it for the same."""
+        element_type = window.node.source().element_type
+        key = window.mask.window, window.mask.is_padded, element_type
+        if key not in self._written:
+            self._written[key] = self._write(window, element_type)
+        first, *further = window.masks
+        self._rewriter.redirect_uses(first, self._written[key])
+        for mask in further:
+            self._rewriter.redirect_uses(mask, self._rewriter.under(mask.name).number(0.0, mask.element_type))
+
+    def _write(self, window: Window, element_type: str) -> Handle:
+        """Write ``Slice(Select(Broadcast(conditions), 0, lowest))``.
+
+        The matcher of gpt_oss_sliding_window_pattern in OpenVINO's state_management_pattern.cpp wants four Ands: the
+        window with anything, with the causal condition, with anything, with padding. NPUW's phi3_sliding_mask.cpp
+        (openvino 2026.4.1) mends ``And(And(., Greater), LessEqual)`` for prompts that it pads.
+        """
+        write = self._rewriter.under(f"{window.node.name}/window_mask")
+        keys, queries = self._compared
+        offset = write.constant(numpy.array([[[[-(window.mask.window or 0)]]]]), "offset", "i64")
+        seen = write.op("Greater", keys, write.op("Add", queries, offset, label="first"), label="in_window")
+        yes = write.number(True, "boolean", "true")
+        others = [write.op("LessEqual", *self._places, label="causal"), yes]
+        if window.mask.is_padded:
+            padding = self._rewriter.graph.parameters["attention_mask"]
+            others[1] = write.op("Unsqueeze", write.op("Convert", padding, to="boolean"), axes=[1, 2], label="padding")
+        for other in others:
+            seen = write.op("BitwiseAnd", yes, seen, label="and")
+            seen = write.op("BitwiseAnd", seen, other, label="and")
+        expanded = write.op("Broadcast", seen, [1, 1, 1, 1], mode="bidirectional", label="expanded")
+        numbers = (write.number(number, element_type, label) for number, label in ((0.0, "kept"), (MASKED, "masked")))
+        chosen = write.op("Select", expanded, *numbers, label="chosen")
+        return write.slice(chosen, 0, None, axis=3, label="window_mask")

@@ -1,4 +1,4 @@
-"""Count places in the cache as NPUW does, to expose windows."""
+"""Count places in the cache as NPUW does."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.masks.comparisons import compared_positions
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.inputs import token_input
-from graphpass.ir.operators import KEEPS_ORDER
 from graphpass.targets.npu.values import past_of
-from graphpass.targets.npu.windows import are_known_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from graphpass.analysis.masks.window import WindowMask
-    from graphpass.analysis.shapes.sizes import Sizes
     from graphpass.dialects.openvino.model import OpenVINOModel
-    from graphpass.ir.graph import Graph, Value
+    from graphpass.ir.graph import Value
     from graphpass.ir.rewriter import Handle, Rewriter
 
 
@@ -67,61 +57,3 @@ class Places:
                 places = rewriter.op("Unsqueeze", places, axis, name=f"window/{label}_{axis}")
             made.append(places)
         return made[0], made[1]
-
-
-def count_places(model: OpenVINOModel, masks: Iterable[WindowMask]) -> int:
-    """Let ``masks`` compare the places that NPUW knows; return the number of replaced values.
-
-    ``masks`` are those that may be changed, in all their conditions; only those that compare the same places are.
-    """
-    graph = model.graph
-    compared = dict.fromkeys(
-        places for mask in masks for places in _compared(graph, mask) if not are_known_places(graph, *places)
-    )
-    known = Places.of(model) if compared else None
-    if known is None:
-        return 0
-    sizes = find_lengths(model)
-    past_shape, tokens_shape = sizes.shape(known.past), sizes.shape(known.tokens)
-    if past_shape is None or tokens_shape is None:
-        return 0
-    past = past_shape[known.axis]
-    whole = past + tokens_shape[1]
-    both = [
-        (keys, queries)
-        for keys, queries in compared
-        if _is_counted(graph, sizes, keys, Size(), whole) and _is_counted(graph, sizes, queries, past, whole)
-    ]
-    if not both:
-        return 0
-    rewriter = model.rewriter()
-    new = known.write(rewriter)
-    replaced = {old: made for places in both for old, made in zip(places, new, strict=True)}
-    for old, made in replaced.items():
-        rewriter.redirect_uses(old, made)
-    rewriter.finish()
-    return len(replaced)
-
-
-def _compared(graph: Graph, mask: WindowMask) -> Iterator[tuple[Value, Value]]:
-    yield mask.keys, mask.queries
-    for other in mask.others:
-        found = compared_positions(graph, other.value, holds=other.holds)
-        if found is not None:
-            yield found.keys, found.queries
-
-
-def _is_counted(graph: Graph, sizes: Sizes, places: Value, start: Size, stop: Size) -> bool:
-    if places.rank != 4 or places.element_type != "i64":
-        return False
-    moved, value = Size(), places
-    while (node := graph.producer(graph.look_through(value, KEEPS_ORDER))).op == "Add":
-        numbers = [(port, held[0]) for port in (0, 1) if (held := sizes.content(node.inputs[port])) and len(held) == 1]
-        if len(numbers) != 1:
-            return False
-        ((port, number),) = numbers
-        moved, value = moved + number, node.source(1 - port)
-    if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
-        return False
-    ends = [bound[0] + moved for port in (0, 1) if (bound := sizes.content(node.inputs[port])) and len(bound) == 1]
-    return ends == [start, stop]

@@ -93,6 +93,11 @@ class AttentionMask:
         }
         return tuple(part for part in MASK_PARTS if found[part])
 
+    @property
+    def counts_positions(self) -> bool:
+        """Return whether running sums of ``attention_mask`` tell the positions of keys, not places in the cache."""
+        return any(part.op == "running_sum" for part in ex.walk(self.visible))
+
 
 def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
     """Return a mask that is only causal, windowed and padded; or why it is not."""
