@@ -11,6 +11,7 @@ from support.models import reference
 from support.thinned import crossed
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.errors import PreconditionError, UnsupportedError
@@ -23,6 +24,7 @@ WINDOWED = {
     "gemma3_text unexposed": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
     "mistral_sw8": ("onnx", "to-openvino,fuse-attention,simplify-shapes,make-stateful"),
     "gpt_oss": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
+    "gpt_neo": ("onnx", "to-openvino,fuse-attention,expose-position-ids,make-stateful"),
     "gemma2": ("onnx", "to-openvino,expose-position-ids,make-stateful"),
 }
 FUSED = [case for case in WINDOWED if case != "gemma2"]  # its scores have a soft cap
@@ -90,9 +92,13 @@ def test_a_model_without_windows():
 
 
 class TestRefuses:
-    def test_a_window_in_a_table(self):
-        model = made(exported("gpt_neo/onnx"), "to-openvino,fuse-attention")
-        with pytest.raises(UnsupportedError, match=r"GP364.*it is no comparison"):
+    def test_a_window_beside_a_bias(self):
+        model = made(exported("gpt_neo/onnx"), "to-openvino,fuse-attention").clone()
+        (attention,) = (mask.node for mask in model.analysis(find_masks) if mask.window is not None)
+        mask = attention.native.input_value(3)
+        attention.native.input(3).replace_source_output(ops.add(mask, numpy.float32(0.5)).output(0))
+        model.mark_edited()
+        with pytest.raises(UnsupportedError, match=r"GP364.*adds numbers to positions that it shows"):
             PassManager([WindowFromPositions()]).run(model)
         noted = PassManager([WindowFromPositions(required=False)]).run(model).records[0].result
         assert not noted.changed
