@@ -37,6 +37,7 @@ _ROOMS = {
     "convert": (
         "demote-to-bf16",
         "demote-to-f16",
+        "drop-constant-outputs",
         "fix-input",
         "inline-functions",
         "promote-to-f32",
@@ -58,7 +59,14 @@ _ROOMS = {
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
     "masks": ("drop-row-guards", "expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
-    "shapes": ("expose-hidden-states", "last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
+    "shapes": (
+        "canonicalize-shapes",
+        "expose-hidden-states",
+        "last-logits",
+        "make-static",
+        "reshape-by-constants",
+        "simplify-shapes",
+    ),
 }
 
 #: The module of each pass, by the pass's name.
