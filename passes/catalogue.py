@@ -20,6 +20,7 @@ _ROOMS = {
         "fuse-linear-attention",
         "join-projections",
         "keep-cross-caches",
+        "separate-past",
     ),
     "caches": (
         "insert-reorder",

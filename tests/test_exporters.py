@@ -31,6 +31,7 @@ from graphpass.runtime import open_session
         ("transformers-ov", "olmo3", "paged"),
         ("mobius", "llama", "cpu"),
         ("mobius", "llama", "paged"),
+        ("mobius", "llama", "ort-genai"),
         ("mobius", "qwen3_5_text", "cpu"),
     ],
 )

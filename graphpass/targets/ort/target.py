@@ -124,6 +124,8 @@ class ORT(Target):
         steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
+        inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
+        steps += ["separate-past"] if inside else []
         # Norms go first: heads that are normed change places once.
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants"]
