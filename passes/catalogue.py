@@ -36,12 +36,10 @@ _ROOMS = {
         "widen-conv-window",
     ),
     "convert": (
-        "demote-to-bf16",
-        "demote-to-f16",
+        "change-precision",
         "drop-constant-outputs",
         "fix-input",
         "inline-functions",
-        "promote-to-f32",
         "select-branch",
         "to-openvino",
     ),
