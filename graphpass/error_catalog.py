@@ -182,7 +182,7 @@ GP325 A model takes embeddings, and nothing makes them of token ids: no one mode
   gives rows of the size that it takes. Feed the session embeddings, or give it a function with embed_with.
 GP326 A cache always holds the same number of positions, because new ones are written in place or push old ones out.
   Variables start without positions and grow, so make-stateful does not take it.
-GP327 An operator gives f16 or bf16 whatever its inputs are, so promote-to-f32 cannot make the rest of the model f32.
+GP327 An operator gives f16 or bf16 whatever its inputs are, so change-precision cannot make the rest of the model f32.
   Export the model in f32, or run a pipeline without this pass.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
 GP331 The two models fix unlike batch sizes, so they cannot be fed the same.
@@ -279,7 +279,7 @@ GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and c
   under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
   Of models of an encoder and a decoder it takes those that hear, as Whisper does, and none that read text.
 GP398 f16 holds numbers up to 65504, bf16 up to 3.39e38, and a weight of the model holds a larger one. Leave the model
-  in f32, without the passes demote-to-f16 and demote-to-bf16, and without precision=f16 or bf16.
+  in f32, without the pass change-precision, and without precision=f16 or bf16.
 GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
   traceback, and report it to the pass's author.
 GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.

@@ -20,6 +20,7 @@ _ROOMS = {
         "fuse-linear-attention",
         "join-projections",
         "keep-cross-caches",
+        "separate-past",
     ),
     "caches": (
         "insert-reorder",
@@ -35,11 +36,10 @@ _ROOMS = {
         "widen-conv-window",
     ),
     "convert": (
-        "demote-to-bf16",
-        "demote-to-f16",
+        "change-precision",
+        "drop-constant-outputs",
         "fix-input",
         "inline-functions",
-        "promote-to-f32",
         "select-branch",
         "to-openvino",
     ),
@@ -58,7 +58,14 @@ _ROOMS = {
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
     "masks": ("drop-row-guards", "expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
-    "shapes": ("expose-hidden-states", "last-logits", "make-static", "reshape-by-constants", "simplify-shapes"),
+    "shapes": (
+        "canonicalize-shapes",
+        "expose-hidden-states",
+        "last-logits",
+        "make-static",
+        "reshape-by-constants",
+        "simplify-shapes",
+    ),
 }
 
 #: The module of each pass, by the pass's name.

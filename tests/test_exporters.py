@@ -24,8 +24,14 @@ from graphpass.runtime import open_session
         ("transformers-onnx", "olmo3", "ort-genai"),
         ("transformers-onnx", "olmo3", "npu"),
         ("transformers-onnx", "olmo3", "paged"),
+        ("transformers-ov", "llama", "cpu"),
+        ("transformers-ov", "llama4_text", "cpu"),
+        ("transformers-ov", "olmo3", "cpu"),
+        ("transformers-ov", "olmo3", "npu"),
+        ("transformers-ov", "olmo3", "paged"),
         ("mobius", "llama", "cpu"),
         ("mobius", "llama", "paged"),
+        ("mobius", "llama", "ort-genai"),
         ("mobius", "qwen3_5_text", "cpu"),
     ],
 )
@@ -39,6 +45,14 @@ def test_converted_and_fused(exporter, family, target, tmp_path, capfd):
     session = open_session(load(tmp_path / "out"))
     found = greedy(session, session.prefill([expected["prompt_ids"]]), len(expected["greedy_ids"]))
     assert found == expected["greedy_ids"]
+
+
+@pytest.mark.parametrize("target", ["npu", "paged"])
+def test_chunks_are_refused(target, tmp_path, capfd):
+    source = exporters("transformers-ov", "llama4_text")
+    done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", target)
+    assert done.code == 4
+    assert "shows chunks of 8" in done.err
 
 
 def test_windows_alone_run_on_onnxruntime_genai(tmp_path, capfd):

@@ -18,23 +18,35 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     keep the mask in use where a runtime has attention of its own.
     """
     from graphpass.engine.manager import PassManager
+
+    found: tuple[Pass[Any], ...] = ()
+    for choose in (_forms, _idle):
+        passes = choose(model)
+        model = PassManager(passes).run(model).model if passes else model
+        found += passes
+    return (*found, *target.pipeline(model))
+
+
+def _forms(model: Model) -> tuple[Pass[Any], ...]:
+    """Return passes for forms that analyses of ``model`` do not read."""
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
+    from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
+
+    if isinstance(model, OnnxModel):
+        return (InlineFunctions(),) if own_functions(model) else ()
+    is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
+    return (CanonicalizeShapes(),) if is_odd else ()
+
+
+def _idle(model: Model) -> tuple[Pass[Any], ...]:
+    """Return passes that remove what no runtime feeds or reads."""
+    from graphpass.analysis.caches.stepping import constant_outputs
+    from graphpass.passes.convert.drop_constant_outputs import DropConstantOutputs
     from graphpass.passes.convert.fix_input import FixInput
     from graphpass.passes.masks.drop_row_guards import GUARD, DropRowGuards
     from graphpass.runtime.sessions.inputs import idle_inputs
 
-    first = _inlined(model)
-    made = PassManager(first).run(model).model if first else model
-    then: tuple[Pass[Any], ...] = tuple(FixInput(input=name) for name in idle_inputs(made))
-    then += (DropRowGuards(),) if any(True for _ in GUARD.find(made.graph)) else ()
-    made = PassManager(then).run(made).model if then else made
-    return (*first, *then, *target.pipeline(made))
-
-
-def _inlined(model: Model) -> tuple[Pass[Any], ...]:
-    if model.dialect != "onnx":
-        return ()
-    from graphpass.dialects.onnx.model import OnnxModel
-    from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
-
-    assert isinstance(model, OnnxModel)
-    return (InlineFunctions(),) if own_functions(model) else ()
+    constant: tuple[Pass[Any], ...] = (DropConstantOutputs(),) if constant_outputs(model.graph) else ()
+    guards = (DropRowGuards(),) if any(True for _ in GUARD.find(model.graph)) else ()
+    return (*(FixInput(input=name) for name in idle_inputs(model)), *constant, *guards)

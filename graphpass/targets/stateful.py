@@ -89,7 +89,7 @@ class StatefulTarget(Target):
         if first is None and model.dialect == "onnx":
             reason = "the encoder fills the caches of cross attention itself, as onnxruntime-genai wants"
             raise UsageError("GP227", reason, "export the model with optimum instead")
-        return parse(",".join([*_to_openvino(model), "promote-to-f32", "fuse-attention", "simplify-shapes"]))
+        return parse(",".join([*_to_openvino(model), "change-precision", "fuse-attention", "simplify-shapes"]))
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
@@ -105,7 +105,7 @@ class StatefulTarget(Target):
         names = [
             *_to_openvino(model),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
-            "promote-to-f32",
+            "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
             *self.before_attention,
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),

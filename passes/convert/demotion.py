@@ -1,11 +1,10 @@
-"""Edit for `demote-to-f16` and `demote-to-bf16`."""
+"""Demote ONNX models to f16 and bf16, for `change-precision`."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from graphpass.analysis.caches.cross import filled_caches
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -17,7 +16,7 @@ from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import element_code
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.dialects.rounding import LARGEST, Half
-from graphpass.engine.passes import Done, Pass
+from graphpass.engine.passes import Done
 from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Node, Use, Value
 from graphpass.ir.operators import EXTREMA, SHAPE_READERS
@@ -28,47 +27,34 @@ from graphpass.ir.values import is_scalar
 _BOUNDING = EXTREMA | {"Clamp", "Clip", "Select"}
 
 
-@dataclass(frozen=True)
-class Demotion(Pass[OnnxModel]):
-    """Computes hidden states in 16 bits, and keeps weights and caches so.
-
-    Attributes:
-        half: The type.
-        cross: Whether caches of cross attention are of it as well.
-    """
-
-    dialect = "onnx"
-    half: ClassVar[Half]
-
-    cross: bool = False
-
-    def run(self, model: OnnxModel) -> Done:
-        graph, inventory = model.graph, analyze_caches(model)
-        opset = opset_of(model.proto)
-        carried = [cache for cache in inventory.of_kind("kv", "linear") if cache.write is not None]
-        narrow = [cache for cache in carried if cache.role != "recurrent"]
-        read = [*narrow, *(inventory.of_kind("cross") if self.cross else ())]
-        filled = [result.name for result in filled_caches(model)] if self.cross else []
-        rules = HalfRules(
-            lambda node: half_ports(node, opset, self.half).inputs,
-            lambda node: half_ports(node, opset, self.half).outputs,
-            frozenset(cache.read for cache in read),
-            frozenset(str(cache.write) for cache in carried if cache.role == "recurrent"),
-            LARGEST[self.half],
-        )
-        rewriter = model.rewriter()
-        weights = HalfWeights(model.path, self.half)
-        edit = _Edit(self.half, rewriter, rules, find_half_precision(graph, rules), weights)
-        edit.run(frozenset([*(str(cache.write) for cache in narrow), *filled]))
-        if edit.weights.file is not None:
-            model.scratch += (edit.weights.file,)
-        rewriter.finish()
-        kept = sorted({graph.nodes[index].op for index in edit.found.wide})
-        notes = [f"f32 stays in {', '.join(kept)}"] if kept else []
-        demoted = sum(graph.parameters[cache.read] in edit.found.values for cache in read)
-        if demoted:
-            notes.append(f"{demoted} caches go in and come out in {self.half}, other inputs and outputs as before")
-        return Done(edit.counts | {"caches demoted": demoted + len(filled)}, tuple(notes))
+def demote(model: OnnxModel, half: Half, *, cross: bool) -> Done:
+    """Compute hidden states, weights and caches in ``half``; see `ChangePrecision`."""
+    graph, inventory = model.graph, analyze_caches(model)
+    opset = opset_of(model.proto)
+    carried = [cache for cache in inventory.of_kind("kv", "linear") if cache.write is not None]
+    narrow = [cache for cache in carried if cache.role != "recurrent"]
+    read = [*narrow, *(inventory.of_kind("cross") if cross else ())]
+    filled = [result.name for result in filled_caches(model)] if cross else []
+    rules = HalfRules(
+        lambda node: half_ports(node, opset, half).inputs,
+        lambda node: half_ports(node, opset, half).outputs,
+        frozenset(cache.read for cache in read),
+        frozenset(str(cache.write) for cache in carried if cache.role == "recurrent"),
+        LARGEST[half],
+    )
+    rewriter = model.rewriter()
+    weights = HalfWeights(model.path, half)
+    edit = _Edit(half, rewriter, rules, find_half_precision(graph, rules), weights)
+    edit.run(frozenset([*(str(cache.write) for cache in narrow), *filled]))
+    if edit.weights.file is not None:
+        model.scratch += (edit.weights.file,)
+    rewriter.finish()
+    kept = sorted({graph.nodes[index].op for index in edit.found.wide})
+    notes = [f"f32 stays in {', '.join(kept)}"] if kept else []
+    demoted = sum(graph.parameters[cache.read] in edit.found.values for cache in read)
+    if demoted:
+        notes.append(f"{demoted} caches go in and come out in {half}, other inputs and outputs as before")
+    return Done(edit.counts | {"caches demoted": demoted + len(filled)}, tuple(notes))
 
 
 @dataclass

@@ -45,7 +45,7 @@ def test_convert_reports_what_it_did(capfd, tmp_path):
     out = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu").out
     assert re.search(r"^before    ONNX, stateless, kind kv, 4 kv caches, 2 decomposed, fusable$", out, re.MULTILINE)
     assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 fused ScaledDot.*$", out, re.MULTILINE)
-    assert re.search(r"^pipeline  to-openvino,promote-to-f32,fuse-attention,.*make-stateful", out, re.MULTILINE)
+    assert re.search(r"^pipeline  to-openvino,change-precision,fuse-attention,.*make-stateful", out, re.MULTILINE)
     assert re.search(r"^  make-stateful +\d+\.\d{3} s  4 variables", out, re.MULTILINE)
     assert re.search(r"^verified  same: ", out, re.MULTILINE)
     assert re.search(r"^written to .*: 8 files, \d+ KB$", out, re.MULTILINE)
@@ -86,7 +86,7 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
 def test_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
-        *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,promote-to-f32,fuse-attention"),
+        *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,change-precision,fuse-attention"),
         *("--print-changed", "--verify-each", "--dump-dir", tmp_path / "dump"),
     )
     assert done.code == 0
@@ -151,7 +151,7 @@ def test_a_result_that_breaks_the_target_s_contract_is_not_written(capfd, tmp_pa
 def test_a_model_without_caches_is_refused(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx-nocache"), "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 4
-    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, promote-to-f32, fuse-attention")
+    assert done.err.startswith("error: GP302: pass make-stateful (after to-openvino, change-precision, fuse-attention")
     assert not (tmp_path / "out").exists()
 
 

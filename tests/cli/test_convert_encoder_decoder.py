@@ -148,7 +148,7 @@ def test_reports_both_parts(capfd, tmp_path):
     assert (done.code, done.err) == (0, "")
     assert "encoder   before  ONNX, stateless, kind none, no caches, 2 decomposed, fusable\n" in done.out
     assert "          after   OpenVINO IR, stateful, kind kv, 4 kv, 4 cross caches, 4 fused" in done.out
-    assert f"to-openvino,compute-cross-caches{{source={source}/decoder_model.onnx}},promote-to-f32" in done.out
+    assert f"to-openvino,compute-cross-caches{{source={source}/decoder_model.onnx}},change-precision" in done.out
     assert "contract  holds; confirmed: compiled on the CPU plugin" in done.out
     assert "verified  same: 3 sequences, 36 greedy steps, last_hidden_state, logits compared" in done.out
     assert {"openvino_encoder_model.xml", "openvino_decoder_model.bin", "config.json"} <= contents(out).keys()

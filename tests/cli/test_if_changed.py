@@ -45,7 +45,7 @@ def test_what_is_in_it(made):
     told = json.loads((made / "graphpass.json").read_bytes())
     assert told["input"]["file"] == "openvino_model.xml"
     assert set(told["versions"]) == {"graphpass", "numpy", "onnx", "onnxruntime", "openvino"}
-    assert told["pipeline"].startswith("promote-to-f32,fuse-attention,")
+    assert told["pipeline"].startswith("change-precision,fuse-attention,")
     assert told["options"]["target"] == "cpu"
     assert {"pass": "make-stateful", "changed": True, "did": {"variables": 4, "kv": 4, "linear": 0}} in told["passes"]
     assert set(told["output"]) == set(contents(made)) - {"graphpass.json"}

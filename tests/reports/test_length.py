@@ -32,7 +32,7 @@ def test_verbose_lists_passes_files_and_sequences(tmp_path, capfd):
     lines = done.out.splitlines()
     assert "  sequence 0: prompt of 5 tokens, 12 greedy steps" in lines
     assert [line for line in lines if line.startswith("  openvino_model.xml (")]
-    assert [line for line in lines if line.startswith("  promote-to-f32 ") and line.endswith("unchanged")]
+    assert [line for line in lines if line.startswith("  change-precision ") and line.endswith("unchanged")]
     assert lines[-1].startswith("verified  same: ")
 
 

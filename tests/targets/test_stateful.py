@@ -23,7 +23,7 @@ def pipeline(model, variant, **options):
 
 def test_from_onnx_everything_is_done():
     names = pipeline("llama", "onnx")
-    assert names[:3] == ["to-openvino", "promote-to-f32", "fuse-attention"]
+    assert names[:3] == ["to-openvino", "change-precision", "fuse-attention"]
     assert names[-2:] == ["make-stateful", "set-runtime-options"]
 
 

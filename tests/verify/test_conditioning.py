@@ -18,7 +18,7 @@ from graphpass.verify.conditioning import after_nudges
 
 
 def halved(model: graphpass.Model) -> graphpass.Model:
-    return graphpass.PassManager(graphpass.parse("demote-to-f16")).run(model).model
+    return graphpass.PassManager(graphpass.parse("change-precision{to=f16}")).run(model).model
 
 
 @pytest.mark.slow

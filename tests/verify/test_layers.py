@@ -255,7 +255,7 @@ def test_all_layers_run_if_asked_for() -> None:
 @pytest.mark.slow
 def test_layers_with_rounded_weights_are_paired_and_measured() -> None:
     model = exported("llama_12l/onnx")
-    half = graphpass.PassManager(graphpass.parse("demote-to-f16")).run(model).model
+    half = graphpass.PassManager(graphpass.parse("change-precision{to=f16}")).run(model).model
     found = compare_within(model, half, TINY, steps=1)
     assert found.passed, found.summary()
     assert [part.name for part in found.parts if part.like is None] == RAN

@@ -112,6 +112,8 @@ def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
         return Miss(mask.node, "its mask adds numbers to positions that it shows")
     if further:
         return Miss(mask.node, f"its mask reads input {further[0]}")
+    if mask.chunk is not None:
+        return Miss(mask.node, f"its mask shows chunks of {mask.chunk} positions")
     if mask.residue:
         return Miss(mask.node, f"its mask hides other positions, unless {text(mask.residue[0])}")
     return mask if mask.is_causal else Miss(mask.node, "its mask is not causal")

@@ -30,7 +30,7 @@ class Stepping:
         masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
         passed_on: Inputs of fixed size that become outputs unchanged, or that nothing reads.
-        returned: These outputs.
+        returned: These outputs, and those that are the same whatever is fed.
     """
 
     one_by_one: bool = False
@@ -62,7 +62,7 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
         masks_new_tokens=bool(linear) and any(True for _ in weighs_new_tokens(graph)),
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
         passed_on=frozenset(passed_on),
-        returned=frozenset(name for names in passed_on.values() for name in names),
+        returned=constant_outputs(graph).union(*passed_on.values()),
     )
 
 
@@ -75,6 +75,15 @@ def _passed_on(graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
         ]
         if all(node.op in CASTS | {"Result"} for node in reached):
             yield name, tuple(node.name for node in reached if node.op == "Result")
+
+
+def constant_outputs(graph: Graph) -> frozenset[str]:
+    """Return the outputs that depend on no input and no variable."""
+    fed: set[int] = set()
+    for node in graph.nodes:
+        if node.op in SOURCES or any(value is not None and value.node in fed for value in node.inputs):
+            fed.add(node.index)
+    return frozenset(node.name for node in graph.of_op("Result") if node.index not in fed)
 
 
 def weighs_new_tokens(graph: Graph) -> Iterator[Node]:

@@ -69,7 +69,7 @@ def _without(model: Model, halves: Collection[str]) -> Model:
 
 
 def promote(model: OnnxModel) -> Mapping[str, int]:
-    """Promote a model and its bodies in place; see the pass `promote-to-f32`.
+    """Promote a model and its bodies in place; see the pass `change-precision`.
 
     Returns:
         Number of operators, constants and weights that changed, and of casts that went; empty if nothing did.
@@ -86,7 +86,7 @@ def _promote(model: OnnxModel, halves: Collection[str]) -> Mapping[str, int]:
         promotion.widen(graph)
     model.mark_edited()
     if (left := _first_in(model, halves)) is not None:
-        hint = "keep the model in its type: leave promote-to-f32 out of the pipeline"
+        hint = "keep the model in its type: leave change-precision out of the pipeline"
         raise UnsupportedError("GP327", f"{left.called} gives f16 or bf16 whatever its inputs are", hint)
     promotion.counts["converts gone"] = _bypass_casts(model)
     return {name: count for name, count in promotion.counts.items() if count}

@@ -26,7 +26,7 @@ _FEW_ELEMENTS = 16
 
 
 def promote(native: openvino.Model) -> Mapping[str, int]:
-    """Promote a model and its bodies; see the pass `promote-to-f32`.
+    """Promote a model and its bodies; see the pass `change-precision`.
 
     Returns:
         Number of inputs, operators, variables, constants and Converts that changed; empty if nothing did.
@@ -178,5 +178,5 @@ def _check(graph: openvino.Model) -> None:
     for node in graph.get_ordered_ops():
         if node.get_name() not in stored and any(map(_is_half, node.outputs())):
             kind, called = node.get_type_name(), node.get_friendly_name()
-            hint = "keep the model in its type: leave promote-to-f32 out of the pipeline"
+            hint = "keep the model in its type: leave change-precision out of the pipeline"
             raise UnsupportedError("GP327", f"{kind} {called} gives f16 or bf16 whatever its inputs are", hint)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from graphpass.analysis.caches.stepping import absorbs_padding
+from graphpass.analysis.masks.chunks import chunk_comparison
 from graphpass.analysis.masks.constants import constant_bias, constant_window
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
@@ -220,6 +221,9 @@ def _attention(model: Model) -> Iterator[Finding]:
         if window is not None:
             reason = "the window that it holds is over slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
+        if (chunks := chunk_comparison(graph, mask)) is not None:
+            reason = f"its mask shows chunks of {chunks[1]} slots of the cache, which hold other positions here"
+            yield Finding("attention", node.name, "wrong", node=chunks[0].name, reason=reason, source=_REQUEST)
         if bias is not None:
             reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=bias.name, reason=reason, source=_REQUEST)

@@ -112,8 +112,8 @@ class ORTGenAI(ORT):
 
     def _demotion(self, model: Model) -> list[str]:
         """Return the pass of `ORT.demotion`, if any; both parts hand over caches of one type."""
-        demotion = self.demotion(model)
-        return [] if demotion is None else [f"{demotion}{{cross=true}}"]
+        demotion = self.demotion(model, cross=True)
+        return [] if demotion is None else [demotion]
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         """See `Target.predict`."""

@@ -52,7 +52,7 @@ def _types(model: Model, provider: Provider) -> Iterator[Finding]:
 
     node = None if provider.has_bf16 else model.analysis(first_in_bf16)
     if node is not None:
-        reason = f"{node.called} is in bf16, for which {provider.name} has no kernels: run promote-to-f32"
+        reason = f"{node.called} is in bf16, for which {provider.name} has no kernels: run change-precision"
         yield Finding.of_model(model, "refused", reason, _KERNELS)
 
 

@@ -43,9 +43,9 @@ class ORT(Target):
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights` and
             `fuse-experts`.
-        precision: With ``f16`` hidden states, weights and caches are f16, see `demote-to-f16`; the CPU casts at each
-            operator that it has in f32 alone. With ``bf16``, for ``cuda`` alone, they are bf16, see `demote-to-bf16`.
-            By default ``f32`` on ``cpu``; models in bf16 stay so on ``cuda``; all else is ``f16``.
+        precision: Type of hidden states, weights and caches, see `change-precision`. With ``f16`` the CPU casts at each
+            operator that it has in f32 alone; ``bf16`` is for ``cuda`` alone. By default
+            ``f32`` on ``cpu``; models in bf16 stay so on ``cuda``; all else is ``f16``.
         cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
         calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
     """
@@ -119,11 +119,13 @@ class ORT(Target):
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
         kinds = {node.op for node in model.graph.nodes}
-        steps = ["promote-to-f32"] if _has_casts_at_caches(model) or _is_in_bf16(model) else []
+        steps = ["change-precision"] if _has_casts_at_caches(model) or _is_in_bf16(model) else []
         steps += [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
         steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
+        inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
+        steps += ["separate-past"] if inside else []
         # Norms go first: heads that are normed change places once.
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants"]
@@ -145,11 +147,12 @@ class ORT(Target):
         options += [] if self.provider.quantized_expert_types else ["quantized=false"]
         return f"fuse-experts{{{','.join(options)}}}" if options else "fuse-experts"
 
-    def demotion(self, model: Model) -> str | None:
-        """Return the pass that lets ``model`` compute in 16 bits; ``None`` for f32."""
+    def demotion(self, model: Model, *, cross: bool = False) -> str | None:
+        """Return the pass that makes ``model`` compute in 16 bits; ``None`` for f32."""
         usual = "bf16" if self.provider.has_bf16 and _is_in_bf16(model) else self.provider.precision
         precision = self.precision or usual
-        return None if precision == "f32" else f"demote-to-{precision}"
+        options = f"to={precision},cross=true" if cross else f"to={precision}"
+        return None if precision == "f32" else f"change-precision{{{options}}}"
 
     def require_onnx(self, model: Model) -> None:
         """Refuse OpenVINO IR.

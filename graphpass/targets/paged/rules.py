@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from graphpass.analysis.attention.rotary import moved_positions
 from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.masks.chunks import chunk_comparison
 from graphpass.analysis.masks.constants import constant_window
 from graphpass.analysis.masks.facts import added_bias
 from graphpass.engine.findings import Finding
@@ -131,13 +132,16 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
             continue
         layer = attention[node.name].layer
         mask = node.inputs[3] if len(node.inputs) > 3 else None
-        bias, window = added_bias(graph, mask), constant_window(graph, mask)
+        bias, window, chunks = added_bias(graph, mask), constant_window(graph, mask), chunk_comparison(graph, mask)
         if bias is not None:
             reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
             yield Finding("attention", node.name, "wrong", layer, bias.name, reason, _MATCHER)
         elif window is not None:
             reason = "the window that it holds is lost with the mask: only windows computed from positions are found"
             yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
+        elif chunks is not None:
+            reason = f"its mask shows chunks of {chunks[1]} positions, which are lost with the mask"
+            yield Finding("attention", node.name, "wrong", layer, chunks[0].name, reason, _MATCHER)
     moved = moved_positions(graph)
     if moved is not None:
         reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"

@@ -18,7 +18,7 @@ import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
-from graphpass.passes.convert.promote_to_f32 import PromoteToF32
+from graphpass.passes.convert.change_precision import ChangePrecision
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.experts.batch_experts import BatchExperts
 from graphpass.verify import compare
@@ -38,7 +38,7 @@ def proto() -> onnx.ModelProto:
 
 def joined(model: onnx.ModelProto, statistics: dict[str, int] | None = None) -> OpenVINOModel:
     """The model in IR, in which as much was joined as is said, or nothing."""
-    result = PassManager([ToOpenVINO(), PromoteToF32(), BatchExperts()]).run(OnnxModel(model))
+    result = PassManager([ToOpenVINO(), ChangePrecision(), BatchExperts()]).run(OnnxModel(model))
     done = result.records[-1].result
     if statistics is None:
         assert not done.changed

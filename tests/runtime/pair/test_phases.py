@@ -28,7 +28,7 @@ def slow(*names: str) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-_OPENVINO = "promote-to-f32,fuse-attention,expose-position-ids,window-from-positions"
+_OPENVINO = "change-precision,fuse-attention,expose-position-ids,window-from-positions"
 
 #: Every shared decoder to which fixed shapes apply, in the forms that have pipelines of their own.
 ONNX = ["bloom", "gpt2", "llama", *slow("falcon", "gpt2_upcast", "gptj", "llama_12l", "opt", "phi3", "qwen3")]

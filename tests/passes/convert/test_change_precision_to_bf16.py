@@ -1,4 +1,4 @@
-"""The pass `demote-to-bf16`: bf16 where CUDA has kernels, proven in f32, refused where it cannot run."""
+"""The pass `change-precision{to=bf16}`: bf16 where CUDA has kernels, proven in f32, refused where it cannot run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHOUT_KERNEL = {"Clip", "DequantizeLinear", "Einsum", "LeakyRelu", "Pad", "Rec
 
 
 def bf16(model: OnnxModel) -> OnnxModel:
-    result = ran(model, "demote-to-bf16").model
+    result = ran(model, "change-precision{to=bf16}").model
     assert isinstance(result, OnnxModel)
     return result
 
@@ -47,14 +47,14 @@ def test_decoders_compute_the_same_but_for_rounding(name: str) -> None:
     assert found.passed
     assert found.max_abs_difference < 0.6
     assert generates(result, name) or name not in LIKELIEST
-    again = PassManager(parse("demote-to-bf16")).run(result).records[0]
+    again = PassManager(parse("change-precision{to=bf16}")).run(result).records[0]
     assert again.outcome == "unchanged"
 
 
 def test_weights_that_were_bf16_keep_their_numbers() -> None:
     model = exported("llama/onnx")
     once = bf16(model)
-    promoted = PassManager(parse("promote-to-f32")).run(once).model
+    promoted = PassManager(parse("change-precision")).run(once).model
     again = bf16(promoted)
     stored = [
         {bytes(tensor.raw_data) for tensor in one.proto.graph.initializer if tensor.data_type == TensorProto.BFLOAT16}
@@ -117,7 +117,7 @@ def test_other_devices_refuse_it_in_advance() -> None:
     inventory = graphpass.analyze_caches(model)
     refused = [one.reason or "" for one in target.predict(model, inventory) if one.verdict == "refused"]
     assert len(refused) == 1
-    assert refused[0].endswith("is in bf16, for which CPUExecutionProvider has no kernels: run promote-to-f32")
+    assert refused[0].endswith("is in bf16, for which CPUExecutionProvider has no kernels: run change-precision")
     seen = target.observe(model)
     assert isinstance(seen, Observation)
     assert "NOT_IMPLEMENTED" in str(seen.refused)

@@ -1,4 +1,4 @@
-"""promote-to-f32: exports in f16 and bf16 run on the CPU plugin and in openvino.genai, their weights as stored."""
+"""change-precision: exports in f16 and bf16 run on the CPU plugin and in openvino.genai, their weights as stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from graphpass.dialects.openvino.names import all_ops
 from graphpass.errors import UnsupportedError
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
-from graphpass.passes.convert.promote_to_f32 import PromoteToF32
+from graphpass.passes.convert.change_precision import ChangePrecision
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.verify import compare
 
@@ -36,9 +36,9 @@ HALF = {"f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
 
 def widened(model: openvino.Model) -> tuple[openvino.Model, dict[str, int]]:
     """``model`` after the pass, which finds nothing more to do there, and its statistics."""
-    after, result = piped(OpenVINOModel(model), PromoteToF32())
+    after, result = piped(OpenVINOModel(model), ChangePrecision())
     assert result.changed
-    again, told = piped(after, PromoteToF32())
+    again, told = piped(after, ChangePrecision())
     assert not told.changed
     assert again.digest() == after.digest()
     return after.ov_model, dict(result.statistics)
@@ -99,7 +99,7 @@ class TestLlama:
 
     def test_names_and_shapes_stay(self, kind):
         before, _ = piped(llama(kind), ToOpenVINO())
-        after, _ = piped(before, PromoteToF32())
+        after, _ = piped(before, ChangePrecision())
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
             assert [(port.name, port.shape) for port in new] == [(port.name, port.shape) for port in old]
             assert kind not in {port.element_type for port in new}
@@ -167,7 +167,7 @@ def test_openvino_genai_generates_the_reference_tokens(tmp_path, backend):
 def test_models_in_f32_are_unchanged(name, variant):
     model = exported(f"{name}/{variant}")
     model = made(model, ToOpenVINO()) if variant == "onnx" else model
-    after, result = piped(model, PromoteToF32())
+    after, result = piped(model, ChangePrecision())
     assert not result.changed
     assert after.digest() == model.digest()
 
@@ -175,7 +175,7 @@ def test_models_in_f32_are_unchanged(name, variant):
 class TestVariables:
     def test_of_llama(self):
         before, _ = piped(llama("f16"), ToOpenVINO(), MakeStateful())
-        after, result = piped(before, PromoteToF32())
+        after, result = piped(before, ChangePrecision())
         assert result.statistics["variables"] == 4
         ids = [{variable.info.variable_id for variable in model.ov_model.get_variables()} for model in (before, after)]
         assert ids[0] == ids[1]
@@ -191,7 +191,7 @@ class TestVariables:
         before = TinyDecoder(cache_type=openvino.Type.f16).build()
         if stateful:
             before, _ = piped(before, MakeStateful())
-        after, result = piped(before, PromoteToF32())
+        after, result = piped(before, ChangePrecision())
         assert result.changed
         assert "Convert" not in {op.get_type_name() for op in conversions(after.ov_model)}
         prompts = [[1, 5, 9, 2, 7], [3, 3, 8, 1, 4]]
@@ -391,8 +391,8 @@ class TestOperators:
         x = ops.parameter([2, 4], HALF["f16"])
         model = OpenVINOModel(with_outputs([x], Half(x.output(0))))
         before = model.digest()
-        with pytest.raises(UnsupportedError, match=r"GP327: pass promote-to-f32: Half .* whatever its inputs are"):
-            piped(model, PromoteToF32())
+        with pytest.raises(UnsupportedError, match=r"GP327: pass change-precision: Half .* whatever its inputs are"):
+            piped(model, ChangePrecision())
         assert model.digest() == before
 
 
@@ -457,7 +457,7 @@ class TestBodies:
 
 def test_the_same_file_twice(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        model, _ = piped(llama("f16"), ToOpenVINO(), PromoteToF32())
+        model, _ = piped(llama("f16"), ToOpenVINO(), ChangePrecision())
         graphpass.save(model, tmp_path / f"{name}.xml")
     for ending in ("xml", "bin"):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()

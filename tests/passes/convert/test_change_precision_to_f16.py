@@ -1,4 +1,4 @@
-"""The pass `demote-to-f16`: casts at borders alone, PyTorch's tokens, weights rounded once, and refusals."""
+"""The pass `change-precision{to=f16}`: casts at borders alone, PyTorch's tokens, weights rounded once, and refusals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.compressed_weights import with_dequantize_linear
 from support.generated import generates, greedy
-from support.loaded import exported
+from support.loaded import exported, openvino_model
 from support.models import export, hybrids
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.pipeline import parse_target
-from graphpass.errors import UnsupportedError
+from graphpass.errors import PreconditionError, UnsupportedError, UsageError
 from graphpass.io import find_model
 from graphpass.ir.graph import Graph
 from graphpass.runtime import open_session
@@ -45,7 +45,7 @@ TIED = "deepseek_v3"
 
 
 def demoted(model: OnnxModel, target: str = "") -> tuple[OnnxModel, graphpass.Done]:
-    passes = parse_target(target).pipeline(model) if target else graphpass.parse("demote-to-f16")
+    passes = parse_target(target).pipeline(model) if target else graphpass.parse("change-precision{to=f16}")
     result = graphpass.PassManager(passes).run(model)
     made, done = result.model, result.records[-1].result
     assert isinstance(made, OnnxModel)
@@ -93,7 +93,7 @@ def test_decoders_give_the_tokens_of_pytorch(name, target):
     assert {node.outputs[0].element_type for node in graph.of_op("Softmax", "Cos", "TopK")} <= {"f32"}
     assert {node.outputs[0].element_type for node in graph.of_op("MatMul") if "proj" in node.name} <= {"f16"}
     assert done.statistics["caches demoted"] == sum("past" in port.name for port in model.inputs)
-    again = graphpass.PassManager(graphpass.parse("demote-to-f16")).run(made).records[0]
+    again = graphpass.PassManager(graphpass.parse("change-precision{to=f16}")).run(made).records[0]
     assert again.outcome == "unchanged"
     if name != TIED:
         padding = parse_target(target).reads_padding if target else "left"
@@ -206,3 +206,14 @@ def test_quantized_weights_keep_their_bytes(stored, tmp_path):
     assert [node.name for node in made.graph.of_op("MatMul") if node.outputs[0].element_type == "f32"] == ANGLES
     assert not borders(made.graph)
     assert compare(model, made, steps=4).passed
+
+
+def test_ir_is_not_demoted():
+    model = openvino_model("llama")
+    with pytest.raises(PreconditionError, match=r"GP301: .*to=f16 requires ONNX, got OpenVINO IR"):
+        graphpass.PassManager(graphpass.parse("change-precision{to=f16}")).run(model)
+
+
+def test_cross_caches_change_with_the_rest_alone():
+    with pytest.raises(UsageError, match="cross is an option of to=f16 and to=bf16"):
+        graphpass.parse("change-precision{cross=true}")

@@ -1,0 +1,33 @@
+"""The pass `drop-constant-outputs`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphpass.analysis.caches.stepping import constant_outputs
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.model import Model
+
+
+@dataclass(frozen=True)
+class DropConstantOutputs(Pass[Model]):
+    """Drop outputs that are the same whatever is fed.
+
+    Exporters return settings that they carry from step to step, such as the size of a window. NPUW (2026.4.1) ends with
+    ``unordered_map::at`` at an output that is computed from no input.
+
+    Before:
+        Constant -> Result
+    After:
+        no output
+    """
+
+    name: ClassVar[str] = "drop-constant-outputs"
+
+    def run(self, model: Model) -> Done:
+        """See `Pass.run`."""
+        names, rewriter = constant_outputs(model.graph), model.rewriter()
+        rewriter.drop([node for node in model.graph.of_op("Result") if node.name in names])
+        rewriter.finish()
+        return Done({"outputs dropped": len(names)} if names else {})
