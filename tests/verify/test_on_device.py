@@ -95,6 +95,6 @@ def test_slots_in_the_form_that_the_installed_plugin_fuses(capfd: pytest.Capture
 def test_npuw(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     source, result = export("llama", "ov-stateful"), tmp_path / "out"
     assert in_process(capfd, "convert", source, "-o", result, "--target", "npu").code == 0
-    done = in_process(capfd, "verify", source, result, *NPUW, "--edits")
+    done = in_process(capfd, "verify", source, result, *NPUW, "--edits", "--verbose")
     assert (done.code, done.err) == (0, "")
     assert "reorder: the runtime of the candidate keeps slots in their places" in done.out

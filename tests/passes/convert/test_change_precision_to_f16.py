@@ -41,7 +41,7 @@ CASES = [
 ]
 
 #: A tie between experts falls to another one if weights alone are rounded, too.
-TIED = "deepseek_v3"
+TIED = {"deepseek_v3", "qwen3_moe"}
 
 
 def demoted(model: OnnxModel, target: str = "") -> tuple[OnnxModel, graphpass.Done]:
@@ -95,7 +95,7 @@ def test_decoders_give_the_tokens_of_pytorch(name, target):
     assert done.statistics["caches demoted"] == sum("past" in port.name for port in model.inputs)
     again = graphpass.PassManager(graphpass.parse("change-precision{to=f16}")).run(made).records[0]
     assert again.outcome == "unchanged"
-    if name != TIED:
+    if name not in TIED:
         padding = parse_target(target).reads_padding if target else "left"
         assert compare(model, made, steps=2, padding=padding).passed
 
