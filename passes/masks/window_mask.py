@@ -1,4 +1,4 @@
-"""Find windows of attention, and write them in the form from which OpenVINO reads their size."""
+"""Find windows of attention, and write them so that OpenVINO finds their size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Window:
     Attributes:
         node: The operator, or the Softmax.
         masks: The tensors ``[batch, 1, length, sequence]`` that mask its scores, as numbers or booleans.
-        mask: What they mean together.
+        mask: The effective mask.
     """
 
     node: Node

@@ -5,7 +5,6 @@ import pytest
 from mutants.faults import faults
 from mutants.score import PAIRS, converted, judged
 
-
 #: What no run of both models triggers.
 UNSEEN = {"logits of positions beyond those of the mask", "logits of 128 new tokens"}
 

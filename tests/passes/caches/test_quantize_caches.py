@@ -163,7 +163,9 @@ def test_convert_reports_the_loss(capfd, tmp_path):
     file = tmp_path / "tokens"
     file.write_text("5 9 17 200 31, 7\n1,2,3\n")
     target = f'ort{{cache-precision=i4,calibration="{file}"}}'
-    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", target, "--verbose")
+    done = in_process(
+        capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", target, "--verbose"
+    )
     assert (done.code, done.err) == (0, "")
     assert "quantize-caches: 4 bits move logits by" in done.out
     assert " of 41 places" in done.out
