@@ -34,7 +34,7 @@ class Window:
 
     @property
     def obstacle(self) -> Miss | None:
-        """Return why the mask holds more than a window of places, the causal condition and padding."""
+        """Return what the mask holds besides a window, the causal condition and padding."""
         found = plain_mask(self.mask)
         return found if isinstance(found, Miss) else None
 
@@ -64,7 +64,7 @@ class WindowWriter:
         """Begin with none.
 
         Args:
-            rewriter: Of the model.
+            rewriter: Rewriter of the model.
             compared: Positions of keys and queries that windows count.
             places: Those of the causal condition.
         """
@@ -76,7 +76,7 @@ class WindowWriter:
         return len(self._written)
 
     def replace(self, window: Window) -> None:
-        """Write a window instead of what masks its attention; other users of that read it for the same."""
+        """Write a window, and redirect all users of its masks to it."""
         element_type = window.node.source().element_type
         key = window.mask.window, window.mask.is_padded, element_type
         if key not in self._written:

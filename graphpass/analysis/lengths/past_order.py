@@ -9,14 +9,19 @@ do no harm counts as harm.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
+from graphpass.analysis.attention.mask import LENGTH, PAST, AttentionMask
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.stepping import weighs_new_tokens
-from graphpass.analysis.lengths.mask_order import FIRST_ONLY, PastOrder, order_of_mask, reached, uses_length
+from graphpass.analysis.lengths.past_users import reached, uses_length
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.bodies import inlined
-from graphpass.ir.cache import Inventory, MaskPart
+from graphpass.ir.cache import Inventory
 from graphpass.ir.constants import fold, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -42,7 +47,12 @@ _INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | SLICES | SPLITS | {
     "Clamp", "IsNaN", "MatMul", "ReduceMax", "Select", "Softmax", "Tanh"
 }  # fmt: skip
 
-_ALLOWED_PARTS: frozenset[MaskPart] = frozenset({"causal", "input", "alibi"})
+#: Give their first input another form, by further inputs.
+_FIRST_ONLY = LAYOUT | SPLITS | {"ConvertLike", "CumSum", "Pad", "Trilu"}
+
+PastOrder: TypeAlias = Literal["any", "order", "index"]
+"""``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
+a mask that counts what it does not hide needs. ``index``: entry i must be position i."""
 
 
 def past_order(model: Model) -> PastOrder:
@@ -70,8 +80,39 @@ def _past_order(model: Model) -> PastOrder:
         return "index"
     if not all(_hides_entries(graph, masks) for masks in found.masks_of_each):
         return "index"
-    orders = {order_of_mask(graph, mask, lengths, found.results) for mask in found.masks}
+    orders = {order_of_mask(mask) for mask in whole.analysis(find_masks)}
     return "index" if "index" in orders else "order" if "order" in orders else "any"
+
+
+def order_of_mask(mask: AttentionMask) -> PastOrder:
+    """Return the order of past entries that a mask needs."""
+    if mask.misses or mask.has_lengths:
+        return "index"
+    # Masks of drafts and their like hold new tokens.
+    sizes = {
+        part: LENGTH
+        for part in ex.walk(mask.visible, mask.bias)
+        if part.op == "length" and part.args[0][:9] == "dimension"
+    }
+    old, new = ex.index("past key", PAST), ex.add(PAST, ex.index("new key", LENGTH))
+    counts = False
+    for key in (old, new):
+        for expr in (mask.visible, mask.bias):
+            kept = ex.substitute(expr, {**sizes, mask.scope.key: key})
+            of_entry = {part: _entry(part) for part in ex.walk(kept) if _is_of_entry(part, key)}
+            counts |= any(part.op == "running_sum" for part in of_entry)
+            if not {old, PAST}.isdisjoint(ex.walk(ex.substitute(kept, of_entry))):
+                return "index"
+    return "order" if counts else "any"
+
+
+def _is_of_entry(part: Expr, key: Expr) -> bool:
+    """Return whether a number follows an entry wherever it lies: its bit of a mask, or the ones up to it."""
+    return (part.op == "running_sum" or (part.op == "read" and part.sort == "bool")) and part.args[-1] is key
+
+
+def _entry(part: Expr) -> Expr:
+    return ex.TRUE if part.sort == "bool" else ex.ZERO
 
 
 class _Attentions:
@@ -112,11 +153,7 @@ def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
 
 def _are_plain(inventory: Inventory) -> bool:
     return all(
-        block.key is not None
-        and block.value is not None
-        and block.window_in != "state"
-        and block.mask is not None
-        and set(block.mask) <= _ALLOWED_PARTS
+        block.key is not None and block.value is not None and block.window_in != "state"
         for block in inventory.attention
     )
 
@@ -177,7 +214,7 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
         # Dimensions that the model fixes count nothing: the size of a head, mostly.
         if node.op in PICKS and all(fold(graph, value) is not None for value in node.outputs):
             return ()
-        count = 3 if node.op == "ScaledDotProductAttention" else 1 if node.op in SLICES | FIRST_ONLY else None
+        count = 3 if node.op == "ScaledDotProductAttention" else 1 if node.op in SLICES | _FIRST_ONLY else None
         return (value for value in node.inputs[:count] if value not in masks)
 
     results = [value for node in graph.of_op("Result", "Assign") for value in node.inputs]

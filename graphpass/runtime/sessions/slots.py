@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from graphpass.analysis.lengths.mask_order import PastOrder
+    from graphpass.analysis.lengths.past_order import PastOrder
     from graphpass.runtime.sessions.inputs import Array
 
 

@@ -4,7 +4,7 @@ import numpy
 import openvino
 from openvino import opset13 as ops
 
-from graphpass.analysis.lengths.mask_order import reached
+from graphpass.analysis.lengths.past_users import reached
 from graphpass.dialects.openvino.model import OpenVINOModel
 
 
