@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.attention.mask import LENGTH, PAST, AttentionMask
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
@@ -88,17 +88,19 @@ def order_of_mask(mask: AttentionMask) -> PastOrder:
     """Return the order of past entries that a mask needs."""
     if mask.misses or mask.has_lengths:
         return "index"
+    return order_of_numbers(mask, mask.visible, mask.bias)
+
+
+def order_of_numbers(mask: AttentionMask, *numbers: Expr) -> PastOrder:
+    """Return the order of past entries that expressions of a mask's indices need."""
     # Masks of drafts and their like hold new tokens.
-    sizes = {
-        part: LENGTH
-        for part in ex.walk(mask.visible, mask.bias)
-        if part.op == "length" and part.args[0][:9] == "dimension"
-    }
+    lengths = {part for part in ex.walk(*numbers) if part.op == "length"}
+    sizes = dict.fromkeys(lengths - {BATCH, PAST, LENGTH}, LENGTH)
     old, new = ex.index("past key", PAST), ex.add(PAST, ex.index("new key", LENGTH))
     counts = False
     for key in (old, new):
-        for expr in (mask.visible, mask.bias):
-            kept = ex.substitute(expr, {**sizes, mask.scope.key: key})
+        for number in numbers:
+            kept = ex.substitute(number, {**sizes, mask.scope.key: key})
             of_entry = {part: _entry(part) for part in ex.walk(kept) if _is_of_entry(part, key)}
             counts |= any(part.op == "running_sum" for part in of_entry)
             if not {old, PAST}.isdisjoint(ex.walk(ex.substitute(kept, of_entry))):
@@ -107,7 +109,7 @@ def order_of_mask(mask: AttentionMask) -> PastOrder:
 
 
 def _is_of_entry(part: Expr, key: Expr) -> bool:
-    """Return whether a number follows an entry wherever it lies: its bit of a mask, or the ones up to it."""
+    """Return whether a number is that of an entry, wherever it lies."""
     return (part.op == "running_sum" or (part.op == "read" and part.sort == "bool")) and part.args[-1] is key
 
 

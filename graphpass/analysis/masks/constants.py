@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphpass.ir.operators import SHAPE_READERS, SLICES, SOURCES
+from graphpass.ir.operators import SHAPE_READERS
 from graphpass.ir.values import MASKED_BELOW
 
 if TYPE_CHECKING:
@@ -68,28 +68,3 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
             if not (earlier == earlier.flat[0]).all():
                 return node
     return None
-
-
-def constant_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """Return a constant of ``mask`` with a number per place, cut to places in use."""
-    for node in graph.backward([mask], _numbers_of):
-        whole, cut = node.inputs[0] if node.op in SLICES else None, node.outputs[0]
-        if whole is None or not whole.shape or not cut.shape:
-            continue
-        if not isinstance(whole.shape[-1], int) or isinstance(cut.shape[-1], int):
-            continue
-        held = list(graph.backward([whole], _numbers_of))
-        if any(source.op in SOURCES for source in held):
-            continue
-        for source in held:
-            shape = source.outputs[0].shape if source.op == "Constant" else None
-            if not shape or shape[-1] != whole.shape[-1]:
-                continue
-            numbers = graph.constant(source.outputs[0], LARGEST_MASK)
-            if numbers is not None and seen_in(numbers.astype("float64")) is None:
-                return source
-    return None
-
-
-def _numbers_of(node: Node) -> tuple[Value | None, ...]:
-    return () if node.op in SHAPE_READERS or node.outputs[0].element_type == "boolean" else node.inputs

@@ -147,33 +147,6 @@ def unbounded(graph: Graph, value: Value) -> Value:
     return value
 
 
-def added_bias(graph: Graph, mask: Value | None) -> Node | None:
-    """Return the node that adds a bias, except ALiBi in paged attention's form."""
-
-    def terms(node: Node) -> tuple[Value | None, ...]:
-        if node.outputs[0].element_type == "boolean":
-            return ()
-        if node.op == "Select":
-            return tuple(
-                branch for branch in node.inputs[1:] if branch is not None and not is_exposed_alibi(graph, branch)
-            )
-        return _sources(node) or ()
-
-    for node in graph.backward([mask], terms):
-        is_number = node.outputs[0].element_type != "boolean" and node.op != "Parameter"
-        if is_number and (_is_bias(graph, node) or (node.op != "Constant" and _sources(node) is None)):
-            return node
-    return None
-
-
-def _is_bias(graph: Graph, node: Node) -> bool:
-    if node.op != "Constant":
-        return _is_table(graph, node) or alibi_operands(graph, node) is not None
-    facts = MaskFacts()
-    _add_constant(graph, node.outputs[0], facts)
-    return "bias" in facts.parts
-
-
 def _add_comparison(graph: Graph, comparison: Comparison, name: str, facts: MaskFacts) -> None:
     queries = comparison.queries
     if _holds_positions(graph, queries):

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.stepping import absorbs_padding
-from graphpass.analysis.masks.chunks import chunk_comparison
-from graphpass.analysis.masks.constants import constant_bias, constant_window
+from graphpass.analysis.lengths.past_order import order_of_numbers
+from graphpass.analysis.masks.constants import constant_window
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
 from graphpass.ir.cache import Axes, Cache, Inventory
@@ -215,18 +216,19 @@ def _instead(inventory: Inventory) -> str:
 def _attention(model: Model) -> Iterator[Finding]:
     """Yield attention whose mask is wrong for padding, or for the plugin's positions."""
     graph = model.graph
+    meanings = {found.node.index: found for found in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
-        mask = node.inputs[3] if len(node.inputs) > 3 else None
-        bias, window = constant_bias(graph, mask), constant_window(graph, mask)
+        mask, meaning = node.input(3), meanings.get(node.index)
+        window = constant_window(graph, mask)
         if window is not None:
             reason = "the window that it holds is over slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
-        if (chunks := chunk_comparison(graph, mask)) is not None:
-            reason = f"its mask shows chunks of {chunks[1]} slots of the cache, which hold other positions here"
-            yield Finding("attention", node.name, "wrong", node=chunks[0].name, reason=reason, source=_REQUEST)
-        if bias is not None:
+        if meaning is not None and meaning.chunk is not None:
+            reason = f"its mask shows chunks of {meaning.chunk} slots of the cache, which hold other positions here"
+            yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_REQUEST)
+        if meaning is not None and order_of_numbers(meaning, meaning.bias) == "index":
             reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
-            yield Finding("attention", node.name, "wrong", node=bias.name, reason=reason, source=_REQUEST)
+            yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_REQUEST)
         if mask is not None and mask.element_type == "boolean":
             reason = "its mask is boolean, so that rows of padding, which are masked whole, give NaN and spread it"
             yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)

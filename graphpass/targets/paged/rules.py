@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 from graphpass.analysis.attention.rotary import moved_positions
 from graphpass.analysis.attention.types import Attention
-from graphpass.analysis.masks.chunks import chunk_comparison
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.masks.constants import constant_window
-from graphpass.analysis.masks.facts import added_bias
+from graphpass.analysis.masks.facts import is_exposed_alibi
+from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.graph import Graph, Use
+from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
@@ -127,22 +128,29 @@ def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
 def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
     """Yield parts that compute otherwise without mask and with new positions."""
     graph = model.graph
+    meanings = {found.node.index: found for found in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
         if node.name not in attention or attention[node.name].verdict != "fused":
             continue
         layer = attention[node.name].layer
-        mask = node.inputs[3] if len(node.inputs) > 3 else None
-        bias, window, chunks = added_bias(graph, mask), constant_window(graph, mask), chunk_comparison(graph, mask)
-        if bias is not None:
+        mask, meaning = node.input(3), meanings.get(node.index)
+        window = constant_window(graph, mask)
+        if meaning is not None and meaning.bias is not ZERO and not (meaning.slopes and _shows_slopes(graph, mask)):
             reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
-            yield Finding("attention", node.name, "wrong", layer, bias.name, reason, _MATCHER)
+            yield Finding("attention", node.name, "wrong", layer, node.name, reason, _MATCHER)
         elif window is not None:
             reason = "the window that it holds is lost with the mask: only windows computed from positions are found"
             yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
-        elif chunks is not None:
-            reason = f"its mask shows chunks of {chunks[1]} positions, which are lost with the mask"
-            yield Finding("attention", node.name, "wrong", layer, chunks[0].name, reason, _MATCHER)
+        elif meaning is not None and meaning.chunk is not None:
+            reason = f"its mask shows chunks of {meaning.chunk} positions, which are lost with the mask"
+            yield Finding("attention", node.name, "wrong", layer, node.name, reason, _MATCHER)
     moved = moved_positions(graph)
     if moved is not None:
         reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
+
+
+def _shows_slopes(graph: Graph, mask: Value | None) -> bool:
+    """Return whether ``mask`` holds ALiBi as `expose-alibi` writes it."""
+    chosen = (node for node in graph.backward([mask], lambda node: node.inputs) if node.op == "Select")
+    return any(is_exposed_alibi(graph, node.source(port)) for node in chosen for port in (1, 2))
