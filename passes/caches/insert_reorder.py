@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
@@ -15,7 +16,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.passes.caches.slots import (
     Trim,
-    beam_gather,
     conversions,
     growing_caches,
     past_length,

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import past_of
+from graphpass.analysis.caches.places import are_known_places
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.masks.comparisons import compared_positions
 from graphpass.analysis.shapes.linear_size import Size
 from graphpass.ir.constants import fold_scalar
 from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import KEEPS_ORDER
-from graphpass.targets.npu.values import past_of
-from graphpass.targets.npu.windows import are_known_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
