@@ -25,7 +25,6 @@ _ROOMS = {
     "caches": (
         "insert-reorder",
         "insert-snapshot",
-        "insert-trim",
         "make-stateful",
         "make-stateless",
         "pack",

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from graphpass.ir.element_types import element_bytes
 from graphpass.ir.types import Dimension
 
 CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
@@ -19,20 +20,6 @@ MaskPart = Literal["causal", "input", "lengths", "alibi", "bias"]
 
 #: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
 TRIM_NOTE = "trim"
-
-#: Bytes of one element.
-_SIZES: dict[str, float] = {
-    **dict.fromkeys(("f64", "i64", "u64"), 8),
-    **dict.fromkeys(("f32", "i32", "u32"), 4),
-    **dict.fromkeys(("f16", "bf16", "i16", "u16"), 2),
-    **dict.fromkeys(("i8", "u8", "boolean", "f8e4m3", "f8e5m2"), 1),
-    **dict.fromkeys(("i4", "u4"), 0.5),
-}
-
-
-def element_bytes(element_type: str) -> float:
-    """Return the bytes of one element; 0 if the type is unknown."""
-    return _SIZES.get(element_type, 0)
 
 
 @dataclass(frozen=True, slots=True)

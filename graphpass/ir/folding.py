@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy
 
 from graphpass.ir.axes import cuts
+from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
@@ -22,14 +23,7 @@ LIMIT = 4096
 MALFORMED = (IndexError, KeyError, TypeError, ValueError)
 
 #: Element types that are computed with; numpy does not know bf16, whose numbers are rounded f32.
-DTYPES = {
-    "boolean": "bool",
-    "bf16": "float32",
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    **{f"{sign}{bits}": f"{'u' * (sign == 'u')}int{bits}" for sign in "iu" for bits in (8, 16, 32, 64)},
-}
+DTYPES = {one.name: one.dtype for one in ELEMENT_TYPES.values() if one.dtype} | {"bf16": "float32"}
 
 _Array: TypeAlias = "numpy.ndarray[Any, Any]"
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.cache import Cache, element_bytes
+from graphpass.ir.cache import Cache
+from graphpass.ir.element_types import element_bytes
 
 AxisName = Literal["layer", "block", "batch", "heads", "sequence", "pair", "content"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphpass.ir.cache import element_bytes
+from graphpass.ir.element_types import ELEMENT_TYPES, element_bytes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, COMPRESSED_PRODUCTS, MOVES, POSITIONWISE, PRODUCTS
 
@@ -27,13 +27,11 @@ MASKED = -65504.0
 #: Below this a score counts as masked: its ``exp`` is 0 beside any other score.
 MASKED_BELOW = -1e3
 
-#: Bits that numbers of these types keep; a type of more bits holds all values of one with fewer.
-_WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
-
 
 def is_wider(element_type: str, other: str) -> bool:
     """Return whether numbers of ``element_type`` keep more bits than those of ``other``."""
-    return _WIDTHS.get(element_type, 0) > _WIDTHS.get(other, 64)
+    both = element_type in REALS and other in REALS
+    return both and ELEMENT_TYPES[element_type].bits > ELEMENT_TYPES[other].bits
 
 
 def is_scalar(value: Value) -> bool:

@@ -16,8 +16,6 @@ from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.attention.step_lengths import StepLengths
-from graphpass.targets.ort.kernels import why_no_counts
-from graphpass.targets.ort.providers import PROVIDERS, Device
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,7 @@ class CountNewTokens(Pass[OnnxModel]):
     each row may have padding after its new tokens. Else all are.
 
     ONNX Runtime has the input from version 1.32 on, older ones refuse the model. It is for causal attention: operators
-    that take their whole mask as a bias (ALiBi) stay, with a note, and so do all of DirectML and WebGPU.
-
-    Options:
-        device: The provider that runs it.
+    that take their whole mask as a bias (ALiBi) stay, with a note. DirectML and WebGPU have no kernel for it.
 
     Shapes:
         number of new tokens, i32 ``[batch]``
@@ -54,8 +49,6 @@ class CountNewTokens(Pass[OnnxModel]):
     name = "count-new-tokens"
     dialect = "onnx"
 
-    device: Device = "cpu"
-
     def run(self, model: OnnxModel) -> Done | Skipped:
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
@@ -67,8 +60,7 @@ class CountNewTokens(Pass[OnnxModel]):
         counts = _Counts(model, rewriter, kept[0])
         counted, notes = 0, []
         for node in found:
-            lacking = why_no_counts(node, PROVIDERS[self.device])
-            count = Miss(node, lacking) if lacking is not None else counts.of(node)
+            count = counts.of(node)
             if isinstance(count, Miss):
                 notes.append(f"attention at {node.name} takes several tokens after a past for one row alone: {count}")
                 continue
@@ -89,6 +81,8 @@ class _Counts:
 
     def of(self, node: Node) -> Handle | Miss:
         """Return the number of new tokens of each row, i32 ``[batch]``."""
+        if not node.attributes.get("causal", 1):
+            return Miss(node, "the kernel refuses their numbers beside a mask as a bias")
         lengths, total = node.input(LENGTHS), node.input(TOTAL)
         mask = summed_mask(self._graph, lengths)
         if mask is None and (lengths is None or total is None or not rows_are_full(self._graph, lengths, total)):

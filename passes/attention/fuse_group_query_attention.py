@@ -9,6 +9,7 @@ from typing import Any, Literal
 from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
+from graphpass.analysis.equations.kernel_features import FusedFeature, why_left
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
 from graphpass.analysis.equations.steps import find_step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
@@ -24,8 +25,6 @@ from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.step_lengths import StepLengths
-from graphpass.targets.ort.kernels import why_left
-from graphpass.targets.ort.providers import PROVIDERS, Device
 
 _DOMAIN = "com.microsoft"
 
@@ -54,9 +53,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             positions and windows count tokens alone, and input ``position_ids`` goes. Padding in front is misread then.
             A prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it 1.01 times.
         context: Number of positions in tables. Without it rotary embeddings stay as they are.
-        device: The provider that runs it. Attention stays if its kernel lacks what that needs: CUDA's adds no bias;
-            WebGPU's adds one of padding only, and caps no scores; DirectML's has none of these, nor windows and sinks,
-            and query and key are rotated before it.
+        lacks: Features that the provider's kernel does not have: attention that needs one stays; query and key are
+            rotated before the operator.
         pad_values: Pad values with zeros to the size of keys, where they are smaller, as in multi-head latent attention
             (DeepSeek): the cache of values holds the zeros, too.
 
@@ -82,7 +80,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
     padding: Padding = "any"
     context: int | None = None
-    device: Device = "cpu"
+    lacks: tuple[FusedFeature, ...] = ()
     pad_values: bool = False
 
     def run(self, model: OnnxModel) -> Done | Skipped:
@@ -96,7 +94,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
         if fused:
             rewriter = model.rewriter()
-            rotates = "rotation" in PROVIDERS[self.device].attention
+            rotates = "rotation" not in self.lacks
             fusion = _Fusion(model, rewriter, self.padding, self.context, rotates, fused[0])
             for one in fused:
                 fusion.read_lengths_of_inputs(one)
@@ -114,7 +112,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     def _allowed(self, model: OnnxModel, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
         if isinstance(one, Miss):
             return one
-        if (reason := why_left(one, PROVIDERS[self.device], any_padding=self.padding == "any")) is not None:
+        if (reason := why_left(one, self.lacks, any_padding=self.padding == "any")) is not None:
             return reason
         if not self.pad_values and (reason := one.wants_padding) is not None:
             return reason

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
@@ -15,7 +16,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.passes.caches.slots import (
     Trim,
-    beam_gather,
     conversions,
     growing_caches,
     past_length,
@@ -47,11 +47,15 @@ class InsertReorder(Pass[Model]):
     computed once for all caches, and each is moved and cut by one Gather, after the one of ``beam_idx``.
     ``onnx`` is the same on the past inputs of an ONNX model.
 
+    ``cut`` moves nothing, in either dialect: a caller drops the last positions by feeding a shorter mask. The cut
+    follows the beam Gather, which stays. GPU plugins crop the cache in place if they know the form; the CPU plugin no
+    longer fuses attention with the cache.
+
     Options:
         form: The pattern to emit.
-        trim: ``begin-one``, of form ``gpu`` alone, is a StridedSlice that begins at 1: what the GPU plugin of 2026.4.1
-            fuses, by a bug of its matcher, and runs as if it began at 0. On all other devices and versions it drops
-            the first position, so the model is marked (rt_info ``graphpass/trim``), and nothing else takes it.
+        trim: ``begin-one``, of forms ``gpu`` and ``cut`` in IR, is a StridedSlice that begins at 1: what the GPU plugin
+            of 2026.4.1 fuses, by a bug of its matcher, and runs as if it began at 0. On all other devices and versions
+            it drops the first position, so the model is marked (rt_info ``graphpass/trim``), and nothing else takes it.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order of axes.
@@ -68,36 +72,65 @@ class InsertReorder(Pass[Model]):
         past -> Gather(., ScatterElements(Range(0, length), dst_idx, src_idx)[: past length]) -> Concat(., new)
         -> present
 
+    Before:
+        past -> Concat(., new) -> present
+    After:
+        past -> Slice(0 : past length) -> Concat(., new) -> present
+
     Raises:
-        PreconditionError: GP302 the model is not stateful, or for ``onnx`` not stateless; GP301 the form is of the
-            other format; GP319 it has reorder inputs already.
+        PreconditionError: GP302 the model is IR that is not stateful, or for ``onnx`` not stateless; GP301 the form, or
+            ``begin-one``, is of the other format; GP319 the caches are cut already, or the model has such inputs.
         UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
     """
 
     name = "insert-reorder"
 
-    form: Literal["gpu", "compact", "onnx"] = "gpu"
+    form: Literal["gpu", "compact", "onnx", "cut"] = "gpu"
     trim: Trim = "slice"
 
     def __post_init__(self) -> None:
         """Check that the options fit."""
-        if self.trim != "slice" and self.form != "gpu":
-            raise ValueError(f"trim={self.trim} is of form gpu, not of {self.form}")
+        if self.trim != "slice" and self.form not in {"gpu", "cut"}:
+            raise ValueError(f"trim={self.trim} is of forms gpu and cut, not of {self.form}")
 
     def run(self, model: Model) -> Done | Skipped:
         self._check(model)
         caches = growing_caches(model)
         if not caches:
             return Skipped(f"no KV cache to reorder: the model is of kind {analyze_caches(model).kind}")
+        if self.form == "cut":
+            return _cut(model, caches, self.trim)
         return _reorder_for_gpus(model, caches, self.trim) if self.form == "gpu" else _reorder_compactly(model, caches)
 
     def _check(self, model: Model) -> None:
+        if self.form == "cut" and model.dialect == "onnx":
+            if self.trim != "slice":
+                raise PreconditionError("GP301", f"trim={self.trim} is for OpenVINO IR", "leave the option out")
+            return
         if (self.form == "onnx") != (model.dialect == "onnx"):
             hint = "form=onnx works on ONNX; gpu and compact on OpenVINO IR, after to-openvino and make-stateful"
             raise PreconditionError("GP301", f"form {self.form} is not for a model in {model.dialect}", hint)
         condition: Condition = STATELESS if self.form == "onnx" else STATEFUL
         if missing := condition.missing(model):
             raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+
+
+def _cut(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
+    graph, rewriter = model.graph, model.rewriter()
+    pasts = [past_of(graph, cache) for cache in caches]
+    length = past_length(rewriter)
+    for cache, (past, uses) in zip(caches, pasts, strict=True):
+        axis = cache.axes.sequence or 0
+        cut = trimmed(rewriter, past, length, axis, trim, f"{cache.read}/trim")
+        redirect_to_cut(rewriter, uses, cut, past, length, axis, trim)
+    _finish(model, rewriter, trim)
+    return Done({"caches cut": len(caches)})
+
+
+def _finish(model: Model, rewriter: Rewriter, trim: Trim) -> None:
+    if trim != "slice":
+        model.write_note(TRIM_NOTE, trim)
+    rewriter.finish()
 
 
 def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
@@ -114,9 +147,7 @@ def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Do
         updated = rewriter.op("ScatterElementsUpdate", state, target, moved, axis=axis, opset=3, name=f"{name}/reorder")
         cut = trimmed(rewriter, updated, length, axis, trim, f"{name}/trim")
         redirect_to_cut(rewriter, uses, cut, state, length, axis, trim)
-    if trim != "slice":
-        model.write_note(TRIM_NOTE, trim)
-    rewriter.finish()
+    _finish(model, rewriter, trim)
     notes = ["the CPU plugin does not fuse attention with a reordered cache; GPU plugins do"]
     cleaner = model.rewriter()
     if cleaner.drop_input("beam_idx"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.variables import forget_names, split_id
@@ -12,7 +13,7 @@ from graphpass.engine.conditions import STATEFUL, STATELESS
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
 from graphpass.ir.graph import Value
-from graphpass.passes.caches.slots import beam_gather, conversions
+from graphpass.passes.caches.slots import conversions
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node, Use, Value
@@ -114,10 +115,3 @@ def conversions(graph: Graph, value: Value) -> list[Node]:
     nodes = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
     types = {node.outputs[0].element_type for node in nodes if node.outputs}
     return nodes if len(types) == 1 and all(node.op == "Convert" for node in nodes) else []
-
-
-def beam_gather(graph: Graph, value: Value) -> Node | None:
-    """Return the Gather that reorders ``value`` by the input ``beam_idx``."""
-    beams = graph.parameters.get("beam_idx")
-    found = (use.node for use in graph.uses(value) if use.node.op == "Gather" and use.port == 0)
-    return next((node for node in found if beams is not None and node.inputs[1] == beams), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
@@ -12,7 +13,6 @@ from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.passes.caches.slots import beam_gather
 
 #: Windows ``[batch, channels, columns]``.
 _COLUMNS = 2

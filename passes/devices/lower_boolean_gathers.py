@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.targets.gpu.rules import boolean_gathers
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class LowerBooleanGathers(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         rewriter = model.rewriter()
-        found = boolean_gathers(rewriter.graph)
+        found = [node for node in rewriter.graph.of_op("GatherND") if node.outputs[0].element_type == "boolean"]
         for node in found:
             write = rewriter.under(node.name)
             numbers = write.op("Convert", node.source(), to="i32", label="numbers")

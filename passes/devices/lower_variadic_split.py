@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.runtime_options import scales_activations
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
-from graphpass.targets.gpu.scaling import scales_activations
 
 
 @dataclass(frozen=True)

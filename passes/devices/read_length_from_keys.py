@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import asked_axes, length_reads, past_of
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -12,7 +13,6 @@ from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.rewriter import Handle
-from graphpass.targets.npu.values import asked_axes, length_reads, past_of
 
 
 @dataclass(frozen=True)

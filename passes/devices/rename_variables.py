@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.dialects.openvino.variables import remember_names, rename_variables, split_id
+from graphpass.dialects.openvino.variables import named_kind, remember_names, rename_variables, split_id
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
-from graphpass.targets.npu.names import named_kind
 
 #: Optimum's words for roles.
 _ROLES = {"key": "key", "value": "value", "conv": "conv", "recurrent": "ssm"}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import past_of
 from graphpass.ir.inputs import token_input
-from graphpass.targets.npu.values import past_of
 
 if TYPE_CHECKING:
     from graphpass.dialects.openvino.model import OpenVINOModel

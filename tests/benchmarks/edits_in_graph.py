@@ -5,7 +5,7 @@ takes steps behind 1024 cached tokens
 
     plain             as the target cpu has it
     tree mask         with add-tree-mask, the tree empty
-    trim              with insert-trim
+    trim              with insert-reorder{form=cut}
     gpu               with insert-reorder{form=gpu}, no slots named
     compact           with insert-reorder{form=compact}, no slots named
     provider          with the Gather and ScatterElementsUpdate of ONNX Runtime's OpenVINO provider, no slots named
@@ -35,7 +35,7 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 PIPELINES = {
     "plain": "",
     "tree mask": "add-tree-mask",
-    "trim": "insert-trim",
+    "trim": "insert-reorder{form=cut}",
     "gpu": "insert-reorder",
     "compact": "insert-reorder{form=compact}",
     "provider": "",

@@ -51,7 +51,7 @@ PIPELINES = {
     "onnx": {
         "convert": "to-openvino",
         "insert-reorder": "insert-reorder{form=onnx}",
-        "insert-trim": "insert-trim",
+        "insert-trim": "insert-reorder{form=cut}",
         "add-tree-mask": "add-tree-mask",
         "pack-kv": "pack{only=kv}",
         "pack-linear": "pack{only=linear}",
@@ -69,7 +69,7 @@ PIPELINES = {
         "make-stateless": "make-stateless",
         "insert-reorder": "insert-reorder",
         "insert-reorder-compact": "insert-reorder{form=compact}",
-        "insert-trim": "insert-trim",
+        "insert-trim": "insert-reorder{form=cut}",
         "insert-snapshot": "insert-snapshot{slots=4}",
         "add-tree-mask": "add-tree-mask",
         "window-from-positions": "window-from-positions",

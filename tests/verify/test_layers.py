@@ -13,9 +13,9 @@ from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import UsageError
-from graphpass.passes.caches.slots import beam_gather
 from graphpass.verify import compare_within
 from graphpass.verify.layers import slices
 from graphpass.verify.layers.budget import Budget

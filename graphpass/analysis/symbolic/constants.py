@@ -6,19 +6,18 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.masks.constants import LARGEST_MASK, band_of
+from graphpass.analysis.masks.constants import LARGEST_MASK
 from graphpass.analysis.symbolic.expressions import (
+    TRUE,
     Expr,
     add,
     at_most,
     choose,
     conjunction,
-    less,
     multiply,
     negate,
     number,
     read,
-    subtract,
 )
 from graphpass.ir.graph import Graph, Value
 
@@ -80,19 +79,29 @@ def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
 
 
 def _band(flat: numpy.ndarray, index: tuple[Expr, ...]) -> Expr | None:
-    """Return a condition on the distance of both indices for a square of two values."""
+    """Return a condition on the distance of both indices for a matrix of two values."""
+    import numpy
+
     first = flat.flat[0]
     marks = flat == first
     others = flat[~marks]
     if not (others == others[0]).all():
         return None
-    found = band_of(marks)
-    if found is None:
+    rows, columns = flat.shape
+    # Marks by distance of column to row, from that of the lower left corner on.
+    marked = numpy.concatenate([marks[::-1, 0], marks[0, 1:]])
+    distances = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
+    if not (marks == marked[distances + rows - 1]).all():
         return None
-    window, is_marked = found
+    is_marked = not (marked[0] and marked[-1])
+    (places,) = numpy.nonzero(marked == is_marked)
+    if places[-1] - places[0] + 1 != len(places):
+        return None
     row, column = index
-    seen = at_most(column, row)
-    if window < flat.shape[0]:
-        seen = conjunction(seen, less(subtract(row, number(window)), column))
-    condition = seen if is_marked else negate(seen)
+    least, most = (int(place) - rows + 1 for place in (places[0], places[-1]))
+    inside = conjunction(
+        at_most(add(row, number(least)), column) if places[0] > 0 else TRUE,
+        at_most(column, add(row, number(most))) if places[-1] < len(marked) - 1 else TRUE,
+    )
+    condition = inside if is_marked else negate(inside)
     return choose(condition, _number(first), _number(others[0]))

@@ -14,6 +14,7 @@ import numpy
 import onnx
 
 from graphpass.errors import ReadError
+from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.types import Dimension
 from graphpass.storage.scratch_file import ScratchFile
 from graphpass.storage.weight_file import LET_READ, lies_with
@@ -32,37 +33,7 @@ _SAMPLE = 64
 _EXPORT_AGAIN = "export or copy the model again"
 _TYPE = onnx.TensorProto
 
-#: ONNX's number of each element type: OpenVINO's short name (ONNX's own if OpenVINO has none), and bits an element.
-_ELEMENT_TYPES: dict[int, tuple[str, int]] = {
-    _TYPE.FLOAT: ("f32", 32),
-    _TYPE.UINT8: ("u8", 8),
-    _TYPE.INT8: ("i8", 8),
-    _TYPE.UINT16: ("u16", 16),
-    _TYPE.INT16: ("i16", 16),
-    _TYPE.INT32: ("i32", 32),
-    _TYPE.INT64: ("i64", 64),
-    _TYPE.STRING: ("string", 64),
-    _TYPE.BOOL: ("boolean", 8),
-    _TYPE.FLOAT16: ("f16", 16),
-    _TYPE.DOUBLE: ("f64", 64),
-    _TYPE.UINT32: ("u32", 32),
-    _TYPE.UINT64: ("u64", 64),
-    _TYPE.COMPLEX64: ("complex64", 64),
-    _TYPE.COMPLEX128: ("complex128", 128),
-    _TYPE.BFLOAT16: ("bf16", 16),
-    _TYPE.FLOAT8E4M3FN: ("f8e4m3", 8),
-    _TYPE.FLOAT8E4M3FNUZ: ("float8e4m3fnuz", 8),
-    _TYPE.FLOAT8E5M2: ("f8e5m2", 8),
-    _TYPE.FLOAT8E5M2FNUZ: ("float8e5m2fnuz", 8),
-    _TYPE.UINT4: ("u4", 4),
-    _TYPE.INT4: ("i4", 4),
-    23: ("f4e2m1", 4),  # from here on by number: newer than the oldest onnx that graphpass takes
-    24: ("f8e8m0", 8),
-    25: ("u2", 2),
-    26: ("i2", 2),
-    27: ("float6e2m3", 6),
-    28: ("float6e3m2", 6),
-}
+_BY_CODE = {one.code: one for one in ELEMENT_TYPES.values()}
 
 
 def shape_of(tensor: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
@@ -74,17 +45,17 @@ def shape_of(tensor: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
 
 def element_type(code: int) -> str:
     """Return OpenVINO's short name of ONNX element type ``code``; ``"dynamic"`` if unknown."""
-    return _ELEMENT_TYPES[code][0] if code in _ELEMENT_TYPES else "dynamic"
+    return _BY_CODE[code].name if code in _BY_CODE else "dynamic"
 
 
 def element_code(name: str) -> int:
     """Return ONNX's number of the element type that `element_type` calls ``name``."""
-    return next(code for code, (known, _) in _ELEMENT_TYPES.items() if known == name)
+    return ELEMENT_TYPES[name].code
 
 
 def nbytes(tensor: onnx.TensorProto) -> int:
     """Return the bytes of a tensor by shape and type; strings count 8 each."""
-    bits = _ELEMENT_TYPES[tensor.data_type][1] if tensor.data_type in _ELEMENT_TYPES else 8
+    bits = _BY_CODE[tensor.data_type].bits if tensor.data_type in _BY_CODE else 8
     size: int = (prod(tensor.dims) * bits + 7) // 8
     return size
 
@@ -96,7 +67,7 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
         ReadError: GP112, it holds more or less, or its size is not known.
     """
     count = prod(tensor.dims)
-    bits = _ELEMENT_TYPES.get(tensor.data_type, ("", 0))[1]
+    bits = _BY_CODE[tensor.data_type].bits if tensor.data_type in _BY_CODE else 0
     described = f"tensor {tensor.name!r} of type {element_type(tensor.data_type)} and shape {list(tensor.dims)}"
     if tensor.HasField("segment") or tensor.data_type == _TYPE.UNDEFINED or any(size < 0 for size in tensor.dims):
         raise ReadError("GP112", f"{described} is in segments, of no type or of negative size", _EXPORT_AGAIN)
@@ -214,7 +185,7 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
             length = int(entries.get("length", str(nbytes(tensor))))
         except ValueError as error:
             raise _no_data(tensor, f"data in {file} at an offset or length that is no number") from error
-        if length != nbytes(tensor) and tensor.data_type in _ELEMENT_TYPES:
+        if length != nbytes(tensor) and tensor.data_type in _BY_CODE:
             needed = f"its type and shape {list(tensor.dims)} take {nbytes(tensor)}"
             raise _no_data(tensor, f"{length} bytes of data in {file}, but {needed}", _EXPORT_AGAIN)
         if offset < 0 or length < 0 or offset + length > size:

@@ -27,6 +27,11 @@ def runtime_options(model: Model) -> dict[str, str]:
     return {name: native.get_rt_info([_PLACE, name]).astype(str) for name in names}
 
 
+def scales_activations(model: Model) -> bool:
+    """Return whether ``model``, an OpenVINO IR, asks to scale its activations."""
+    return float(runtime_options(model).get(ACTIVATIONS_SCALE, 0)) > 0
+
+
 def set_runtime_option(model: OpenVINOModel, name: str, value: str) -> None:
     """Set one option."""
     model.ov_model.set_rt_info(value, [_PLACE, name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from graphpass.errors import ReadError
 
@@ -24,6 +24,26 @@ _FAMILIES = (
     re.compile(r"(past_key_values\..+?)(present\..+)"),
     re.compile(r"(cache_params\.past\..+?)(cache_params\.present\..+)"),
 )
+
+
+#: The names by which NPUW takes variables apart, as in the 2026.4.1 libraries.
+_DENSE = re.compile(r"past_key_values\.\d+\.(key|value)present\.\d+\.(key|value)")
+_HYBRID = re.compile(r"cache_params\.past\.(key|value|conv|ssm)\.\d+cache_params\.present\.(key|value|conv|ssm)\.\d+")
+
+
+def is_hybrid(variable_id: str) -> bool:
+    """Return whether ``variable_id`` is of the family ``cache_params``."""
+    return _HYBRID.fullmatch(variable_id) is not None
+
+
+def named_kind(variable_id: str) -> Literal["kv", "linear", "nothing"]:
+    """Return the kind of cache that NPUW reads from the name of a variable."""
+    if _DENSE.fullmatch(variable_id):
+        return "kv"
+    found = _HYBRID.fullmatch(variable_id)
+    if found is None:
+        return "nothing"
+    return "kv" if found[1] in {"key", "value"} else "linear"
 
 
 def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:

@@ -13,6 +13,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import Stepping, find_stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
@@ -32,18 +33,6 @@ _RANKS = {
     **dict.fromkeys(("cache_position", "beam_idx", "src_idx", "past_len", "steps_back"), (1,)),
     **dict.fromkeys(("tree_mask", EMBEDDINGS), (3,)),
     "position_ids": (2, 3),
-}
-
-_NUMPY_TYPES: dict[str, type[np.generic]] = {
-    "boolean": np.bool_,
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "u8": np.uint8,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
 }
 
 
@@ -158,9 +147,10 @@ def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
     Raises:
         UnsupportedError: GP320, numpy has no such type; the message names ``owner``.
     """
-    if element_type not in _NUMPY_TYPES:
+    known = ELEMENT_TYPES.get(element_type)
+    if known is None or known.dtype is None:
         raise UnsupportedError("GP320", f"{owner} is of type {element_type}, which cannot be fed")
-    return np.dtype(_NUMPY_TYPES[element_type])
+    return np.dtype(known.dtype)
 
 
 def require_written(cache: Cache) -> None:

@@ -46,15 +46,11 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     )
 
 
-def boolean_gathers(graph: Graph) -> list[Node]:
-    """Return each GatherND of booleans, for which the plugin has no kernel."""
-    return [node for node in graph.of_op("GatherND") if node.outputs[0].element_type == "boolean"]
-
-
 def _refused_gathers(model: Model) -> Iterator[Finding]:
     reason = "it looks booleans up, for which the plugin has no kernel: run lower-boolean-gathers"
-    for node in boolean_gathers(model.graph):
-        yield Finding.of_model(model, "refused", reason, _KERNEL, node)
+    for node in model.graph.of_op("GatherND"):
+        if node.outputs[0].element_type == "boolean":
+            yield Finding.of_model(model, "refused", reason, _KERNEL, node)
 
 
 def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphpass.dialects.openvino.runtime_options import ACTIVATIONS_SCALE, runtime_options
+from graphpass.dialects.openvino.runtime_options import scales_activations
 from graphpass.engine.findings import Finding
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
@@ -48,11 +48,6 @@ def scaled_products(model: Model) -> Iterator[Finding]:
     )
     for product in _products(model.graph):
         yield Finding.of_model(model, "refused", reason, _PARTIAL, product)
-
-
-def scales_activations(model: Model) -> bool:
-    """Return whether ``model``, an OpenVINO IR, asks to scale its activations."""
-    return float(runtime_options(model).get(ACTIVATIONS_SCALE, 0)) > 0
 
 
 def _products(graph: Graph) -> Iterator[Node]:

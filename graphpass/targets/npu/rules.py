@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.masks.constants import constant_window
+from graphpass.dialects.openvino.variables import named_kind
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
 from graphpass.ir.cache import Axes, Cache, Inventory
@@ -25,7 +27,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.phase import Phase
-from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN, gather_by_beams, named_kind
+from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN
 from graphpass.targets.npu.values import is_transposed, misreads
 from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
@@ -193,7 +195,7 @@ def _require_known(cache: Cache, read: Node) -> None:
 def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
     if cache.axes != _LAYOUT:
         raise _RefusalError(read, "it is not laid out as [batch, heads, sequence, head_dim]", _EMPTY)
-    gather = gather_by_beams(graph, read)
+    gather = beam_gather(graph, read.outputs[0])
     if gather is None:
         first = next((use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"), read)
         raise _RefusalError(first, "no Gather by beam_idx reads the variable directly", _STATELESS)

@@ -1,4 +1,4 @@
-"""Find values that NPUW keeps transposed, and reads of their length.
+"""Find values that NPUW keeps transposed, and reads of their length that it leaves.
 
 Source, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in the 2026.4.1 libraries.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.analysis.caches.past import length_reads, past_of
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.targets.npu.names import gather_by_beams
-
-_SWAPPED = {2, 3}
 
 #: Producers of new values that NPUW can make transposed: a Transpose, or a Reshape if there is one head of values.
 _PRODUCERS = frozenset({"Reshape", "Transpose"})
@@ -19,11 +17,6 @@ _REPEATS = ("Unsqueeze", "Broadcast", "Reshape")
 
 #: Readers of values, which are the second operand of a product.
 _ATTENDS = {"ScaledDotProductAttention": 2, "MatMul": 1}
-
-
-def past_of(graph: Graph, read: Node) -> Value:
-    """Return the past that ReadValue ``read`` gives, ordered by beams if it is."""
-    return (gather_by_beams(graph, read) or read).outputs[0]
 
 
 def is_transposed(graph: Graph, read: Node) -> bool:
@@ -77,23 +70,3 @@ def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
     reached = graph.forward(node.outputs, lambda use: () if is_size(use) else use.node.outputs)
     ends = [node, *(use.node for use in reached if not is_size(use))]
     return any(not any(graph.uses(output) for output in end.outputs) for end in ends)
-
-
-def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
-    """Yield the users of a shape that ask for a swapped axis.
-
-    Args:
-        graph: The graph of ``read``.
-        read: The ReadValue of a key or value, ``[batch, heads, sequence, head_dim]``.
-    """
-    for past in dict.fromkeys((read.outputs[0], past_of(graph, read))):
-        for shape in graph.uses(past):
-            for use in graph.uses(shape.node.outputs[0]) if shape.node.op == "ShapeOf" else ():
-                if asked_axes(graph, use) & _SWAPPED:
-                    yield use
-
-
-def asked_axes(graph: Graph, use: Use) -> set[int]:
-    """Return the entries of a shape of rank 4 that ``use`` takes; all if unknown."""
-    chosen = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
-    return set(range(4)) if chosen is None else {int(axis) % 4 for axis in chosen.flat}

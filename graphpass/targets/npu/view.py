@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.caches.past import beam_gather
+from graphpass.dialects.openvino.variables import is_hybrid, named_kind
 from graphpass.engine.view import Sees, View, judged, listed, not_stateful_ir
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
-from graphpass.targets.npu.names import gather_by_beams, is_hybrid, named_kind
 from graphpass.targets.npu.rules import predict
 
 _CONSUMER = "NPUW"
@@ -24,7 +25,7 @@ def view(model: Model, inventory: Inventory) -> View:
     for read in model.graph.of_op("ReadValue"):
         variable = read.attributes["variable"]
         # Without a Gather, only names of cache_params become inputs again; other variables stay inside.
-        if is_hybrid(variable) or gather_by_beams(model.graph, read) is not None:
+        if is_hybrid(variable) or beam_gather(model.graph, read.outputs[0]) is not None:
             sees[variable] = named_kind(variable)
     unknown = {cache.name for cache in inventory.caches if cache.kind == "unknown"}
     problems: dict[tuple[str, str | None], list[str]] = {}

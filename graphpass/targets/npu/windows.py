@@ -7,38 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.analysis.caches.places import are_known_places
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Match, Pattern, op, var
+from graphpass.ir.pattern import Match, op, var
 
 _LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
 
-def _laid_out(places: Pattern) -> Pattern:
-    """Return the pattern of a Range with three Unsqueezes, perhaps converted."""
-    for _ in range(3):
-        places = op.Unsqueeze(places, ...)
-    return places | op.Convert(places)
-
-
-_PAST = var("past") & (op.Gather(...) | op.Squeeze(op.Gather(...)))
-_WHOLE = op.Add(var("past"), var())
-_QUERIES = _laid_out(op.Range(_PAST, _WHOLE, ...))
-_KEYS = _laid_out(op.Range(op.Constant(), _WHOLE, ...))
-
 _GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()), name="window")
 _WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys"), var("queries")))
-
-
-def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
-    """Return whether places in the cache are counted in NPUW's form.
-
-    Args:
-        graph: The graph of both.
-        keys: Places of the keys, counted from 0 to the sum of the past's length and another.
-        queries: Places of the queries, counted from the past's length, which a Gather takes, to such a sum.
-    """
-    found = _QUERIES.match(graph, queries)
-    return isinstance(found, Match) and isinstance(_KEYS.match(graph, keys, found), Match)
 
 
 def unpatched_window(graph: Graph) -> Iterator[Node]:

@@ -10,16 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from graphpass.analysis.equations.kernel_features import Feature, FusedFeature
+
 Device: TypeAlias = Literal["cpu", "cuda", "dml", "webgpu"]
-
-#: Abilities of kernels of GroupQueryAttention: add a bias of padding; take a bias in place of causality; rotate query
-#: and key; keep to a window; cap scores; add sinks; take query, key and value in one; keep caches in integers, with
-#: scales of unlike kinds for keys and values; be told the new tokens of each row.
-Feature: TypeAlias = Literal[
-    "padding", "mask", "rotation", "window", "softcap", "sinks", "packing", "integers", "unlike scales", "counts"
-]
-
-_ALL: frozenset[Feature] = frozenset(get_args(Feature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +23,7 @@ class Provider:
         name: ONNX Runtime's name for it.
         source: File of ONNX Runtime with its kernel of GroupQueryAttention.
         attention_types: Element types of hidden states that this kernel takes.
-        attention: Features of this kernel. The rest it refuses, or silently leaves out.
+        lacks: Features that this kernel refuses, or silently leaves out.
         attends_to_past: Whether it attends to a past from several new tokens.
         expert_types: Element types of hidden states that its kernel of MoE takes, which pays against all that exporters
             write (see `fuse-experts`); none without a kernel.
@@ -46,7 +39,7 @@ class Provider:
     name: str
     source: str
     attention_types: frozenset[str]
-    attention: frozenset[Feature] = _ALL
+    lacks: frozenset[Feature] = frozenset()
     attends_to_past: bool = True
     expert_types: frozenset[str] = frozenset()
     quantized_expert_types: frozenset[str] = frozenset()
@@ -55,13 +48,19 @@ class Provider:
     has_bf16: bool = False
     precision: Literal["f32", "f16"] = "f16"
 
+    @property
+    def fusion_options(self) -> list[str]:
+        """Return the options of `fuse-group-query-attention` for this kernel."""
+        lacking = [feature for feature in get_args(FusedFeature) if feature in self.lacks]
+        return [f"lacks=[{','.join(lacking)}]"] if lacking else []
+
 
 PROVIDERS: dict[Device, Provider] = {
     "cpu": Provider(
         "CPUExecutionProvider",
         "onnxruntime/contrib_ops/cpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        _ALL - {"unlike scales"},
+        frozenset({"unlike scales"}),
         expert_types=frozenset({"f32", "f16"}),
         quantized_expert_types=frozenset({"f32", "f16"}),
         experts_source="onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc",
@@ -72,7 +71,7 @@ PROVIDERS: dict[Device, Provider] = {
         "CUDAExecutionProvider",
         "onnxruntime/contrib_ops/cuda/bert/group_query_attention.cc",
         frozenset({"f16", "bf16"}),
-        _ALL - {"padding", "mask"},
+        frozenset({"padding", "mask"}),
         expert_types=frozenset({"f32", "f16", "bf16"}),
         experts_source="onnxruntime/contrib_ops/cuda/moe/moe.cc",
         has_bf16=True,
@@ -82,7 +81,7 @@ PROVIDERS: dict[Device, Provider] = {
         "DmlExecutionProvider",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp",
         frozenset({"f32", "f16"}),
-        frozenset(),
+        frozenset(get_args(Feature)),
         attends_to_past=False,
     ),
     # It refuses causal=0, and no shader reads the soft cap or scales of caches.
@@ -90,6 +89,6 @@ PROVIDERS: dict[Device, Provider] = {
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        _ALL - {"mask", "softcap", "integers", "unlike scales", "counts"},
+        frozenset({"mask", "softcap", "integers", "unlike scales", "counts"}),
     ),
 }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.equations.kernel_features import why_left, why_refused
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss
 from graphpass.ir.phase import Phase
-from graphpass.targets.ort.kernels import why_left, why_refused
 from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
 from graphpass.targets.rules import static_findings
 
@@ -43,7 +43,8 @@ def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
-    provider, attention = PROVIDERS[device], _attention(model, inventory, device)
+    provider = PROVIDERS[device]
+    attention = _attention(model, inventory, provider)
     return (*_opsets(model), *_types(model, provider), *_caches(inventory), *attention, *_experts(model, provider))
 
 
@@ -78,10 +79,9 @@ def _caches(inventory: Inventory) -> Iterator[Finding]:
         yield Finding("cache", name, "not fused", node=name, reason="no output of the model is its present")
 
 
-def _attention(model: Model, inventory: Inventory, device: Device) -> Iterator[Finding]:
+def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterator[Finding]:
     from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 
-    provider = PROVIDERS[device]
     grouped = {node.name: node for node in model.graph.of_op("GroupQueryAttention")}
     if grouped and not provider.attends_to_past:
         limit = f"{provider.name} computes several new tokens as a prompt without a past: feed them one by one"
@@ -90,31 +90,30 @@ def _attention(model: Model, inventory: Inventory, device: Device) -> Iterator[F
     for block in inventory.attention:
         if block.form == "decomposed":
             miss = read.get(block.node, "it is in the body of a loop or branch")
-            cure = _cure(miss, device) if isinstance(miss, GroupedQuery) else miss
+            cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
             reason = f"computed by MatMul and Softmax as written: {cure}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in grouped and (refusal := _refusal(grouped[block.node], block.head_dim, provider)) is not None:
             yield Finding("attention", block.node, "refused", block.layer, block.node, *refusal)
         else:
             found = read.get(block.node)
-            better = _cure(found, device) if isinstance(found, GroupedQuery) else found
+            better = _cure(found, provider) if isinstance(found, GroupedQuery) else found
             slower = "" if better is None else f", not GroupQueryAttention, which keeps its cache in place: {better}"
             yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}{slower}")
 
 
-def _cure(attention: GroupedQuery, device: Device) -> Miss | str:
-    provider = PROVIDERS[device]
-    counts = "padding" not in provider.attention
-    options = [*(["padding=right"] if counts else []), *([] if device == "cpu" else [f"device={device}"])]
+def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
+    counts = "padding" in provider.lacks
+    options = [*(["padding=right"] if counts else []), *provider.fusion_options]
     advice = f"run {_FUSION}{{{','.join(options)}}}" if options else f"run {_FUSION}"
-    return why_left(attention, provider, any_padding=not counts) or attention.wants_padding or advice
+    return why_left(attention, provider.lacks, any_padding=not counts) or attention.wants_padding or advice
 
 
 def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str, str] | None:
     """Return why ``provider`` refuses a GroupQueryAttention, and the rule's file."""
     if node.input(7) is not None and (head_dim or 0) % 16:
         return f"it rotates heads of {head_dim}, and its kernels want a multiple of 16", _GROUPED
-    if (lacking := why_refused(node, provider)) is not None:
+    if (lacking := why_refused(node, provider.lacks)) is not None:
         return lacking, provider.source
     kind = node.source().element_type
     if kind not in provider.attention_types:

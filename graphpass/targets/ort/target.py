@@ -79,7 +79,7 @@ class ORT(Target):
     @property
     def reads_any_padding(self) -> bool:
         """Return whether padding may stand on either side."""
-        return "padding" in self.provider.attention if self.padding is None else self.padding == "any"
+        return "padding" not in self.provider.lacks if self.padding is None else self.padding == "any"
 
     @property
     def pads_values(self) -> bool:
@@ -114,7 +114,7 @@ class ORT(Target):
         """
         self.require_onnx(model)
         options = [] if self.reads_any_padding else ["padding=right"]
-        options += [] if self.device == "cpu" else [f"device={self.device}"]
+        options += self.provider.fusion_options
         options += ["pad-values=true"] if self.pads_values else []
         context = self.context or context_length(model.path)
         options += [] if context is None else [f"context={context}"]
@@ -129,9 +129,8 @@ class ORT(Target):
         # Norms go first: heads that are normed change places once.
         steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
         steps += ["reshape-by-constants"]
-        steps += ["join-projections"] if "packing" in self.provider.attention else []
-        on_device = "" if self.device == "cpu" else f"{{device={self.device}}}"
-        steps += [f"count-new-tokens{on_device}"] if self.batch == "any" else []
+        steps += ["join-projections"] if "packing" not in self.provider.lacks else []
+        steps += ["count-new-tokens"] if self.batch == "any" and "counts" not in self.provider.lacks else []
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
         # Before what stands between past and attention, and before logits go.
         steps += self._quantized() if self.cache_precision is not None else []

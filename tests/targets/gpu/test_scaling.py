@@ -13,7 +13,7 @@ PRODUCTS = {f"__module.model.model.layers.{layer}.conv/aten::mul/Multiply" for l
 #: An export of lfm2, the passes that edit it, and whether its gated convolutions are refused then.
 CASES = [
     ("ov-stateful", "", False),
-    ("ov-stateful", "insert-trim", True),
+    ("ov-stateful", "insert-reorder{form=cut}", True),
     ("ov-stateful", "insert-reorder", True),
     ("ov-stateful", "insert-reorder{trim=begin-one}", True),
     ("ov-stateful", "insert-reorder,lower-variadic-split", False),
@@ -41,7 +41,7 @@ def test_what_is_predicted(variant, text, is_refused):
 
 
 def test_a_model_that_does_not_ask_for_it_is_taken():
-    model = edited("ov-stateful", "insert-trim")
+    model = edited("ov-stateful", "insert-reorder{form=cut}")
     model.ov_model.set_rt_info("-1", ["runtime_options", "ACTIVATIONS_SCALE_FACTOR"])
     assert not refused(check_model(model, "gpu", confirm=False))
 

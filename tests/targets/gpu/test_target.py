@@ -21,7 +21,7 @@ OTHERS = ("encoder", "nocache", "/onnx/decoder_model.", "/ov-stateless/openvino_
 FILES = [file for file in model_files() if not any(part in file for part in OTHERS)]
 
 #: The passes that let a caller edit caches, on whatever was exported.
-EDITS = ["insert-trim", "insert-reorder", "insert-reorder{trim=begin-one}", "insert-reorder{form=compact}"]
+EDITS = ["insert-reorder{form=cut}", "insert-reorder", "insert-reorder{trim=begin-one}", "insert-reorder{form=compact}"]
 
 
 def fused(model):

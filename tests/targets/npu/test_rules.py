@@ -44,7 +44,7 @@ def test_the_type_that_is_wanted_is_named():
 @pytest.mark.parametrize(
     ("name", "text", "subject", "words"),
     [
-        ("llama", "insert-trim", "cache", "Slice stands between"),
+        ("llama", "insert-reorder{form=cut}", "cache", "Slice stands between"),
         ("llama", "insert-reorder{form=compact}", "input", "taken for a cache"),
         ("lfm2", "insert-snapshot", "input", "taken for a cache"),
     ],

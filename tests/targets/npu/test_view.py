@@ -9,7 +9,7 @@ from support.cache_graphs import TinyDecoder
 from support.loaded import openvino_model
 
 import graphpass
-from graphpass.targets.npu.names import named_kind
+from graphpass.dialects.openvino.variables import named_kind
 from graphpass.targets.npu.view import view
 
 

@@ -1,4 +1,4 @@
-"""`insert-trim`: a shorter mask equals recomputation, beams stay, and GPU plugins are told by version."""
+"""`insert-reorder{form=cut}`: a shorter mask equals recomputation, beams stay, and GPU plugins are told by version."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Skipped
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.passes.caches.insert_reorder import InsertReorder
-from graphpass.passes.caches.insert_trim import InsertTrim
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
+
+CUT = InsertReorder(form="cut")
 
 MODELS = [("llama", "ov-stateful"), ("deepseek_v3", "ov-stateful"), ("lfm2", "ov-stateful"), ("llama", "onnx")]
 
@@ -31,7 +32,7 @@ def source(name, variant):
 
 @functools.cache
 def cut(name, variant):
-    return PassManager([InsertTrim()]).run(source(name, variant)).model
+    return PassManager([CUT]).run(source(name, variant)).model
 
 
 def request(model):
@@ -66,7 +67,7 @@ def test_beams_stay():
 
 
 def test_a_model_that_does_not_tell_the_length_gets_an_input():
-    model = PassManager([InsertTrim()]).run(with_operator("none")).model
+    model = PassManager([CUT]).run(with_operator("none")).model
     assert "past_len" in {port.name for port in model.inputs}
     decoder, fresh = Decoder(request(model)), Decoder(request(model))
     decoder.step(numpy.array([[5, 9, 2, 7]]))
@@ -80,38 +81,38 @@ class TestRefuses:
     @pytest.mark.parametrize(("name", "variant"), [("llama", "ov-stateful"), ("llama", "onnx")])
     def test_twice(self, name, variant):
         with pytest.raises(PreconditionError, match="GP319"):
-            PassManager([InsertTrim()]).run(cut(name, variant))
+            PassManager([CUT]).run(cut(name, variant))
 
     def test_what_can_be_reordered(self):
         with pytest.raises(PreconditionError, match="GP319"):
-            PassManager([InsertReorder(), InsertTrim()]).run(openvino_model("llama"))
+            PassManager([InsertReorder(), CUT]).run(openvino_model("llama"))
 
     def test_a_stateless_ir(self):
         with pytest.raises(PreconditionError, match="GP302"):
-            PassManager([InsertTrim()]).run(openvino_model("llama", "ov-stateless"))
+            PassManager([CUT]).run(openvino_model("llama", "ov-stateless"))
 
     def test_onnx_in_the_form_of_a_gpu(self):
         with pytest.raises(PreconditionError, match="GP301"):
-            PassManager([InsertTrim(trim="begin-one")]).run(onnx_model("llama"))
+            PassManager([InsertReorder(form="cut", trim="begin-one")]).run(onnx_model("llama"))
 
     def test_a_linear_model_is_skipped(self):
-        result = PassManager([InsertTrim()]).run(openvino_model("mamba")).records[0].result
+        result = PassManager([CUT]).run(openvino_model("mamba")).records[0].result
         assert isinstance(result, Skipped)
 
 
 class TestBeginOne:
     """The form that one version of one plugin fuses: marked, and taken by nothing else."""
 
-    PASSES = (InsertTrim(trim="begin-one"), InsertReorder(trim="begin-one"))
+    PASSES = (InsertReorder(form="cut", trim="begin-one"), InsertReorder(trim="begin-one"))
 
-    @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+    @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
     def test_the_gpu_plugin_is_told_to_fuse_it(self, step):
         made = PassManager([step]).run(openvino_model("llama")).model
         report = check_model(made, "gpu", confirm=False)
         assert report.holds
         assert all("by 2026.4.1 alone" in finding.reason for finding in report.findings)
 
-    @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+    @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
     def test_the_length_is_where_the_plugin_looks_for_it(self, step):
         """It looks at the end by the Concat's axis as that is written, -2; and nothing asks what it drops one from."""
         native = PassManager([step]).run(openvino_model("llama")).model.ov_model
@@ -124,7 +125,7 @@ class TestBeginOne:
             ends = [value.get_node().get_friendly_name() for value in cut.input_value(2).get_node().input_values()]
             assert ends == ["past_length"] * 3
 
-    @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+    @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
     def test_it_is_marked_in_the_file(self, step, tmp_path):
         graphpass.save(PassManager([step]).run(openvino_model("llama")).model, tmp_path / "made.xml")
         made = graphpass.load(tmp_path / "made.xml")
@@ -136,7 +137,7 @@ class TestBeginOne:
             open_session(made)
 
     def test_the_cpu_is_told_that_it_is_wrong(self):
-        made = PassManager([InsertTrim(trim="begin-one")]).run(openvino_model("llama")).model
+        made = PassManager([InsertReorder(form="cut", trim="begin-one")]).run(openvino_model("llama")).model
         report = check_model(made, "cpu")
         assert "wrong" in {finding.verdict for finding in report.findings}
         assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
@@ -147,5 +148,5 @@ class TestBeginOne:
 
     @pytest.mark.parametrize("form", ["compact", "onnx"])
     def test_other_forms_have_no_such_trim(self, form):
-        with pytest.raises(ValueError, match="is of form gpu"):
+        with pytest.raises(ValueError, match="is of forms gpu and cut"):
             InsertReorder(form, trim="begin-one")

@@ -1,17 +1,24 @@
-"""Compare attention with what a provider's kernel of GroupQueryAttention does."""
+"""Compare attention with the features that a kernel of GroupQueryAttention lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from graphpass.ir.graph import Node
 from graphpass.ir.operators import NEW_TOKENS, quantized_bits
 from graphpass.ir.pattern import Miss
-from graphpass.targets.ort.providers import Feature, Provider
 
 if TYPE_CHECKING:
     from graphpass.analysis.equations.grouped_query import GroupedQuery
+
+#: Abilities that decomposed attention may need: add a bias of padding; take a bias in place of causality; rotate query
+#: and key; keep to a window; cap scores; add sinks.
+FusedFeature: TypeAlias = Literal["padding", "mask", "rotation", "window", "softcap", "sinks"]
+
+#: Further abilities: take query, key and value in one; keep caches in integers, with scales of unlike kinds for keys
+#: and values; take the number of new tokens of each row.
+Feature: TypeAlias = Literal[FusedFeature, "packing", "integers", "unlike scales", "counts"]
 
 _WORDS: dict[Feature, str] = {
     "padding": "a bias of padding",
@@ -27,29 +34,29 @@ _WORDS: dict[Feature, str] = {
 }
 
 
-def why_left(one: GroupedQuery, provider: Provider, *, any_padding: bool) -> Miss | None:
+def why_left(one: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool) -> Miss | None:
     """Return why decomposed attention stays as it is, if the kernel lacks something.
 
     Args:
         one: The attention. A rotation may stay outside.
-        provider: Has the kernel.
+        lacks: Features that the kernel lacks.
         any_padding: Whether padding may stand on either side, where counts of tokens do not tell it.
     """
-    mask, node, does = one.mask, one.attention.node, provider.attention
+    mask, node = one.mask, one.attention.node
     if isinstance(mask, Miss):
-        return None if "mask" in does else Miss(node, f"its mask would be a bias: {mask.reason}")
-    if any_padding and mask.is_padded and "padding" not in does:
+        return Miss(node, f"its mask would be a bias: {mask.reason}") if "mask" in lacks else None
+    if any_padding and mask.is_padded and "padding" in lacks:
         return Miss(node, "its padding would be a bias; padding=right counts tokens instead")
     wanted: dict[Feature, object] = {
         "window": mask.window is not None,
         "softcap": one.softcap,
         "sinks": one.attention.sink is not None,
     }
-    lacks = _lack(wanted, provider)
-    return None if lacks is None else Miss(node, lacks)
+    reason = _lacked(wanted, lacks)
+    return None if reason is None else Miss(node, reason)
 
 
-def why_refused(node: Node, provider: Provider) -> str | None:
+def why_refused(node: Node, lacks: Collection[Feature]) -> str | None:
     """Return what a GroupQueryAttention has that the kernel lacks."""
     given = node.attributes
     adds = node.input(10) is not None
@@ -65,18 +72,9 @@ def why_refused(node: Node, provider: Provider) -> str | None:
         "counts": node.input(NEW_TOKENS) is not None,
         "unlike scales": given.get("k_quant_type", b"NONE") != given.get("v_quant_type", b"NONE"),
     }
-    return _lack(used, provider)
+    return _lacked(used, lacks)
 
 
-def why_no_counts(node: Node, provider: Provider) -> str | None:
-    """Return why a GroupQueryAttention is not to be told the new tokens of each row."""
-    if "counts" not in provider.attention:
-        return f"{provider.name} has no kernel for {_WORDS['counts']}"
-    return None if node.attributes.get("causal", 1) else "the kernel refuses their numbers beside a mask as a bias"
-
-
-def _lack(used: Mapping[Feature, object], provider: Provider) -> str | None:
-    for feature, is_used in used.items():
-        if is_used and feature not in provider.attention:
-            return f"it has {_WORDS[feature]}, for which {provider.name} has no kernel"
-    return None
+def _lacked(used: Mapping[Feature, object], lacks: Collection[Feature]) -> str | None:
+    missing = (feature for feature, is_used in used.items() if is_used and feature in lacks)
+    return next((f"it has {_WORDS[feature]}, which the provider's kernel lacks" for feature in missing), None)

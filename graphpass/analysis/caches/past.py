@@ -1,0 +1,42 @@
+"""Find the past of a KV cache, ordered by beams, and reads of its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphpass.ir.graph import Graph, Node, Use, Value
+
+#: Axes whose sizes exchange places if the cache ``[batch, heads, sequence, head_dim]`` is kept transposed.
+_SWAPPED = {2, 3}
+
+
+def beam_gather(graph: Graph, value: Value) -> Node | None:
+    """Return the Gather that reorders ``value`` by the input ``beam_idx``."""
+    beams = graph.parameters.get("beam_idx")
+    found = (use.node for use in graph.uses(value) if use.node.op == "Gather" and use.port == 0)
+    return next((node for node in found if beams is not None and node.inputs[1] == beams), None)
+
+
+def past_of(graph: Graph, read: Node) -> Value:
+    """Return the past that Parameter or ReadValue ``read`` gives, ordered by beams if it is."""
+    return (beam_gather(graph, read.outputs[0]) or read).outputs[0]
+
+
+def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
+    """Yield the users of a shape that take the sequence or the content.
+
+    Args:
+        graph: The graph of ``read``.
+        read: The ReadValue of a key or value, ``[batch, heads, sequence, head_dim]``.
+    """
+    for past in dict.fromkeys((read.outputs[0], past_of(graph, read))):
+        for shape in graph.uses(past):
+            for use in graph.uses(shape.node.outputs[0]) if shape.node.op == "ShapeOf" else ():
+                if asked_axes(graph, use) & _SWAPPED:
+                    yield use
+
+
+def asked_axes(graph: Graph, use: Use) -> set[int]:
+    """Return the entries of a shape of rank 4 that ``use`` takes; all if unknown."""
+    chosen = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
+    return set(range(4)) if chosen is None else {int(axis) % 4 for axis in chosen.flat}
