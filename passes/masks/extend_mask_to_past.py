@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.mask import AttentionMask, plain_mask
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.stepping import weighs_new_tokens
 from graphpass.analysis.equations.token_weights import find_weighing
-from graphpass.analysis.masks.facts import mask_facts
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
+from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.values import MASKED, fixed_size
+from graphpass.passes.masks.visible import visible_keys
 
 _MASK = "attention_mask"
 
@@ -62,34 +64,31 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
             return Skipped("the model has no input input_ids whose length says which tokens are new")
         if weights:
             return _weigh_by_own_columns(model, tokens, mask, weights)
-        attention = [found.node for found in model.analysis(find_attention)]
-        for node in attention:
-            if (reason := _obstacle(graph, node)) is not None:
-                return Skipped(f"the mask of {node.name} cannot be written anew: {reason}")
+        masks = model.analysis(find_masks)
+        for found in masks:
+            if (reason := _obstacle(found)) is not None:
+                return Skipped(f"the mask of {found.node.name} cannot be written anew: {reason}")
         rewriter = model.rewriter()
         write = rewriter.under(_MASK)
-        total = write.size(mask, 1, "total")
-        past = write.op("Subtract", total, write.size(tokens, 1, "new"), label="past")
-        visible = _visible(write, mask, past, total)
-        new = write.slice(mask, past, total, axis=1, label="of_new")
+        visible = visible_keys(write, mask, tokens)
+        new = _new_columns(write, mask, tokens)
         for use in graph.uses(mask):
             rewriter.redirect(use.node, use.port, new)
         written: dict[str, Handle] = {}
-        for node in attention:
+        for node in (found.node for found in masks):
             kind = node.source().element_type
             if kind not in written:
                 numbers = write.number(0.0, kind), write.number(MASKED, kind)
                 written[kind] = write.op("Select", visible, *numbers, label=kind)
             rewriter.redirect(node, 3, written[kind])
         rewriter.finish()
-        return Done({"masks of attention": len(attention)})
+        return Done({"masks of attention": len(masks)})
 
 
 def _weigh_by_own_columns(model: OpenVINOModel, tokens: Value, mask: Value, weights: Iterable[Value]) -> Done:
     rewriter = model.rewriter()
     write = rewriter.under(_MASK)
-    start = write.op("Negative", write.size(tokens, 1, "new"))
-    own = write.slice(mask, start, None, axis=1, label="of_new")
+    own = _new_columns(write, mask, tokens)
     made: dict[tuple[int, str], Handle] = {}
     for value in dict.fromkeys(weights):
         channels, kind = 2 if fixed_size(value, 2) == 1 else 1, value.element_type
@@ -101,23 +100,17 @@ def _weigh_by_own_columns(model: OpenVINOModel, tokens: Value, mask: Value, weig
     return Done({"weights of tokens": len(set(weights))})
 
 
-def _obstacle(graph: Graph, node: Node) -> str | None:
+def _new_columns(write: Writer, mask: Value, tokens: Value) -> Handle:
+    start = write.op("Negative", write.size(tokens, 1, "new"))
+    return write.slice(mask, start, None, axis=1, label="of_new")
+
+
+def _obstacle(mask: AttentionMask) -> str | None:
+    node = mask.node
     if node.op != "ScaledDotProductAttention":
         return f"it is computed by {node.op}: run fuse-attention"
-    mask = node.input(3)
-    if mask is None or node.attributes["causal"]:
+    if node.input(3) is None or node.attributes["causal"]:
         return "it has none of its own"
-    facts = mask_facts(graph, mask)
-    if facts.unknown is not None or facts.windows or facts.parts != {"causal", "input"}:
+    if isinstance(plain_mask(mask), Miss) or mask.window is not None or not mask.is_padded:
         return "it says more than what is later and what is padding"
     return None
-
-
-def _visible(write: Writer, mask: Value, past: Handle, total: Handle) -> Handle:
-    """Make the condition that a query sees a key, boolean ``[batch, 1, length, total]``."""
-    start, end = (write.op("Squeeze", size, 0) for size in (past, total))
-    keys = write.op("Unsqueeze", write.op("Range", 0, end, 1), axes=[0, 1, 2], label="keys")
-    queries = write.op("Unsqueeze", write.op("Range", start, end, 1), axes=[0, 1, 3], label="queries")
-    causal = write.op("LessEqual", keys, queries, label="causal")
-    counted = write.op("Unsqueeze", write.op("Convert", mask, to="boolean"), axes=[1, 2], label="counted")
-    return write.op("LogicalAnd", causal, counted, label="visible")

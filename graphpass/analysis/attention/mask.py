@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from graphpass.analysis.attention.alibi import alibi_slopes
 from graphpass.analysis.attention.find import Scores, read_scores
 from graphpass.analysis.attention.operators import operator_heads, operator_window
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
@@ -60,7 +61,7 @@ class AttentionMask:
         chunk: Number of positions of a chunk that a query sees to the start of.
         is_padded: Keys where ``attention_mask`` is 0 are hidden, and nothing else is read from an input.
         has_lengths: Rows have lengths of their own.
-        slopes: Factors of ALiBi were found.
+        slopes: Slopes of ALiBi, by head, if the bias is that alone.
         residue: Other conditions that a visible key meets.
         misses: Parts that are not known, with node and reason.
     """
@@ -74,7 +75,7 @@ class AttentionMask:
     chunk: int | None = None
     is_padded: bool = False
     has_lengths: bool = False
-    slopes: bool = False
+    slopes: tuple[float, ...] | None = None
     residue: tuple[Expr, ...] = ()
     misses: tuple[Miss, ...] = ()
 
@@ -88,8 +89,10 @@ class AttentionMask:
             "causal": self.is_causal,
             "input": self.is_padded or reads,
             "lengths": self.has_lengths,
-            "alibi": self.slopes,
-            "bias": not (self.slopes or all(leaf is ZERO or _is_input(leaf) for leaf in _leaves(self.bias))),
+            "alibi": self.slopes is not None,
+            "bias": not (
+                self.slopes is not None or all(leaf is ZERO or _is_input(leaf) for leaf in _leaves(self.bias))
+            ),
         }
         return tuple(part for part in MASK_PARTS if found[part])
 
@@ -438,7 +441,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
         chunk,
         is_padded,
         has_lengths,
-        _has_slopes(bias, scope),
+        alibi_slopes(unpadded(bias), scope.head, scope.key),
         tuple(rest),
         tuple(dict.fromkeys(elements.misses[part] for part in opaque)),
     )
@@ -502,11 +505,3 @@ def _chunk(part: Expr, scope: Scope) -> int | None:
         return None
     wanted = ex.equal(*(ex.floor_divide(one, number(sizes[0])) for one in (scope.key, scope.position)))
     return sizes[0] if part is wanted else None
-
-
-def _has_slopes(bias: Expr, scope: Scope) -> bool:
-    """Return whether a bias is a factor of each head times the distance."""
-    parts = set(ex.walk(bias))
-    tables = [part for part in parts if part.op == "read" and not isinstance(part.args[0], str)]
-    counts = scope.key in parts or any(part.op == "running_sum" for part in parts)
-    return counts and bool(tables) and all(part.args[1:] == (scope.head,) for part in tables)

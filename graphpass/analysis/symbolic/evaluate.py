@@ -26,12 +26,13 @@ def value_at(root: Expr, given: Mapping[Expr, int], read: Read) -> int | float |
         read: Reads its inputs.
 
     Raises:
-        KeyError: An index, or an operator that is not known, occurs in it.
+        KeyError: It depends on an index, length or operator that is not known.
         IndexError: A table ends before a place that is read.
     """
     known: dict[Expr, Any] = dict(given)
     for part in walk(root):
-        if part not in known and part.op not in {"index", "running_sum"} and all(arg in known for arg in part.operands):
+        is_leaf = part.op in {"index", "length", "running_sum"}
+        if part not in known and not is_leaf and all(arg in known for arg in part.operands):
             known[part] = _computed(part, known, read)
         elif part.op == "running_sum" and part.args[2] in known:
             body, bound, upper = part.args

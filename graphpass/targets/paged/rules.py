@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.analysis.attention.alibi import is_exposed
 from graphpass.analysis.attention.rotary import moved_positions
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.masks.constants import constant_window
-from graphpass.analysis.masks.facts import is_exposed_alibi
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.graph import Graph, Use, Value
+from graphpass.ir.graph import Graph, Use
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
@@ -135,7 +135,7 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
         layer = attention[node.name].layer
         mask, meaning = node.input(3), meanings.get(node.index)
         window = constant_window(graph, mask)
-        if meaning is not None and meaning.bias is not ZERO and not (meaning.slopes and _shows_slopes(graph, mask)):
+        if meaning is not None and meaning.bias is not ZERO and not (meaning.slopes and is_exposed(graph, mask)):
             reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
             yield Finding("attention", node.name, "wrong", layer, node.name, reason, _MATCHER)
         elif window is not None:
@@ -148,9 +148,3 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
     if moved is not None:
         reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
-
-
-def _shows_slopes(graph: Graph, mask: Value | None) -> bool:
-    """Return whether ``mask`` holds ALiBi as `expose-alibi` writes it."""
-    chosen = (node for node in graph.backward([mask], lambda node: node.inputs) if node.op == "Select")
-    return any(is_exposed_alibi(graph, node.source(port)) for node in chosen for port in (1, 2))

@@ -1,0 +1,69 @@
+"""Read ALiBi: a number added to scores that grows with the position of the key, by a slope of the head.
+
+Source: Press et al., "Train Short, Test Long: Attention with Linear Biases", arXiv:2108.12409.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NoReturn
+
+from graphpass.analysis.symbolic.evaluate import value_at
+from graphpass.analysis.symbolic.expressions import Expr, walk
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.pattern import Match, op, var
+
+#: Steps at which a bias is compared with lines, by the names of their lengths.
+_STEPS = (
+    {"batch": 1, "past": 0, "length": 9},
+    {"batch": 1, "past": 5, "length": 1},
+    {"batch": 1, "past": 20, "length": 3},
+)
+
+_TOLERANCE = 1e-5
+
+
+@lru_cache(maxsize=256)
+def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
+    """Return the slopes ``[heads]`` of lines over positions of keys.
+
+    Args:
+        bias: Number added to scores of a batch without padding. What it adds to all keys of a head alike counts for
+            nothing.
+        head: Index of the head.
+        key: Index of the key.
+    """
+    import numpy
+
+    parts, heads = set(walk(bias)), head.args[1].as_number
+    if key not in parts or not isinstance(heads, int):
+        return None
+    found = []
+    for place in range(heads):
+        slopes = []
+        for step in _STEPS:
+            given = {part: step[part.args[0]] for part in parts if part.op == "length" and part.args[0] in step}
+            keys = range(step["past"] + step["length"])
+            try:
+                values = [value_at(bias, {**given, head: place, key: position}, _no_input) for position in keys]
+            except (KeyError, IndexError):
+                return None
+            slopes += numpy.diff(values).tolist()
+        if not numpy.allclose(slopes, slopes[0], rtol=_TOLERANCE, atol=0):
+            return None
+        found.append(float(slopes[0]))
+    return tuple(found) if len(set(found)) > 1 else None
+
+
+#: ALiBi as paged attention finds it, in a branch of a Select.
+_EXPOSED = op.Reshape(op.Reshape(op.Multiply(op.Constant(), var()), ...), ...)
+
+
+def is_exposed(graph: Graph, mask: Value | None) -> bool:
+    """Return whether a mask has ``Select(., ., Reshape(Reshape(Multiply(slopes, .))))`` upstream."""
+    chosen = (node for node in graph.backward([mask], lambda node: node.inputs) if node.op == "Select")
+    return any(isinstance(_EXPOSED.match(graph, node.source(port)), Match) for node in chosen for port in (1, 2))
+
+
+def _no_input(part: Expr, _: tuple[int, ...]) -> NoReturn:
+    raise KeyError(part)
