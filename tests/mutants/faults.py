@@ -18,10 +18,11 @@ from graphpass.analysis.attention.find import Scores, find_attention, read_score
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.softmax import weighing_product
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.rotation import find_activations
 from graphpass.analysis.equations.sight import find_sights
 from graphpass.analysis.lengths.turns import find_turns
-from graphpass.analysis.masks.facts import mask_facts
+from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.ir.constants import fold, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
@@ -308,8 +309,9 @@ def _(model: Model) -> Found:
 
 @fault("positions' bias by 1 %")
 def _(model: Model) -> Found:
+    biased = {mask.node.name for mask in model.analysis(find_masks) if mask.bias is not ZERO}
     for name, node, port, mask in _mask_readers(model):
-        if mask.element_type in REALS and mask_facts(model.graph, mask).parts & {"alibi", "bias"}:
+        if mask.element_type in REALS and name in biased:
             yield name, _changed((node, port), _times(1.01))
 
 

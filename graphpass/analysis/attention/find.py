@@ -22,7 +22,6 @@ from graphpass.analysis.attention.softmax import (
     subtracts_row_maximum,
 )
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
-from graphpass.analysis.masks.facts import unbounded
 from graphpass.ir.constants import copies_elements, fold, fold_elements
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.model import Model
@@ -187,6 +186,22 @@ def read_scores(graph: Graph, softmax: Node) -> Scores | Miss:
         return error.miss
 
 
+def _is_low(graph: Graph, value: Value) -> str | None:
+    held = fold_elements(graph, value)
+    return None if held is not None and (held <= MASKED_BELOW).all() else f"{value.name} is not below {MASKED_BELOW:g}"
+
+
+#: Keeps added numbers from falling far below masked ones.
+_BOUNDED = op.Maximum(var("value"), var().where(_is_low))
+
+
+def _unbounded(graph: Graph, value: Value) -> Value:
+    """Return ``value`` without the Maximum that bounds masked numbers from below."""
+    while isinstance(match := _BOUNDED.match(graph, value), Match):
+        value = match["value"]
+    return value
+
+
 def _scores(graph: Graph, softmax: Node) -> Scores:
     found = Scores(softmax)
     value = softmax.source()
@@ -197,7 +212,7 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
             return found
         if is_value_preserving(node) or _regroups_heads(node):
             value = node.source()
-        elif (inner := unbounded(graph, value)) is not value:
+        elif (inner := _unbounded(graph, value)) is not value:
             value = inner
         elif subtracts_row_maximum(graph, node):
             if found.sink is not None:

@@ -16,7 +16,7 @@ from graphpass.ir.graph import Node
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
-#: Elements of the largest constant that is read, as `graphpass.analysis.masks.constants.LARGEST_MASK`, and of the
+#: Elements of the largest constant that is read, as `graphpass.analysis.symbolic.constants.LARGEST_MASK`, and of the
 #: largest tensor that is computed.
 LARGEST = 1 << 24
 

@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.masks.constants import LARGEST_MASK
 from graphpass.analysis.symbolic.expressions import (
     TRUE,
     Expr,
@@ -23,6 +22,10 @@ from graphpass.ir.graph import Graph, Value
 
 if TYPE_CHECKING:
     import numpy
+
+
+#: Elements of the largest constant that is read: a mask of 4096 positions by 4096.
+LARGEST_MASK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.lengths.past_order import order_of_numbers
-from graphpass.analysis.masks.constants import constant_window
 from graphpass.dialects.openvino.variables import named_kind
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
@@ -27,6 +26,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.phase import Phase
+from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN
 from graphpass.targets.npu.values import is_transposed, misreads
 from graphpass.targets.npu.weights import not_widened

@@ -13,7 +13,6 @@ from graphpass.analysis.attention.alibi import is_exposed
 from graphpass.analysis.attention.rotary import moved_positions
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.masks.constants import constant_window
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
@@ -21,6 +20,7 @@ from graphpass.ir.graph import Graph, Use
 from graphpass.ir.model import Model
 from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
+from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.rules import attention_findings, require_fused
 
 _TRANSFORMATION = "src/core/src/pass/sdpa_to_paged_attention.cpp"

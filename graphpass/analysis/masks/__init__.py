@@ -1,1 +1,0 @@
-"""Masks: they hide or weigh positions."""

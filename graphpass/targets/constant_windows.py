@@ -1,0 +1,47 @@
+"""Find windows that a model keeps as a constant, position by position: no runtime finds their size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.symbolic.constants import LARGEST_MASK
+from graphpass.ir.operators import SHAPE_READERS
+from graphpass.ir.values import MASKED_BELOW
+
+if TYPE_CHECKING:
+    import numpy
+
+    from graphpass.ir.graph import Graph, Node, Value
+
+
+def constant_window(graph: Graph, mask: Value | None) -> Node | None:
+    """Return a square constant in ``mask`` that hides more than later positions."""
+    import numpy
+
+    for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):
+        shape = node.outputs[0].shape if node.op == "Constant" else None
+        if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
+            continue
+        held = graph.constant(node.outputs[0], LARGEST_MASK)
+        # Other whole numbers than 0 and 1 are no mask, but distances perhaps.
+        if held is None or held.size < 2 or (held.dtype.kind != "f" and not numpy.isin(held, (0, 1)).all()):
+            continue
+        seen = _seen_in(held)
+        if seen is not None:
+            earlier = seen[..., numpy.tri(held.shape[-1], dtype=bool)]
+            if not (earlier == earlier.flat[0]).all():
+                return node
+    return None
+
+
+def _seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
+    """Return the positions that a constant mask shows or hides; ``None`` if it weighs."""
+    import numpy
+
+    zero: numpy.ndarray = numpy.equal(constant, 0)
+    if constant.dtype.kind != "f":
+        return ~zero
+    if not (~zero & (constant > MASKED_BELOW)).any():
+        return zero
+    # Ones are a mask, too: added numbers are made of them later on.
+    return ~zero if (zero | (constant == 1)).all() else None
