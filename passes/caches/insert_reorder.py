@@ -109,13 +109,18 @@ class InsertReorder(Pass[Model]):
         if self.form != "cut" and (self.form == "onnx") != is_onnx:
             hint = "form=onnx works on ONNX; gpu and compact on OpenVINO IR, after to-openvino and make-stateful"
             raise PreconditionError("GP301", f"form {self.form} is not for a model in {model.dialect}", hint)
-        conditions: dict[str, Condition] = {"onnx": STATELESS, "cut": HAS_CACHES if is_onnx else STATEFUL}
-        condition = conditions.get(self.form, STATEFUL)
-        if missing := condition.missing(model):
-            raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+        conditions: dict[str, Condition] = {"onnx": STATELESS, "cut": HAS_CACHES}
+        _require(model, conditions.get(self.form, STATEFUL))
+
+
+def _require(model: Model, condition: Condition) -> None:
+    if missing := condition.missing(model):
+        raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
 
 
 def _cut(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
+    if model.dialect == "openvino":
+        _require(model, STATEFUL)
     graph, rewriter = model.graph, model.rewriter()
     pasts = [past_of(graph, cache) for cache in caches]
     length = past_length(rewriter)
