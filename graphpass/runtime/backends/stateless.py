@@ -32,6 +32,7 @@ class StatelessSession(DecodeSession):
 
     The first forward pass shows which presents are as long as past and new tokens together; the runtime allocates the
     others. A model without caches gets the whole history at every step, and its outputs are cut to the new tokens.
+    Pooled outputs of encoders are ``[batch, 1, size]``.
 
     Attributes:
         replays: Whether it does; a part of a model, whose caches are elsewhere, gets the new tokens alone.
@@ -94,6 +95,8 @@ class StatelessSession(DecodeSession):
             whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=self._embedded(whole.ids)
         )
         results = self._request.infer(self._inputs.feeds(again))
+        if self._is_encoder:  # pooled outputs have one entry for all tokens
+            results = {name: value[:, None] if value.ndim == 2 else value for name, value in results.items()}
         return newest([{name: results[name] for name in self.outputs}], [whole.length], step.length)
 
     def _settings(self) -> Mapping[str, str]:

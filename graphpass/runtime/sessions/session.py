@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from graphpass.analysis.caches.encoders import is_encoder, is_pooled
 from graphpass.analysis.caches.stepping import find_stepping
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.errors import UnsupportedError, UsageError
@@ -62,7 +63,8 @@ class DecodeSession(EditableCaches):
         passed = {None if inventory.stateful else cache.write for cache in inventory.caches}
         self.outputs = tuple(port.name for port in model.outputs if port.name not in passed | stepping.returned)
         self.has_caches = bool(inventory.caches)
-        self.last_only = type(self).last_only or _gives_one(model)
+        self._is_encoder = model.analysis(is_encoder)
+        self.last_only = type(self).last_only or _gives_one(model) or is_pooled(model)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = self._inputs.takes_mask
         self.takes_tree = self._inputs.takes_tree
@@ -71,12 +73,12 @@ class DecodeSession(EditableCaches):
 
     @property
     def logits_output(self) -> str:
-        """Return the name of the output that holds the logits: ``logits``, or the only one.
+        """Return the output with the logits: ``logits``, the only one, or an encoder's first.
 
         Raises:
             UnsupportedError: GP324, none of several outputs is called ``logits``.
         """
-        name = self.outputs[0] if len(self.outputs) == 1 else "logits"
+        name = self.outputs[0] if len(self.outputs) == 1 or self._is_encoder else "logits"
         if name not in self.outputs:
             raise UnsupportedError("GP324", f"no output is called logits: {', '.join(self.outputs) or 'there is none'}")
         return name
