@@ -11,7 +11,7 @@ from graphpass.errors import PassFailedError, UsageError
 from graphpass.progress import stage
 
 from .job import Job, Proof, prove, run_passes
-from .pipelines import pipeline_for
+from .pipelines import pipeline_for, runnable
 from .reading import read_model
 from .result import Result, refuse_input
 from .watch import Watch
@@ -160,7 +160,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     if loaded.dialect == target.dialect:
         check_destination(loaded, job.output / file)
     part = _Part("", loaded, pipeline_for(target, loaded), file)
-    return _Plan(loaded.path, loaded.path, loaded, {"": loaded}, (part,), beside)
+    return _Plan(loaded.path, loaded.path, runnable(loaded), {"": loaded}, (part,), beside)
 
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
