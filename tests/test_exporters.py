@@ -57,9 +57,7 @@ def test_chunks_are_refused(target, tmp_path, capfd):
     assert "shows chunks of 8" in done.err
 
 
-@pytest.mark.parametrize(
-    ("exporter", "family"), [("builder-webgpu", "qwen3"), ("mobius", "llama"), ("builder", "lfm2_moe")]
-)
+@pytest.mark.parametrize(("exporter", "family"), [("builder-webgpu", "qwen3"), ("mobius", "llama")])
 def test_webgpu(exporter, family, tmp_path, capfd):
     """No kernel of the CPU has norms inside attention; the builder declares types of weights, which become f16."""
     arguments = [exporters(exporter, family), "-o", tmp_path / "out", "--target", "ort{device=webgpu}"]

@@ -36,7 +36,7 @@ def runnable(model: Model) -> Model:
 
 
 def _for_cpu(model: Model) -> tuple[Pass[Any], ...]:
-    """Return passes that lower attention with norms inside, of which only GPUs have a kernel (1.32)."""
+    """Return passes that lower attention with norms inside: only GPUs have a kernel."""
     from graphpass.passes.lower.group_query_attention import has_norms
     from graphpass.passes.lower.lower_operators import LowerOperators
 

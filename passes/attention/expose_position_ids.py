@@ -246,7 +246,7 @@ def _leads_to_embedding(graph: Graph, use: Use) -> bool:
 
 
 def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node, list[int]]]:
-    """Yield Reshapes of angles that name one row, and the shape for as many rows as there are."""
+    """Yield Reshapes of angles that name one row, and a shape without."""
     seen: set[int] = set()
     for found in uses:
         for use in _onward(graph, found.use):
