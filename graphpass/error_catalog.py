@@ -186,6 +186,8 @@ GP327 An operator gives f16 or bf16 whatever its inputs are, so change-precision
   Export the model in f32, or run a pipeline without this pass.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
 GP331 The two models fix unlike batch sizes, so they cannot be fed the same.
+GP338 The model is an encoder, an embedder or a reranker: it keeps no caches, and the target's runtime runs models that
+  keep some. Convert it for cpu, gpu or ort.
 GP339 A local function of the ONNX model cannot be inlined: a call does not fit its inputs or outputs. Export the
   model without local functions.
 GP340 A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Convert the

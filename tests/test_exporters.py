@@ -29,6 +29,8 @@ from graphpass.runtime import open_session
         ("transformers-ov", "olmo3", "cpu"),
         ("transformers-ov", "olmo3", "npu"),
         ("transformers-ov", "olmo3", "paged"),
+        ("builder-webgpu", "qwen3", "cpu"),
+        ("builder-webgpu", "qwen3", "ort"),
         ("mobius", "llama", "cpu"),
         ("mobius", "llama", "paged"),
         ("mobius", "llama", "ort-genai"),
@@ -53,6 +55,14 @@ def test_chunks_are_refused(target, tmp_path, capfd):
     done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", target)
     assert done.code == 4
     assert "shows chunks of 8" in done.err
+
+
+@pytest.mark.parametrize(("exporter", "family"), [("builder-webgpu", "qwen3"), ("mobius", "llama")])
+def test_webgpu(exporter, family, tmp_path, capfd):
+    """No kernel of the CPU has norms inside attention; the builder declares types of weights, which become f16."""
+    arguments = [exporters(exporter, family), "-o", tmp_path / "out", "--target", "ort{device=webgpu}"]
+    done = in_process(capfd, "convert", *arguments)
+    assert (done.code, "verified  same" in done.out) == (0, True), done.err
 
 
 def test_windows_alone_run_on_onnxruntime_genai(tmp_path, capfd):

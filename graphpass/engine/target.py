@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -118,10 +119,7 @@ class Target(ABC):
         Raises:
             PassFailedError: GP405, with the condition that does not hold.
         """
-        for condition in self.contract:
-            if missing := condition.missing(model):
-                message = f"target {self.name} needs {condition.name!r}, but {missing}"
-                raise PassFailedError("GP405", message, condition.hint)
+        require(self.contract, model, self.name)
 
     @property
     def has_rules(self) -> bool:
@@ -159,3 +157,10 @@ class Target(ABC):
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
         """Return the caches of ``model`` as the runtime sees them; ``None`` without a rule."""
         return None
+
+
+def require(contract: Iterable[Condition], model: Model, target: str) -> None:
+    """Check the conditions of a contract; see `Target.require_contract`."""
+    for condition in contract:
+        if missing := condition.missing(model):
+            raise PassFailedError("GP405", f"target {target} needs {condition.name!r}, but {missing}", condition.hint)

@@ -27,6 +27,23 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     return (*found, *target.pipeline(model))
 
 
+def runnable(model: Model) -> Model:
+    """Return ``model`` without operators that ONNX Runtime's CPU provider has no kernel for."""
+    from graphpass.engine.manager import PassManager
+
+    passes = _for_cpu(model)
+    return PassManager(passes).run(model).model if passes else model
+
+
+def _for_cpu(model: Model) -> tuple[Pass[Any], ...]:
+    """Return passes that lower attention with norms inside: only GPUs have a kernel."""
+    from graphpass.passes.lower.group_query_attention import has_norms
+    from graphpass.passes.lower.lower_operators import LowerOperators
+
+    normed = any(has_norms(node) for node in model.graph.of_op("GroupQueryAttention"))
+    return (LowerOperators(only=("group-query-attention",)),) if normed else ()
+
+
 def _forms(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes for forms that analyses of ``model`` do not read."""
     from graphpass.dialects.onnx.model import OnnxModel
@@ -34,7 +51,8 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
 
     if isinstance(model, OnnxModel):
-        return (InlineFunctions(),) if own_functions(model) else ()
+        inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
+        return inlined + _for_cpu(model)
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
     return (CanonicalizeShapes(),) if is_odd else ()
 

@@ -85,7 +85,9 @@ def form_in_words(block: AttentionBlock) -> str:
 
 def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
     """Return the obstacle of `fuse-group-query-attention` at each decomposed attention of an ONNX model, by node."""
-    if model.dialect != "onnx":
+    from graphpass.analysis.caches.encoders import is_encoder
+
+    if model.dialect != "onnx" or model.analysis(is_encoder):
         return {}
     from graphpass.analysis.equations.grouped_query import find_grouped_queries
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from graphpass.analysis.caches.encoders import is_encoder, is_pooled
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.dialects.openvino.runtime_options import runtime_options
 from graphpass.engine.view import View
@@ -162,6 +163,8 @@ def in_short(model: Model, inventory: Inventory) -> str:
 
 
 def _form(model: Model, inventory: Inventory) -> str:
+    if is_encoder(model):
+        return f"{_FORMATS[model.dialect]}, encoder, {'pooled' if is_pooled(model) else 'not pooled'}"
     return f"{_FORMATS[model.dialect]}, {'stateful' if inventory.stateful else 'stateless'}, kind {inventory.kind}"
 
 

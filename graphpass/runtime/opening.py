@@ -68,9 +68,10 @@ def _opened(
     from graphpass.dialects.openvino.model import check_trim
     from graphpass.ir.phase import Phase
     from graphpass.runtime.backends.device import Device
-    from graphpass.runtime.backends.stateless import StatelessSession
+    from graphpass.runtime.backends.stateless import StatelessStore
     from graphpass.runtime.pair.phases import open_pair
     from graphpass.runtime.sessions.cache_store import caches_of
+    from graphpass.runtime.sessions.session import DecodeSession
 
     where = Device(device, exact, properties)
     if backend == "onnxruntime" or (backend == "auto" and model.dialect == "onnx"):
@@ -80,11 +81,10 @@ def _opened(
         from graphpass.dialects.onnx.model import OnnxModel
         from graphpass.dialects.onnx.precision import without_bf16
         from graphpass.runtime.backends.onnxruntime_in_place import (
-            OnnxRuntimeInPlaceSession,
+            OnnxRuntimeInPlaceStore,
             capacity_in_place,
             has_open_capacity,
         )
-        from graphpass.runtime.backends.onnxruntime_shared import OnnxRuntimeSharedSession
 
         model = model.analysis(without_bf16)
         assert isinstance(model, OnnxModel)
@@ -92,26 +92,24 @@ def _opened(
         if Phase.find(model) is not None:
             return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
-        if capacity is not None:
-            return OnnxRuntimeInPlaceSession(model, inventory, capacity, exact)
-        if has_open_capacity(model, inventory):
-            return OnnxRuntimeSharedSession(model, inventory, exact)
-        return StatelessSession(model, inventory, where)
+        if capacity is not None or has_open_capacity(model, inventory):
+            return DecodeSession(OnnxRuntimeInPlaceStore(model, inventory, capacity, exact))
+        return DecodeSession(StatelessStore(model, inventory, where))
     inventory = model.analysis(caches_of)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:
         return open_pair(model, model, device=device, exact=exact, properties=properties)
     if inventory.stateful and device.startswith("NPU"):
-        from graphpass.runtime.backends.openvino_npuw import OpenVINONpuwSession
+        from graphpass.runtime.backends.openvino_npuw import OpenVINONpuwStore
 
-        return OpenVINONpuwSession(model, inventory, where)
+        return DecodeSession(OpenVINONpuwStore(model, inventory, where))
     if inventory.stateful and device.startswith("GPU"):
-        from graphpass.runtime.backends.openvino_gpu import OpenVINOGPUSession
+        from graphpass.runtime.backends.openvino_gpu import OpenVINOGPUStore
 
-        return OpenVINOGPUSession(model, inventory, where)
+        return DecodeSession(OpenVINOGPUStore(model, inventory, where))
     if inventory.stateful:
-        from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulSession
+        from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulStore
 
-        return OpenVINOStatefulSession(model, inventory, where)
-    return StatelessSession(model, inventory, where, "openvino")
+        return DecodeSession(OpenVINOStatefulStore(model, inventory, where))
+    return DecodeSession(StatelessStore(model, inventory, where, "openvino"))

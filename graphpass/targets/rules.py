@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import Attention
 from graphpass.engine.findings import Finding, Verdict
+from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
@@ -14,6 +15,12 @@ from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
 
 _GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"
+
+
+def encoder_error(target: str, others: str) -> UnsupportedError:
+    """Return the error of a model without caches for a runtime that needs them."""
+    reason = f"the model reads a text whole and keeps no caches, which target {target} needs"
+    return UnsupportedError("GP338", reason, f"convert it for {others}")
 
 
 def require_fused(attention: Attention) -> None:

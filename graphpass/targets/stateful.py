@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
@@ -14,11 +15,12 @@ from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.syntax import quote
-from graphpass.engine.target import Target
+from graphpass.engine.target import Target, require
 from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
+from graphpass.targets.rules import encoder_error
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class StatefulTarget(Target):
         after_stateful: Passes of its own on the stateful model.
         feeds_positions: Whether it feeds positions to models that need none, too.
         drops_identities: Whether operators that give their input are dropped.
+        encoders: Whether it runs models without caches that read a text whole.
         hides_positions: Whether callers hide past positions by the mask, which windows must not count.
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
     """
@@ -51,6 +54,7 @@ class StatefulTarget(Target):
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
+    encoders: ClassVar[bool] = False
 
     cache: Literal["beam", "reorder"] = "beam"
 
@@ -73,9 +77,19 @@ class StatefulTarget(Target):
 
         Raises:
             UsageError: GP224, slots are to be movable, and the runtime takes no such model.
-            UnsupportedError: GP367, the model is made for one version of OpenVINO's GPU plugin alone.
+            UnsupportedError: GP338, the model is an encoder, and the runtime needs caches; GP367, the model is made for
+                one version of OpenVINO's GPU plugin alone.
         """
-        return self._pipeline(model, None)
+        if not model.analysis(is_encoder):
+            return self._pipeline(model, None)
+        if not self.encoders:
+            raise encoder_error(self.name, "cpu or gpu")
+        return _whole(model)
+
+    def require_contract(self, model: Model) -> None:
+        """See `Target.require_contract`; encoders have no variables."""
+        kept = (OPENVINO,) if self.encoders and model.analysis(is_encoder) else self.contract
+        require(kept, model, self.name)
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         """See `Target.encoder_pipeline`.
@@ -89,7 +103,7 @@ class StatefulTarget(Target):
         if first is None and model.dialect == "onnx":
             reason = "the encoder fills the caches of cross attention itself, as onnxruntime-genai wants"
             raise UsageError("GP227", reason, "export the model with optimum instead")
-        return parse(",".join([*_to_openvino(model), "change-precision", "fuse-attention", "simplify-shapes"]))
+        return _whole(model)
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:
         return self._pipeline(model, first) if self.seq2seq else super().decoder_pipeline(model, first)
@@ -142,6 +156,12 @@ class StatefulTarget(Target):
         leaks = not masks and any(absorbs_padding(model, cache) for cache in inventory.of_kind("linear"))
         leaks = leaks or inventory.kind == "linear" or bool(inventory.of_kind("cross"))
         return _if(not leaks, "expose-position-ids")
+
+
+def _whole(model: Model) -> tuple[Pass[Any], ...]:
+    """Return the passes for a model that keeps nothing."""
+    counts = _if(any(port.name == "position_ids" for port in model.inputs), "count-positions")
+    return parse(",".join([*_to_openvino(model), "change-precision", *counts, "fuse-attention", "simplify-shapes"]))
 
 
 def _reads_other_columns(model: Model, inventory: Inventory) -> bool:

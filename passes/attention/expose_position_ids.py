@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
@@ -10,7 +11,7 @@ from graphpass.analysis.shapes.linear_size import Size
 from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.constants import fold_cuts, fold_scalar
+from graphpass.ir.constants import fold_cuts, fold_elements, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
@@ -20,7 +21,6 @@ from graphpass.ir.rewriter import Handle, Rewriter
 _POSITIONS = "position_ids"
 
 #: Operators between positions and the angles of a rotary embedding.
-#: A Tile by the batch reads one row, and an input has one for each of the batch.
 _TOWARDS_ANGLES = (
     MOVES | SLICES | {"Broadcast", "Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
 )
@@ -88,6 +88,8 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         for found in uses:
             node, port = found.use.node, found.use.port
             rewriter.redirect(node, port, sources.of(found, node.source(port).element_type))
+        for reshape, shape in _single_rows(graph, uses):
+            rewriter.set_shape(reshape, shape)
         rewriter.finish()
         return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
 
@@ -236,16 +238,40 @@ def _axes_around(positions: Value) -> tuple[int, int]:
 
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:
-    onward = [use, *graph.forward(_outputs_towards_angles(use), _outputs_towards_angles)]
     return any(
         one.node.op in {"Cos", "Sin"}
         or (one.node.op == "Gather" and one.port == 1 and _is_table(graph, one.node.inputs[0]))
-        for one in onward
+        for one in _onward(graph, use)
     )
 
 
-def _outputs_towards_angles(use: Use) -> tuple[Value, ...]:
-    return use.node.outputs if use.node.op in _TOWARDS_ANGLES else ()
+def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node, list[int]]]:
+    """Yield Reshapes of angles that name one row, and a shape without."""
+    seen: set[int] = set()
+    for found in uses:
+        for use in _onward(graph, found.use):
+            node = use.node
+            target = fold_elements(graph, node.input(1)) if node.op == "Reshape" and use.port == 0 else None
+            source = node.source().shape if target is not None else None
+            if target is None or source is None or len(source) < 3 or node.index in seen:
+                continue
+            seen.add(node.index)
+            if source[0] == 1 and [int(size) for size in target[:2]] == [1, -1]:
+                yield node, [0, 0, *(int(size) for size in target[2:])]
+
+
+def _onward(graph: Graph, use: Use) -> Iterator[Use]:
+    """Yield ``use`` and those after it, up to the angles."""
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        node = use.node
+        # A Tile by the batch reads one row, and an input has one for each of the batch.
+        repeats = fold_elements(graph, node.input(1)) if node.op == "Tile" and use.port == 0 else None
+        is_open = repeats is not None and len(repeats) > 1 and repeats[0] == 1
+        return node.outputs if node.op in _TOWARDS_ANGLES or is_open else ()
+
+    yield use
+    yield from graph.forward(outputs(use), outputs)
 
 
 def _is_table(graph: Graph, value: Value | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.past import beam_gather
-from graphpass.engine.conditions import STATEFUL, STATELESS
+from graphpass.engine.conditions import HAS_CACHES, STATEFUL, STATELESS
 from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
 from graphpass.ir.cache import TRIM_NOTE, Cache
@@ -103,19 +103,24 @@ class InsertReorder(Pass[Model]):
         return _reorder_for_gpus(model, caches, self.trim) if self.form == "gpu" else _reorder_compactly(model, caches)
 
     def _check(self, model: Model) -> None:
-        if self.form == "cut" and model.dialect == "onnx":
-            if self.trim != "slice":
-                raise PreconditionError("GP301", f"trim={self.trim} is for OpenVINO IR", "leave the option out")
-            return
-        if (self.form == "onnx") != (model.dialect == "onnx"):
+        is_onnx = model.dialect == "onnx"
+        if is_onnx and self.trim != "slice":
+            raise PreconditionError("GP301", f"trim={self.trim} is for OpenVINO IR", "leave the option out")
+        if self.form != "cut" and (self.form == "onnx") != is_onnx:
             hint = "form=onnx works on ONNX; gpu and compact on OpenVINO IR, after to-openvino and make-stateful"
             raise PreconditionError("GP301", f"form {self.form} is not for a model in {model.dialect}", hint)
-        condition: Condition = STATELESS if self.form == "onnx" else STATEFUL
-        if missing := condition.missing(model):
-            raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+        conditions: dict[str, Condition] = {"onnx": STATELESS, "cut": HAS_CACHES}
+        _require(model, conditions.get(self.form, STATEFUL))
+
+
+def _require(model: Model, condition: Condition) -> None:
+    if missing := condition.missing(model):
+        raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
 
 
 def _cut(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
+    if model.dialect == "openvino":
+        _require(model, STATEFUL)
     graph, rewriter = model.graph, model.rewriter()
     pasts = [past_of(graph, cache) for cache in caches]
     length = past_length(rewriter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.analysis.equations.row_lengths import rows_are_full, summed_mask
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
 from graphpass.passes.lower.call import Call
@@ -283,3 +283,8 @@ class _Block:
             return value
         copies = write.op("Broadcast", write.op("Unsqueeze", value, axes=[2]), [1, 1, groups, 1, 1])
         return write.op("Reshape", copies, [0, self._heads, -1, self._head_dim])
+
+
+def has_norms(node: Node) -> bool:
+    """Return whether a GroupQueryAttention has norms of query or key inside."""
+    return node.input(_QUERY_NORM) is not None or node.input(_KEY_NORM) is not None

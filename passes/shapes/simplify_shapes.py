@@ -37,7 +37,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
       depend on no dimension stay: runtimes fold them, and recognise some operators by them.
     - Operators that give their input are dropped. What an output of the model is named after stays, and so does the end
       of a mask in the form from which paged attention reads a sliding window (see `expose-window`).
-    - The batch is read from the tokens where their batch is proven to be that of the mask.
+    - The batch is read from the tokens, not from the mask, which has as many rows.
     - A Broadcast is dropped whose user broadcasts to the same shape by itself, as the product of rotary frequencies
       with positions does.
     - A Tile that copies axes of size 1 alone becomes a Broadcast: OpenVINO's frontend writes heads of ONNX's Attention
@@ -120,12 +120,13 @@ def _read_tokens(model: OpenVINOModel) -> int:
     if tokens is None or not shapes:
         return 0
     sizes = find_lengths(model)
-    batch = (sizes.shape(tokens) or (None,))[0]
+    # Both have a row for each sequence, whatever the graph computes of them.
+    rows = {(sizes.shape(value) or (None,))[0] for value in (tokens, mask)}
     uses = [
         use
         for shape in shapes
         for use in graph.uses(shape.outputs[0])
-        if all(sizes.content(value) == (batch,) for value in use.node.outputs)
+        if all(sizes.content(value) in {(size,) for size in rows} for value in use.node.outputs)
     ]
     if not uses:
         return 0

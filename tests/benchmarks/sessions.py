@@ -102,9 +102,9 @@ def fill(session: DecodeSession, length: int, random: np.random.Generator) -> No
     ids = np.ones((1, length - 1), np.int64)
     assert session._slots is not None
     session._slots.append(Tokens(ids, ids, np.arange(1, length)[None]))
-    for cache in session._growing:
-        _, heads, _, size = session._read(cache).shape
-        session._write(cache, random.standard_normal((1, heads, length, size), np.float32))
+    for cache in session.store.growing:
+        _, heads, _, size = session.store.read(cache).shape
+        session.store.write(cache, random.standard_normal((1, heads, length, size), np.float32))
 
 
 def medians(actions: dict[str, Action], rounds: int) -> dict[str, float]:

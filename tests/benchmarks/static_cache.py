@@ -43,14 +43,14 @@ def measure(length: int, capacity: int) -> None:
     prompt = numpy.random.default_rng(0).integers(3, 500, length)
     for session in sessions.values():
         session.prefill(prompt)
-    buffers = {name: buffer.ctypes.data for name, buffer in sessions["in place"].buffers.items()}
+    buffers = {name: buffer.ctypes.data for name, buffer in sessions["in place"].store.buffers.items()}
     seconds: dict[str, list[float]] = {name: [] for name in sessions}
     for turn in range(STEPS + 2):
         for name in sorted(sessions, reverse=turn % 2 == 0):
             start = time.perf_counter()
             sessions[name].step([5])
             seconds[name].append(time.perf_counter() - start)
-    assert buffers == {name: buffer.ctypes.data for name, buffer in sessions["in place"].buffers.items()}
+    assert buffers == {name: buffer.ctypes.data for name, buffer in sessions["in place"].store.buffers.items()}
     median = {name: statistics.median(found[2:]) for name, found in seconds.items()}
     for session in sessions.values():
         numpy.testing.assert_allclose(session.logits, sessions["growing"].logits, atol=1e-2)

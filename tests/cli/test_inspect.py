@@ -226,7 +226,7 @@ def test_a_folder_with_several_models_asks_at_a_terminal():
     os.close(follower)
     assert done.returncode == 0, done.stderr
     assert "Which one" in done.stderr
-    assert "encoder_model.onnx: ONNX, stateless, kind none" in done.stdout
+    assert "encoder_model.onnx: ONNX, encoder, not pooled" in done.stdout
 
 
 def test_html_is_written_beside_the_text(capfd, tmp_path):

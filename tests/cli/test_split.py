@@ -171,10 +171,14 @@ def test_the_input_is_not_overwritten(capfd: Any, tmp_path: Path) -> None:
 def test_a_pair_that_computes_something_else_is_not_written(
     capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphpass.runtime.pair.phases import PhasePairSession
+    from graphpass.runtime.pair.phases import PhasePairStore
 
-    real = PhasePairSession.step
-    monkeypatch.setattr(PhasePairSession, "step", lambda self, ids: real(self, ids) + np.float32(1))
+    real = PhasePairStore.run
+    monkeypatch.setattr(
+        PhasePairStore,
+        "run",
+        lambda self, step: {name: value + np.float32(step.past > 0) for name, value in real(self, step).items()},
+    )
     done = in_process(capfd, "split", export("llama", "onnx"), "-o", tmp_path / "out", *SIZES)
     assert done.code == 1
     assert "a prompt of 1 tokens, step 1, logits differ by 1.0" in done.err

@@ -220,12 +220,14 @@ class WriteBack:
         origins = {origin.name: origin for key in made if (origin := self._surgery.tensors.get(key)) is not None}
         known = {info.name for info in holder.value_info}
         was_made = self._made.get(id(holder), set())
+        # Weights of another type than before: the builder declares them, too.
+        weights = {tensor.name: tensor.data_type for tensor in holder.initializer}
         for place in reversed(range(len(holder.value_info))):
             info = holder.value_info[place]
-            origin = origins.get(info.name)
+            origin, kind = origins.get(info.name), info.type.tensor_type.elem_type
             if origin is not None:
                 self._changed |= self._update_info(info, origin.tensor)
-            elif info.name in was_made:
+            elif info.name in was_made or weights.get(info.name, kind) != kind:
                 del holder.value_info[place]
                 self._changed = True
         for key, tensor in made.items():

@@ -9,20 +9,17 @@ import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.backends.buffers import move_entries
-from graphpass.runtime.sessions.cache_store import check_editable
+from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
 from graphpass.runtime.sessions.inputs import Array, numpy_type, require_written
-from graphpass.runtime.sessions.session import DecodeSession
-from graphpass.runtime.sessions.slots import CompactionPolicy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.slots import Slots
 
 
-class FixedCapacitySession(DecodeSession):
+class FixedCapacityStore(CacheStore):
     """Owns one memory a cache; slot i of each growing cache holds position i.
 
     Tokens that do not fit are refused before anything is overwritten.
@@ -34,12 +31,13 @@ class FixedCapacitySession(DecodeSession):
     """
 
     #: A step writes after the used entries, so none are hidden and trimming is free.
-    _steps_per_copy = 0.0
+    steps_per_copy = 0.0
+
+    sees_entries = True
 
     def __init__(self, model: Model, inventory: Inventory, capacity: int, prompt: int) -> None:
         """Plan the feeds; subclasses make the memory. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
-        self._compaction = CompactionPolicy(lambda: "index", self._steps_per_copy)
         self.capacity, self.prompt = capacity, prompt
         self.buffers: dict[str, Array] = {}
         # Entries of the growing caches that were written; everything after them is finite.
@@ -51,7 +49,7 @@ class FixedCapacitySession(DecodeSession):
     def _memory(self, cache: Cache) -> Array:
         """Return the memory of ``cache``, in its shape."""
 
-    def _check_room(self, count: int, held: int) -> None:
+    def check_room(self, count: int, held: int) -> None:
         room = self.capacity if held else self.prompt
         if held + count > room:
             more = "or make the model again with more room"
@@ -61,11 +59,11 @@ class FixedCapacitySession(DecodeSession):
             reason = f"{count} more tokens do not fit: {held} of {room} positions are taken"
             raise UsageError("GP267", reason, f"rewind or reset, {more}")
 
-    def _read(self, cache: Cache) -> Array:
+    def read(self, cache: Cache) -> Array:
         memory = self._memory(cache)
         return part(memory, cache, 0, self._end) if cache.kind == "kv" else memory
 
-    def _write(self, cache: Cache, value: Array) -> None:
+    def write(self, cache: Cache, value: Array) -> None:
         memory, axis = self._memory(cache), cache.axes.sequence
         if cache.kind != "kv" or axis is None:
             memory[...] = value
@@ -79,39 +77,38 @@ class FixedCapacitySession(DecodeSession):
         """Zero the entries from ``start`` on, since attention turns NaN times 0 into NaN."""
         part(self._memory(cache), cache, start, self._end)[...] = 0
 
-    def _sort(self, slots: Slots) -> None:
-        self._copy_snapshots()
-        sources, destinations = slots.sort()
-        self._end = max(self._end, slots.size)
+    def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:
+        self._end = max(self._end, size)
         self._move(sources, destinations)
 
-    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+    def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
         if entries is not None:
             moved = np.flatnonzero(entries != np.arange(len(entries)))
             self._move(entries[moved], moved)
-            for cache in self._growing:
+            for cache in self.growing:
                 self._clear(cache, len(entries))
             self._end = len(entries)
         if rows is not None:
-            super()._gather(None, rows)
+            super().gather(None, rows)
 
     def _move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
         """Copy entries of the growing caches as if at once."""
-        for cache in self._growing if len(sources) else ():
+        for cache in self.growing if len(sources) else ():
             assert cache.axes.sequence is not None
-            self._bytes_copied += move_entries(self._memory(cache), cache.axes.sequence, sources, destinations)
+            self.bytes_copied += move_entries(self._memory(cache), cache.axes.sequence, sources, destinations)
 
-    def _check_editable(self) -> None:
-        check_editable(self._inventory, written_in_place=True)
+    def check_editable(self) -> None:
+        check_editable(self.inventory, written_in_place=True)
 
 
-def cache_memory(cache: Cache, batch: int) -> Array:
-    """Return zeros in the shape of ``cache``.
+def cache_memory(cache: Cache, batch: int, capacity: int | None = None) -> Array:
+    """Return zeros in the shape of ``cache``, for ``capacity`` positions if it is given.
 
     Raises:
         UnsupportedError: GP320, a dimension is not known.
     """
-    shape = [batch if axis == cache.axes.batch else size for axis, size in enumerate(cache.shape or (None,))]
+    free = {cache.axes.batch: batch} | ({} if capacity is None else {cache.axes.sequence: capacity})
+    shape = [free.get(axis, size) for axis, size in enumerate(cache.shape or (None,))]
     known = [size for size in shape if isinstance(size, int)]
     if len(known) != len(shape):
         raise UnsupportedError("GP320", f"cannot tell how large cache {cache.name} {shape} is")

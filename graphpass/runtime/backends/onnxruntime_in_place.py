@@ -8,13 +8,16 @@ import numpy as np
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory
+from graphpass.runtime.backends.fixed_capacity import FixedCapacityStore, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.cache_store import has_capacity, windowed
 from graphpass.runtime.sessions.inputs import Array, Step
 
 #: Operators that write into the memory of a cache if past and present are one.
 _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
+
+#: Positions of the first buffers that grow.
+_FIRST = 64
 
 
 def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
@@ -46,52 +49,81 @@ def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
     return is_alone and is_whole and not any(has_capacity(cache) for cache in inventory.caches)
 
 
-class OnnxRuntimeInPlaceSession(FixedCapacitySession):
+class OnnxRuntimeInPlaceStore(FixedCapacityStore):
     """Keeps each growing cache in one buffer, past and present.
 
-    A step neither allocates nor copies buffers. They move only when the number of rows changes.
+    A step neither allocates nor copies buffers of fixed capacity. They move only when the number of rows changes.
+
+    Attributes:
+        grows: Whether buffers may be of any room, and double when they are full.
     """
 
-    def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int, exact: bool) -> None:
-        """Open the model with a capacity of `capacity_in_place`; raises as `graphpass.runtime.open_session`."""
-        super().__init__(model, inventory, capacity, capacity)
+    def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int | None, exact: bool) -> None:
+        """Open the model with a capacity of `capacity_in_place`, or ``None`` if it `has_open_capacity`.
+
+        Raises as `graphpass.runtime.open_session`.
+        """
+        self.grows = capacity is None
+        room = _FIRST if capacity is None else capacity
+        super().__init__(model, inventory, room, room)
         # A state is read while it is written, so it takes two memories in turn.
         self._spare: dict[str, Array] = {}
         for cache in inventory.caches:
             self._new_memory(cache, 0)
         self._request = OnnxRuntimeRequest(model, exact)
 
-    def _run(self, step: Step) -> dict[str, Array]:
-        caches = self._inventory.caches
+    def check_room(self, count: int, held: int) -> None:
+        if not self.grows:
+            super().check_room(count, held)
+
+    def run(self, step: Step) -> dict[str, Array]:
+        self._reserve(step.past + step.length)
+        caches = self.inventory.caches
         pasts = {cache.read: self._make_memory(cache, step.batch) for cache in caches}
         rooms = {str(cache.write): self._spare.get(cache.read, pasts[cache.read]) for cache in caches}
         self._end = max(self._end, step.past + step.length)
-        outputs = self._request.infer(self._inputs.feeds(step) | pasts, rooms)
+        outputs = self._request.infer(self.inputs.feeds(step) | pasts, rooms)
         for name, spare in self._spare.items():
             self.buffers[name], self._spare[name] = spare, self.buffers[name]
         return outputs
 
-    def _settings(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str]:
         return self._request.settings
 
-    def _forget(self) -> None:
-        for cache in self._inventory.caches if self.buffers else ():
+    def forget(self) -> None:
+        for cache in self.inventory.caches if self.buffers else ():
             if cache.kind == "kv":
                 self._clear(cache, 0)
             else:
                 self.buffers[cache.read][...] = 0
         self._end = 0
 
-    def _write(self, cache: Cache, value: Array) -> None:
+    def write(self, cache: Cache, value: Array) -> None:
         axis = cache.axes.batch
+        if cache.kind == "kv" and cache.axes.sequence is not None:
+            self._reserve(value.shape[cache.axes.sequence])
         self._make_memory(cache, 1 if axis is None else value.shape[axis])
-        super()._write(cache, value)
+        super().write(cache, value)
 
     def _memory(self, cache: Cache) -> Array:
         return self.buffers[cache.read]
 
+    def _reserve(self, count: int) -> None:
+        """Make room for ``count`` positions, if buffers grow."""
+        if not self.grows or count <= self.capacity:
+            return
+        self.capacity = max(count, 2 * self.capacity)
+        for cache in self.inventory.caches:
+            old, axis = self.buffers.get(cache.read), cache.axes.sequence
+            if old is not None and axis is not None:
+                new = self._new_memory(cache, old.shape[cache.axes.batch or 0])
+                used = (slice(None),) * axis + (slice(0, self._end),)
+                new[used] = old[used]
+                self.bytes_copied += new[used].nbytes
+                self.buffers[cache.read] = new
+
     def _new_memory(self, cache: Cache, batch: int) -> Array:
-        return cache_memory(cache, batch)
+        return cache_memory(cache, batch, self.capacity if self.grows else None)
 
     def _make_memory(self, cache: Cache, batch: int) -> Array:
         buffer, axis = self.buffers.get(cache.read), cache.axes.batch

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.ir.constants import fold_elements
-from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulSession
+from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulStore
 from graphpass.runtime.sessions.inputs import Step, numpy_type
-from graphpass.runtime.sessions.slots import CompactionPolicy
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
 
 
-class OpenVINOGPUSession(OpenVINOStatefulSession):
+class OpenVINOGPUStore(OpenVINOStatefulStore):
     """Leaves entries where they are: what has to move is computed again.
 
     Rows are gathered if their number changes, since the plugin reads wrong rows through its table of beams then, and
@@ -34,55 +33,56 @@ class OpenVINOGPUSession(OpenVINOStatefulSession):
     not hand out.
     """
 
+    steps_per_copy = math.inf
+
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
         """Compile the model; raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory, device)
-        self._keeps_batch, self._growing_sealed = True, bool(self._growing)
-        self._gathers_rows = all(self._request.hands_out(cache.name) for cache in self._growing)
-        self._mixes_rows = bool(self._fixed)
-        self._compaction = CompactionPolicy(self._past_order, math.inf)
+        self.keeps_batch, self.growing_sealed = True, bool(self.growing)
+        self.gathers_rows = all(self._request.hands_out(cache.name) for cache in self.growing)
+        self.mixes_rows = bool(self.fixed)
         # Values to set before the next run, and whether growing caches changed since the last one, or all were reset.
         self._due: dict[Cache, Array] = {}
         self._is_changed = self._is_reset = False
-        self._fills = {cache: fill for cache in self._fixed if (fill := _fill(model.graph, cache)) is not None}
+        self._fills = {cache: fill for cache in self.fixed if (fill := _fill(model.graph, cache)) is not None}
         # Sizes of the last run's inputs as far as the plugin compares them.
         self._sizes: object = None
 
-    def _run(self, step: Step) -> dict[str, Array]:
-        feeds = self._inputs.feeds(step)
+    def run(self, step: Step) -> dict[str, Array]:
+        feeds = self.inputs.feeds(step)
         # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
-        sizes = step.input_ids.shape if self._fixed else {name: value.shape for name, value in feeds.items()}
+        sizes = step.input_ids.shape if self.fixed else {name: value.shape for name, value in feeds.items()}
         if self._is_changed and sizes == self._sizes:
             # Those that are there have as many rows as the last run had.
             self._start(1)
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
-            self._request.infer(self._inputs.feeds(Step(ones - 1, ones, np.arange(length)[None], 0)))
+            self._request.infer(self.inputs.feeds(Step(ones - 1, ones, np.arange(length)[None], 0)))
             self._is_reset = True
         if self._is_reset:
             self._start(step.batch)
         for cache, value in self._due.items():
-            super()._write(cache, value)
+            super().write(cache, value)
         self._due, self._is_changed, self._is_reset, self._sizes = {}, False, False, sizes
         results = self._request.infer(feeds)
         return {name: results[name] for name in self.outputs}
 
     def _start(self, rows: int) -> None:
         """Set caches to their initial values."""
-        self._request.reset_state({*self.adapters, *(cache.name for cache in self._fills)})
+        self._request.reset_state({*self.adapter_names, *(cache.name for cache in self._fills)})
         for cache, fill in self._fills.items():
-            super()._write(cache, fill.repeat(rows, 0))
+            super().write(cache, fill.repeat(rows, 0))
 
-    def _forget(self) -> None:
-        self._due = {cache: value for cache, value in self._due.items() if cache in self._adapters}
+    def forget(self) -> None:
+        self._due = {cache: value for cache, value in self._due.items() if cache in self.adapters}
         self._is_changed = self._is_reset = True
 
-    def _read(self, cache: Cache) -> Array:
-        return self._due[cache] if cache in self._due else super()._read(cache)
+    def read(self, cache: Cache) -> Array:
+        return self._due[cache] if cache in self._due else super().read(cache)
 
-    def _write(self, cache: Cache, value: Array) -> None:
+    def write(self, cache: Cache, value: Array) -> None:
         self._due[cache] = value
-        self._is_changed |= cache in self._growing
+        self._is_changed |= cache in self.growing
 
 
 def _fill(graph: Graph, cache: Cache) -> Array | None:

@@ -9,9 +9,7 @@ import numpy as np
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.backends.openvino_request import OpenVINORequest, is_there
-from graphpass.runtime.sessions.cache_store import check_editable
-from graphpass.runtime.sessions.session import DecodeSession
-from graphpass.runtime.sessions.slots import CompactionPolicy
+from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.sessions.inputs import Array, Step
-    from graphpass.runtime.sessions.slots import Slots, Tokens
+    from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens
 
 _AT_ONCE = "NPUW_LLM_MAX_GENERATION_TOKEN_LEN"
 
@@ -32,7 +30,7 @@ _DECODER = {"NPU_USE_NPUW": "YES", "NPUW_LLM": "YES"}
 _EXACT_ON_CPU = {"NPUW_ONLINE_PIPELINE": "NONE", "INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
 
 
-class OpenVINONpuwSession(DecodeSession):
+class OpenVINONpuwStore(CacheStore):
     """Leaves the caches to NPUW, which keeps position i in entry i.
 
     It shows none of them. NPUW overwrites entries from the first position that it is fed; so the last slots can be
@@ -47,8 +45,9 @@ class OpenVINONpuwSession(DecodeSession):
     last_only = True
     moves_slots = False
     takes_any_positions = False
+    sees_entries = True
     #: Dropped entries are overwritten.
-    _steps_per_copy = 0.0
+    steps_per_copy = 0.0
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
         """Compile the model; raises as `graphpass.runtime.open_session`."""
@@ -58,7 +57,6 @@ class OpenVINONpuwSession(DecodeSession):
             # NPUW 2026.4.1 compiles no product that ends in another output, or returns it empty.
             message = f"NPUW hands out logits alone, and not output {others[0]}"
             raise UnsupportedError("GP321", message, "remove the output")
-        self._compaction = CompactionPolicy(lambda: "index", self._steps_per_copy)
         devices = device.properties.get("NPUW_DEVICES")
         if devices is None and not is_there(device.name):
             message, hint = (
@@ -71,8 +69,8 @@ class OpenVINONpuwSession(DecodeSession):
         self._request = OpenVINORequest(
             model, replace(device, exact=False, properties={**_DECODER, **exact, **device.properties})
         )
-        self._growing_sealed = self._fixed_sealed = True
-        self.fixed_batch = self._inputs.batch = 1
+        self.growing_sealed = self.fixed_sealed = True
+        self.inputs.batch = 1
         self.takes_mask = False
         self.prompt, response = (
             _rounded(self._request.property(f"NPUW_LLM_{name}_LEN")) for name in ("MAX_PROMPT", "MIN_RESPONSE")
@@ -83,35 +81,28 @@ class OpenVINONpuwSession(DecodeSession):
         # Entries written since the last prompt, and whether the model for single tokens has those of the prompt.
         self._written, self._is_handed_over = 0, False
 
-    def _new_tokens(
-        self,
-        ids: NDArray[np.int64],
-        attention_mask: ArrayLike | None,
-        position_ids: ArrayLike | None,
-        tree: NDArray[np.int64] | None,
-    ) -> Tokens:
-        if attention_mask is not None and not np.all(attention_mask):
+    def check_mask(self, mask: ArrayLike) -> None:
+        if not np.all(mask):
             message = "NPUW takes no padding: it keeps position i in entry i"
             raise UnsupportedError("GP376", message, "feed tokens alone")
-        tokens = super()._new_tokens(ids, attention_mask, position_ids, tree)
-        first = self.length
-        if (tokens.positions != np.arange(first, first + tokens.length)).any():
-            message = f"NPUW takes positions in order, from {first} on, and not {tokens.positions[..., 0, :].tolist()}"
-            raise UnsupportedError("GP376", message, "rewind to the position to go on from")
-        return tokens
 
-    def _check_room(self, count: int, held: int) -> None:
+    def check_positions(self, tokens: Tokens, held: int) -> None:
+        if (tokens.positions != np.arange(held, held + tokens.length)).any():
+            message = f"NPUW takes positions in order, from {held} on, and not {tokens.positions[..., 0, :].tolist()}"
+            raise UnsupportedError("GP376", message, "rewind to the position to go on from")
+
+    def check_room(self, count: int, held: int) -> None:
         if held + count > self.capacity:
             message = f"{count} more tokens do not fit: {held} of {self.capacity} positions are taken"
             hint = "rewind or reset, or open the session with a larger property NPUW_LLM_MIN_RESPONSE_LEN"
             raise UsageError("GP267", message, hint)
 
-    def _runs(self, past: int, length: int) -> list[int]:
+    def runs(self, past: int, length: int, batch: int) -> list[int]:  # noqa: ARG002
         first = min(length, self.prompt) if not past else 0
         starts = range(first, length, self._at_once)
         return [first] * (first > 0) + [min(self._at_once, length - start) for start in starts]
 
-    def _run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: Step) -> dict[str, Array]:
         past = step.past
         if not past and step.length <= self._at_once and self._written:
             # NPUW takes so short a prompt for a step, after whatever it holds.
@@ -122,37 +113,34 @@ class OpenVINONpuwSession(DecodeSession):
         self._written = max(self._written if past else 0, past + step.length)
         self._is_handed_over = past > 0
         mask = np.concatenate([step.attention_mask[:, :past], hidden, step.attention_mask[:, past:]], axis=1)
-        results = self._request.infer(self._inputs.feeds(replace(step, attention_mask=mask)))
+        results = self._request.infer(self.inputs.feeds(replace(step, attention_mask=mask)))
         # Rows of padding come before those of tokens.
         return {
             name: results[name][:, -step.length :] if results[name].ndim > 1 else results[name] for name in self.outputs
         }
 
-    def _settings(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str]:
         return self._request.settings
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Leave the entries: the next prompt overwrites them."""
 
-    def _must_replay(self, slots: Slots) -> bool:
+    def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:  # noqa: ARG002
         # NPUW 2026.4.1 hands over the last entries of a prompt, as many as there are before the next position.
         is_cut = slots.length < self._written and not self._is_handed_over
         return is_cut or bool((slots.entries != np.arange(slots.length)).any())
 
-    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+    def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
         """Leave entries in their places; others are computed again."""
 
-    def _sort(self, slots: Slots) -> None:
-        slots.sort()
-
-    def _read(self, cache: Cache) -> Array:
+    def read(self, cache: Cache) -> Array:
         raise _sealed(cache)
 
-    def _write(self, cache: Cache, value: Array) -> None:  # noqa: ARG002 - the value cannot be used
+    def write(self, cache: Cache, value: Array) -> None:  # noqa: ARG002 - the value cannot be used
         raise _sealed(cache)
 
-    def _check_editable(self) -> None:
-        check_editable(self._inventory, written_in_place=True)
+    def check_editable(self) -> None:
+        check_editable(self.inventory, written_in_place=True)
 
 
 def _rounded(length: object) -> int:

@@ -11,10 +11,8 @@ from graphpass.ir.types import shape_text
 from graphpass.runtime.backends.buffers import CacheBuffer
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
-from graphpass.runtime.sessions.cache_store import does_not_grow, windowed
+from graphpass.runtime.sessions.cache_store import CacheStore, does_not_grow, windowed
 from graphpass.runtime.sessions.inputs import Array, Step, numpy_type, require_written
-from graphpass.runtime.sessions.session import DecodeSession
-from graphpass.runtime.sessions.slots import newest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,24 +22,23 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.request import Backend
-    from graphpass.runtime.sessions.slots import Slots
 
 
-class StatelessSession(DecodeSession):
+class StatelessStore(CacheStore):
     """Writes each present output into the memory of the next step's past input.
 
     The first forward pass shows which presents are as long as past and new tokens together; the runtime allocates the
     others. A model without caches gets the whole history at every step, and its outputs are cut to the new tokens.
+    Pooled outputs of encoders are ``[batch, 1, size]``.
 
-    Attributes:
-        replays: Whether it does; a part of a model, whose caches are elsewhere, gets the new tokens alone.
+    A part of a model, whose caches are elsewhere, does not replay: it gets the new tokens alone.
     """
 
     replays = True
 
     #: A step copies the whole past, so waste costs as much as gathering. Measured at 512 to 4096 entries of 8 layers:
     #: 14 to 30 us a wasted entry and step, 0.5 to 4 us an entry gathered, on ONNX Runtime and OpenVINO alike.
-    _steps_per_copy = 0.1
+    steps_per_copy = 0.1
 
     def __init__(self, model: Model, inventory: Inventory, device: Device, backend: Backend = "auto") -> None:
         """Open the model; see `graphpass.runtime.open_session`."""
@@ -61,14 +58,14 @@ class StatelessSession(DecodeSession):
 
         self._request = open_request(model, device, backend)
 
-    def _run(self, step: Step) -> dict[str, Array]:
-        if self.replays and not self._starts:
-            return self._replay(step)
+    def run(self, step: Step) -> dict[str, Array]:
         self._make_buffers(step.batch)
         past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
         rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}
         promised = {name: room for name, room in rooms.items() if name in self._foreseen}
-        results = self._request.infer(self._inputs.feeds(step) | past, promised)
+        results = self._request.infer(self.inputs.feeds(step) | past, promised)
+        if not self._starts and self.replays and self.is_encoder:  # pooled outputs have one entry for all tokens
+            results = {name: value[:, None] if value.ndim == 2 else value for name, value in results.items()}
         self._has_run = True
         self._foreseen |= {
             name for name, room in rooms.items() if name in results and results[name].shape == room.shape
@@ -78,54 +75,41 @@ class StatelessSession(DecodeSession):
                 self._buffers[cache.name].written()
             elif cache.write is not None:
                 self._buffers[cache.name].hold(results[cache.write])
-                self._bytes_copied += results[cache.write].nbytes
+                self.bytes_copied += results[cache.write].nbytes
         return {name: results[name] for name in self.outputs}
 
     def _make_buffers(self, batch: int) -> None:
-        if not self._buffers:
-            for cache, (shape, dtype) in self._starts.items():
+        for cache, (shape, dtype) in self._starts.items():
+            if cache.name not in self._buffers:
                 sizes = [batch if axis == cache.axes.batch else size for axis, size in enumerate(shape)]
                 self._buffers[cache.name] = CacheBuffer(np.zeros(sizes, dtype), cache.axes.sequence)
 
-    def _replay(self, step: Step) -> dict[str, Array]:
-        assert self._slots is not None
-        whole = self._slots.tokens()
-        again = Step(
-            whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=self._embedded(whole.ids)
-        )
-        results = self._request.infer(self._inputs.feeds(again))
-        return newest([{name: results[name] for name in self.outputs}], [whole.length], step.length)
-
-    def _settings(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str]:
         return self._request.settings
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._buffers = {}
 
-    def _read(self, cache: Cache) -> Array:
+    def read(self, cache: Cache) -> Array:
         return self._buffers[cache.name].held
 
-    def _write(self, cache: Cache, value: Array) -> None:
-        assert self._slots is not None
-        self._make_buffers(self._slots.batch)
-        self._buffers[cache.name].hold(value)
+    def write(self, cache: Cache, value: Array) -> None:
+        self._buffers.setdefault(cache.name, CacheBuffer(value, cache.axes.sequence)).hold(value)
 
-    def _check_editable(self) -> None:
-        super()._check_editable()
-        for cache in self._growing if self._buffers and self._has_run else ():
+    def check_editable(self) -> None:
+        super().check_editable()
+        for cache in self.growing if self._buffers and self._has_run else ():
             if cache.write not in self._foreseen:
                 raise does_not_grow(cache)
 
-    def _sort(self, slots: Slots) -> None:
-        self._copy_snapshots()
-        sources, destinations = slots.sort()
-        for cache in self._growing:
-            self._bytes_copied += self._buffers[cache.name].move(sources, destinations)
+    def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:  # noqa: ARG002
+        for cache in self.growing:
+            self.bytes_copied += self._buffers[cache.name].move(sources, destinations)
 
-    def _gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        for cache in (*self._growing, *self._fixed, *(self._unsorted if rows is not None else ())):
+    def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
+        for cache in (*self.growing, *self.fixed, *(self.unsorted if rows is not None else ())):
             buffer = self._buffers[cache.name]
-            self._bytes_copied += buffer.gather(entries if cache in self._growing else None, rows, cache.axes.batch)
+            self.bytes_copied += buffer.gather(entries if cache in self.growing else None, rows, cache.axes.batch)
 
 
 def _least_lengths(inventory: Inventory) -> dict[str, int]:

@@ -13,10 +13,11 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.runtime.backends.device import Device
-from graphpass.runtime.backends.fixed_capacity import FixedCapacitySession, cache_memory, part
+from graphpass.runtime.backends.fixed_capacity import FixedCapacityStore, cache_memory, part
 from graphpass.runtime.backends.request import Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
 from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
+from graphpass.runtime.sessions.session import DecodeSession
 
 
 def open_pair(
@@ -26,7 +27,7 @@ def open_pair(
     device: str = "CPU",
     exact: bool = True,
     properties: Mapping[str, object] | None = None,
-) -> PhasePairSession:
+) -> DecodeSession:
     """Open a prefill and a decode model that `make-static` made of one model.
 
     Args:
@@ -41,7 +42,7 @@ def open_pair(
             one of them.
         UsageError: GP240, a device or properties for ONNX Runtime.
     """
-    return PhasePairSession(prefill, decode, Device(device, exact, properties or {}))
+    return DecodeSession(PhasePairStore(prefill, decode, Device(device, exact, properties or {})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Bound:
     new: dict[str, Array]
 
 
-class PhasePairSession(FixedCapacitySession):
+class PhasePairStore(FixedCapacityStore):
     """Prefills chunk by chunk with one model, and decodes with the other.
 
     Both models see the same memory: the prefill's ``[1, H, P, D]`` becomes the decode's ``[1, H, N, D]`` in one buffer
@@ -98,17 +99,17 @@ class PhasePairSession(FixedCapacitySession):
         pasts = {cache.read: self._view(cache) for cache in phase.caches}
         return _Bound(phase, plan, open_request(model, device), pasts, new)
 
-    def _runs(self, past: int, length: int) -> list[int]:
+    def runs(self, past: int, length: int, batch: int) -> list[int]:  # noqa: ARG002
         prompt = min(length, self.prompt) if not past else 0
         return [prompt] * (prompt > 0) + [1] * (length - prompt)
 
-    def _run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: Step) -> dict[str, Array]:
         self._end = step.past + step.length
         return {self.logits_output: self._prompt(step) if not step.past else self._run_once(self._decode, step, 0, 1)}
 
     def _prompt(self, step: Step) -> Array:
         size, length = self._prefill.phase.length, step.length
-        states = any(cache.kind != "kv" for cache in self._inventory.caches)
+        states = any(cache.kind != "kv" for cache in self.inventory.caches)
         first = length if length < size else length % size if states else 0
         if first and not self._makes_nan:
             logits = self._run_once(self._prefill, step, 0, first)
@@ -124,10 +125,10 @@ class PhasePairSession(FixedCapacitySession):
         self._set_to_zero()
         return [self._run_once(self._decode, step, start, 1) for start in range(step.length)][-1]
 
-    def _settings(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str]:
         return self._decode.request.settings
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._set_to_zero()
         self._end = 0
 
@@ -155,7 +156,7 @@ class PhasePairSession(FixedCapacitySession):
             if cache.kind == "kv":
                 held, new = part(held, cache, past, past + count), part(new, cache, padding, phase.length)
             held[...] = new
-            self._bytes_copied += new.nbytes
+            self.bytes_copied += new.nbytes
         return outputs[self.logits_output]
 
     def _view(self, cache: Cache) -> Array:
@@ -167,7 +168,7 @@ class PhasePairSession(FixedCapacitySession):
             if after.kind == "kv":
                 source, target = _shape(before), _shape(after)
                 extent = tuple(length if axis == after.axes.sequence else size for axis, size in enumerate(target))
-                self._bytes_copied += hand_over(
+                self.bytes_copied += hand_over(
                     self.buffers[after.read], Placement(source), Placement(target), extent, after.element_type
                 )
 

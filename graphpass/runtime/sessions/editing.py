@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime.sessions.adapters import adapter_values
-from graphpass.runtime.sessions.cache_store import CacheStore, check_editable
 from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
 from graphpass.runtime.sessions.embeddings import Embeddings, is_ids
 from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens, indices
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from graphpass.ir.cache import Inventory
-    from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.inputs import Array, InputPlan
+    from graphpass.runtime.sessions.cache_store import CacheStore
+    from graphpass.runtime.sessions.inputs import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +45,26 @@ class SessionStats:
     replayed_tokens: int = 0
 
 
-class EditableCaches(CacheStore):
+class EditableSession(ABC):
     """Drops, moves, keeps and restores positions between steps.
 
     Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. `Slots` knows their
     entries in the growing caches: an edit changes that alone, and `_arrange` moves entries before a step as far as the
     model needs it. Linear caches go back to a checkpoint; the tokens since then are owed, and fed with the next ones.
+
+    Attributes:
+        store: The model with its caches.
     """
 
-    #: Number of steps with one wasted entry that cost as much as gathering one entry; see `CompactionPolicy`.
-    _steps_per_copy: ClassVar[float]
-
-    #: Whether the model reorders rows of its caches only if there are as many as before.
-    _keeps_batch = False
-
-    def __init__(self, model: Model, inventory: Inventory, inputs: InputPlan) -> None:
-        super().__init__(inventory)
-        self._inputs = inputs
+    def __init__(self, store: CacheStore) -> None:
+        self.store = store
+        self._inputs = inputs = store.inputs
         self._embeddings = Embeddings(inputs.hidden) if inputs.takes_embeddings else None
-        may_hide = bool(self._growing) and inputs.takes_mask
-        self._past_order = lambda: model.analysis(past_order) if may_hide else "index"
-        self._compaction = CompactionPolicy(self._past_order, self._steps_per_copy)
+        may_hide = bool(store.growing) and inputs.takes_mask and not store.sees_entries
+        order = functools.partial(store.model.analysis, past_order)
+        self._compaction = CompactionPolicy(order if may_hide else lambda: "index", store.steps_per_copy)
         self._checkpoints = Checkpoints()
-        self._steps = StepHistory(inventory)
+        self._steps = StepHistory(store.inventory)
         self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
         self._compactions = self._replayed = 0
         self._begin()
@@ -100,7 +96,7 @@ class EditableCaches(CacheStore):
     def stats(self) -> SessionStats:
         """Return the cost of edits so far."""
         return SessionStats(
-            self._bytes_copied,
+            self.store.bytes_copied,
             self._compactions,
             len(self._checkpoints.kept),
             self._checkpoints.bytes + sum(snapshot.bytes for snapshot in self._snapshots),
@@ -110,12 +106,12 @@ class EditableCaches(CacheStore):
     def reset(self) -> None:
         """Forget all tokens; the next forward pass may have another batch."""
         self._begin()
-        self._forget()
+        self.store.forget()
 
     @property
     def adapters(self) -> tuple[str, ...]:
         """Return the names of the variables that hold adapter weights."""
-        return tuple(cache.name for cache in self._adapters)
+        return self.store.adapter_names
 
     def set_adapters(self, weights: Mapping[str, ArrayLike]) -> None:
         """Set adapter weights, which last until they are set again; `reset` leaves them.
@@ -129,11 +125,11 @@ class EditableCaches(CacheStore):
             UsageError: GP251, a name is none of `adapters`, or a value has another shape.
             UnsupportedError: GP370, slots were reordered, so that no tokens give what they hold.
         """
-        values = adapter_values(self._adapters, weights)
+        values = adapter_values(self.store.adapters, weights)
         if values and self._slots is not None:
             self._check_history(self._slots)
         for adapter, value in values:
-            self._put(adapter, value)
+            self.store.put(adapter, value)
         if values:
             self._life = object()
             self._owe_all()
@@ -163,7 +159,7 @@ class EditableCaches(CacheStore):
         slots = self._slots
         if slots is None or length == self.length:
             return
-        self._check_editable()
+        self.store.check_editable()
         self._drafting_until = length + SPARSE
         if length >= slots.length:
             assert self._owed is not None
@@ -172,7 +168,7 @@ class EditableCaches(CacheStore):
         self._owed = None
         if length == 0:
             self._start_over(slots.batch)
-        elif self._fixed:
+        elif self.store.fixed:
             self._go_back(slots, length)
         else:
             slots.keep(length)
@@ -199,11 +195,11 @@ class EditableCaches(CacheStore):
             raise UsageError("GP244", f"reorder: a destination is named twice in {destination.tolist()}")
         if self._slots is None or (source == destination).all():
             return
-        self._check_editable()
-        if self._fixed:
+        self.store.check_editable()
+        if self.store.fixed:
             raise UnsupportedError(
                 "GP370",
-                f"cannot reorder slots: cache {self._fixed[0].name} holds what all tokens left, not one by one",
+                f"cannot reorder slots: cache {self.store.fixed[0].name} holds what all tokens left, not one by one",
                 "rewind, and feed the tokens in their new order",
             )
         self._slots.reorder(source, destination)
@@ -225,11 +221,11 @@ class EditableCaches(CacheStore):
         assert slots is not None
         if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():
             return
-        fits = not self._mixes_rows and (len(rows) == slots.batch or not self._keeps_batch)
+        fits = not self.store.mixes_rows and (len(rows) == slots.batch or not self.store.keeps_batch)
         by_model = self._inputs.takes_rows and fits
         if not by_model and (miss := self.select_miss) is not None:
             raise UnsupportedError("GP370", miss)
-        if self._growing_sealed and not (by_model or self._gathers_rows):
+        if self.store.growing_sealed and not (by_model or self.store.gathers_rows):
             self._check_history(slots)
         self._copy_snapshots()
         batch = slots.batch
@@ -241,7 +237,7 @@ class EditableCaches(CacheStore):
             for name, output in self._last.items()
         }
         self._checkpoints.select(
-            rows, {cache.name: cache.axes.batch for cache in self._fixed if cache.axes.batch is not None}
+            rows, {cache.name: cache.axes.batch for cache in self.store.fixed if cache.axes.batch is not None}
         )
         if slots.size:
             self._rows = rows if self._rows is None else self._rows[rows]
@@ -255,7 +251,7 @@ class EditableCaches(CacheStore):
         unknown = next(
             (
                 cache.name
-                for cache in self._unsorted
+                for cache in self.store.unsorted
                 if cache.axes.batch is None
                 and (cache.shape is None or not all(isinstance(size, int) for size in cache.shape))
             ),
@@ -272,15 +268,16 @@ class EditableCaches(CacheStore):
         """
         if self._slots is None:
             raise UsageError("GP243", "there is nothing to take a snapshot of before the first forward pass")
-        self._check_editable()
-        if self._must_replay(self._slots):
+        self.store.check_editable()
+        if self.store.must_replay(self._slots, self._compaction):
             self._owe_all()
         if self._owed is not None:
             self._pay()
         slots = self._slots
-        if self._growing_sealed:
+        if self.store.growing_sealed:
             self._check_history(slots)
-        is_sealed = (self._fixed_sealed and self._fixed) or (self._growing_sealed and self._rows is not None)
+        is_kept = self.store.growing_sealed and self._rows is not None
+        is_sealed = is_kept or (self.store.fixed_sealed and self.store.fixed)
         if not is_sealed:
             self._settle_rows()
         kept = Snapshot(
@@ -289,7 +286,7 @@ class EditableCaches(CacheStore):
             slots.held() if slots.length and not is_sealed else None,
             slots.tokens(),
             slots.origins,
-            self._read_fixed(self._rows) if slots.length and not is_sealed else {},
+            self.store.read_fixed(self._rows) if slots.length and not is_sealed else {},
             self._checkpoints.kept,
             self._last,
         )
@@ -314,7 +311,7 @@ class EditableCaches(CacheStore):
         if snapshot.held is not None:
             self._settle_rows()
             self._slots.back_to(snapshot.held)
-        elif self._growing_sealed or self._fixed_sealed:
+        elif self.store.growing_sealed or self.store.fixed_sealed:
             self._start_over(len(snapshot.tokens.ids))
             self._owed, self._last = snapshot.tokens, snapshot.outputs
             return
@@ -322,8 +319,8 @@ class EditableCaches(CacheStore):
             self._copy_snapshots()
             self._rows = None
             self._slots = Slots.holding(snapshot.tokens, snapshot.origins)
-            for cache in self._growing:
-                self._put(cache, snapshot.copies[cache.name].copy())
+            for cache in self.store.growing:
+                self.store.put(cache, snapshot.copies[cache.name].copy())
         self._write_fixed(snapshot.states)
         self._checkpoints.kept = snapshot.checkpoints
         self._last = snapshot.outputs
@@ -409,10 +406,6 @@ class EditableCaches(CacheStore):
         return array if array.shape == wanted else np.broadcast_to(array, wanted).copy()
 
     @abstractmethod
-    def _sort(self, slots: Slots) -> None:
-        """Move entries of the growing caches into the order of their slots, one for each."""
-
-    @abstractmethod
     def _pay(self) -> None:
         """Feed the tokens owed since a rewind."""
 
@@ -424,7 +417,7 @@ class EditableCaches(CacheStore):
             self._owed = slots.tokens(start_of_step, length)
             slots.keep(start_of_step)
             return
-        is_lost = self._growing_sealed and self._rows is not None
+        is_lost = self.store.growing_sealed and self._rows is not None
         nearest = None if is_lost else self._checkpoints.nearest(length)
         start = 0 if nearest is None else nearest.length
         self._owed = slots.tokens(start, length) if length > start else None
@@ -445,7 +438,7 @@ class EditableCaches(CacheStore):
 
     def _start_over(self, batch: int) -> None:
         self._copy_snapshots()
-        self._forget()
+        self.store.forget()
         self._rows = None
         self._checkpoints.kept = ()
         self._steps.clear()
@@ -465,57 +458,57 @@ class EditableCaches(CacheStore):
         none = np.zeros(0, np.int64)
         return none, none
 
+    def _sort(self, slots: Slots) -> None:
+        """Move entries of the growing caches into the order of their slots, one for each."""
+        if self.store.compacts_only:
+            self._compact(slots)
+        else:
+            self._copy_snapshots()
+            self.store.move(*slots.sort(), slots.size)
+
     def _compact(self, slots: Slots) -> None:
         self._copy_snapshots()
-        self._compactions += bool(self._growing)
+        self._compactions += bool(self.store.growing)
         rows, self._rows = self._rows, None
-        self._gather(slots.compact(), rows)
+        self.store.gather(slots.compact(), rows)
         self._compaction.compacted()
 
     def _settle_rows(self) -> None:
-        if self._rows is not None and self._growing_sealed and not self._gathers_rows:
+        if self._rows is not None and self.store.growing_sealed and not self.store.gathers_rows:
             self._owe_all()
         elif self._rows is not None:
             rows, self._rows = self._rows, None
-            self._gather(None, rows)
-
-    def _must_replay(self, slots: Slots) -> bool:
-        """Return whether entries have to move in caches that the runtime does not hand out."""
-        is_moved_inside = self._inputs.takes_moves
-        return self._growing_sealed and not is_moved_inside and self._compaction.must_move(slots)
+            self.store.gather(None, rows)
 
     def _copy_snapshots(self) -> None:
         assert self._slots is not None
         for snapshot in self._snapshots:
             if snapshot.life is self._life and snapshot.held is not None:
-                for cache in () if self._growing_sealed else self._growing:
+                for cache in () if self.store.growing_sealed else self.store.growing:
                     assert cache.axes.sequence is not None
-                    copy = self._read(cache).take(snapshot.held.entries, axis=cache.axes.sequence)
+                    copy = self.store.read(cache).take(snapshot.held.entries, axis=cache.axes.sequence)
                     snapshot.copies[cache.name] = copy
-                    self._bytes_copied += copy.nbytes
+                    self.store.bytes_copied += copy.nbytes
                 snapshot.held = None
 
     def _write_fixed(self, states: Mapping[str, Array]) -> None:
         self._steps.clear()
-        for cache in self._fixed:
-            self._put(cache, states[cache.name].copy())
+        for cache in self.store.fixed:
+            self.store.put(cache, states[cache.name].copy())
 
     def _check_history(self, slots: Slots) -> None:
         if not slots.is_history:
             message = "cannot compute the tokens again: slots were reordered to what no feeding of tokens gives"
             hint = "rewind to before that"
-            if self._growing_sealed:
+            if self.store.growing_sealed:
                 message += ", and the runtime does not hand out its caches"
                 hint += ", or keep caches in another precision: KV_CACHE_PRECISION=f16"
             raise UnsupportedError("GP370", message, hint)
 
     def _check_handed_out(self) -> None:
-        is_sealed = self._growing_sealed and not self._gathers_rows
-        sealed = [*(self._growing if is_sealed else ()), *(self._fixed if self._fixed_sealed else ())]
+        is_sealed = self.store.growing_sealed and not self.store.gathers_rows
+        sealed = [*(self.store.growing if is_sealed else ()), *(self.store.fixed if self.store.fixed_sealed else ())]
         if sealed:
             message = f"cannot save or load: the runtime does not hand out {sealed[0].name}"
             hint = "prefill again; on GPUs, keep caches in another precision: KV_CACHE_PRECISION=f16"
             raise UnsupportedError("GP370", message, hint)
-
-    def _check_editable(self) -> None:
-        check_editable(self._inventory)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.encoders import is_pooled
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import EMBEDDINGS, HIDDEN_STATES
 from graphpass.ir.model import Model
+from graphpass.runtime.sessions.cache_store import CacheStore
 from graphpass.runtime.sessions.checkpoints import Checkpoint, Snapshot
-from graphpass.runtime.sessions.editing import EditableCaches
+from graphpass.runtime.sessions.editing import EditableSession
 from graphpass.runtime.sessions.embeddings import Embed
-from graphpass.runtime.sessions.inputs import TOKENS, Array, InputPlan, Step
+from graphpass.runtime.sessions.inputs import TOKENS, Array, Step
 from graphpass.runtime.sessions.saved import Origin, SavedState, model_digest, read_state, write_state
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
@@ -29,7 +28,7 @@ from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, 
 _MOST_OWED = 8
 
 
-class DecodeSession(EditableCaches):
+class DecodeSession(EditableSession):
     """Runs one model in one runtime, with the caches of the tokens so far.
 
     Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them; the session places them in
@@ -50,36 +49,23 @@ class DecodeSession(EditableCaches):
         takes_any_positions: Whether positions need not count slots.
     """
 
-    last_only = False
-    moves_slots = True
-    takes_any_positions = True
-
-    def __init__(self, model: Model, inventory: Inventory) -> None:
-        """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
-        stepping = find_stepping(model, inventory)
-        super().__init__(model, inventory, InputPlan(model.inputs, inventory, stepping))
-        self._model = model
-        passed = {None if inventory.stateful else cache.write for cache in inventory.caches}
-        self.outputs = tuple(port.name for port in model.outputs if port.name not in passed | stepping.returned)
-        self.has_caches = bool(inventory.caches)
-        self.last_only = type(self).last_only or _gives_one(model)
+    def __init__(self, store: CacheStore) -> None:
+        """Begin without tokens."""
+        super().__init__(store)
+        self.outputs = store.outputs
+        self.has_caches = bool(store.inventory.caches)
+        self.last_only = store.last_only or _gives_one(store.model) or is_pooled(store.model)
         self.fixed_batch = self._inputs.batch
-        self.takes_mask = self._inputs.takes_mask
+        self.takes_mask = store.takes_mask
         self.takes_tree = self._inputs.takes_tree
         self.takes_embeddings = self._inputs.takes_embeddings
         self.axes = self._inputs.axes
+        self.moves_slots, self.takes_any_positions = store.moves_slots, store.takes_any_positions
 
     @property
     def logits_output(self) -> str:
-        """Return the name of the output that holds the logits: ``logits``, or the only one.
-
-        Raises:
-            UnsupportedError: GP324, none of several outputs is called ``logits``.
-        """
-        name = self.outputs[0] if len(self.outputs) == 1 else "logits"
-        if name not in self.outputs:
-            raise UnsupportedError("GP324", f"no output is called logits: {', '.join(self.outputs) or 'there is none'}")
-        return name
+        """Return the name of the output that holds the logits; raises as `CacheStore.logits_output`."""
+        return self.store.logits_output
 
     @property
     def logits(self) -> Array:
@@ -134,7 +120,7 @@ class DecodeSession(EditableCaches):
             UnsupportedError: As `forward`.
         """
         tokens = self._in_rows(ids)
-        self._check_room(tokens.shape[1] if tokens.ndim > 1 else 0, 0)
+        self.store.check_room(tokens.shape[1] if tokens.ndim > 1 else 0, 0)
         self.reset()
         self.forward(tokens, attention_mask, position_ids)
         return self.logits
@@ -188,12 +174,15 @@ class DecodeSession(EditableCaches):
                 hold a tree; GP379 it cannot hide these tokens.
         """
         ids = self._checked(input_ids)
-        self._check_room(ids.shape[1], self.length)
+        self.store.check_room(ids.shape[1], self.length)
         tree = None if parents is None else self._tree(parents, ids.shape[1])
+        if attention_mask is not None:
+            self.store.check_mask(attention_mask)
         new = self._new_tokens(ids, attention_mask, position_ids, tree)
+        self.store.check_positions(new, self.length)
         if self._slots is None:
             self._slots = Slots(len(new.ids), self._inputs.axes)
-        elif self._must_replay(self._slots):
+        elif self.store.must_replay(self._slots, self._compaction):
             self._owe_all()
         if self._owed is not None and (tree is not None or self._owed.length > _MOST_OWED or self._must_keep_state()):
             self._pay()
@@ -241,8 +230,10 @@ class DecodeSession(EditableCaches):
         self._settle_rows()
         kept = self.snapshot()
         caches = dict(kept.states) | self._grown(kept)
-        caches |= {cache.name: self._read(cache) for cache in self._adapters}
-        self._bytes_copied += sum(caches[cache.name].nbytes for cache in (*self._growing, *self._adapters))
+        caches |= {cache.name: self.store.read(cache) for cache in self.store.adapters}
+        self.store.bytes_copied += sum(
+            caches[cache.name].nbytes for cache in (*self.store.growing, *self.store.adapters)
+        )
         embeddings = self._embedded(kept.tokens.ids)
         write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin)
 
@@ -261,8 +252,8 @@ class DecodeSession(EditableCaches):
     def _grown(self, kept: Snapshot) -> dict[str, Array]:
         assert kept.held is not None
         return {
-            cache.name: self._read(cache).take(kept.held.entries, axis=cache.axes.sequence)
-            for cache in self._growing
+            cache.name: self.store.read(cache).take(kept.held.entries, axis=cache.axes.sequence)
+            for cache in self.store.growing
             if cache.axes.sequence is not None
         }
 
@@ -281,50 +272,32 @@ class DecodeSession(EditableCaches):
             UnsupportedError: GP370, the runtime does not take caches.
         """
         self._check_handed_out()
-        others = (*self._fixed, *self._adapters)
-        state = read_state(Path(path), self._growing, others, self._origin, self._inputs)
-        self._check_room(state.tokens.length, 0)
+        others = (*self.store.fixed, *self.store.adapters)
+        state = read_state(Path(path), self.store.growing, others, self._origin, self._inputs)
+        self.store.check_room(state.tokens.length, 0)
         self.reset()
         if self._embeddings is not None and state.embeddings is not None:
             self._embeddings.number(state.embeddings)
         self._slots = Slots.holding(state.tokens, state.origins)
-        for cache in (*self._growing, *others):
-            self._put(cache, state.caches[cache.name])
-
-    @abstractmethod
-    def _settings(self) -> Mapping[str, str]:
-        """Return the settings of the runtime that decide the contents of caches."""
+        for cache in (*self.store.growing, *others):
+            self.store.put(cache, state.caches[cache.name])
 
     @functools.cached_property
     def _origin(self) -> Origin:
-        return Origin(model_digest(self._model), self._settings())
-
-    @abstractmethod
-    def _run(self, step: Step) -> dict[str, Array]:
-        """Run the model once, keep its caches, and return the other outputs."""
-
-    def _check_room(self, count: int, held: int) -> None:
-        """Refuse ``count`` tokens that do not fit after so many others."""
-
-    def _runs(self, past: int, length: int) -> list[int]:
-        """Cut ``length`` new tokens, after ``past`` entries, into runs of the model."""
-        size = self._inputs.tokens_at_once(past, length, self.batch)
-        if length % size:
-            raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
-        return [size] * (length // size)
+        return Origin(model_digest(self.store.model), self.store.settings())
 
     def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
         """Cut new tokens into runs that their own columns of the mask weigh."""
-        runs = self._runs(slots.size, fed.length)
-        if not (self._fixed and self._growing) or (slots.visible.all() and fed.mask.all()):
+        runs = self.store.runs(slots.size, fed.length, self.batch)
+        if not (self.store.fixed and self.store.growing) or (slots.visible.all() and fed.mask.all()):
             return runs
-        mask, weighing = np.concatenate([slots.visible, fed.mask], axis=1), self._model.analysis(find_weighing)
+        mask, weighing = np.concatenate([slots.visible, fed.mask], axis=1), self.store.model.analysis(find_weighing)
         found: list[int] = []
         end = slots.size
         for size in runs:
             # Recomputation feeds all tokens at once: what a prompt of several computes is right.
             alone = size == 1 or (end > 0 and not weighing.several.are_right(mask[:, : end + size], size))
-            found += self._runs(end, 1) * size if alone else [size]
+            found += self.store.runs(end, 1, self.batch) * size if alone else [size]
             for place in range(end + 1, end + size + 1) if alone else ():
                 if not weighing.one.are_right(mask[:, :place], 1):
                     message = "cannot hide these tokens: the model weighs them by other columns of attention_mask"
@@ -385,8 +358,8 @@ class DecodeSession(EditableCaches):
         checked = checked_parents(parents, length)
         if is_chain(checked):
             return None
-        if self._fixed:
-            reason = f"cannot hold a tree: cache {self._fixed[0].name} has one state, not one a branch"
+        if self.store.fixed:
+            reason = f"cannot hold a tree: cache {self.store.fixed[0].name} has one state, not one a branch"
             raise UnsupportedError("GP371", reason, "draft a chain")
         if not self.takes_tree:
             message = "cannot hold a tree: the model has no input tree_mask"
@@ -401,13 +374,14 @@ class DecodeSession(EditableCaches):
         self._replayed += 0 if self._owed is None else self._owed.length
         self._owed = None
         hidden = None if tree is None else tree_mask(tree)
+        replays = self.store.replays and not self.has_caches
         results: list[dict[str, Array]] = []
         start = 0
         for size in runs:
             back = self._steps.pending
-            is_due = self._fixed and not (back or self._fixed_sealed)
+            is_due = self.store.fixed and not (back or self.store.fixed_sealed)
             if is_due and self._checkpoints.are_due(slots.length, drafting=drafting):
-                self._checkpoints.add(Checkpoint(slots.length, self._read_fixed(self._rows)))
+                self._checkpoints.add(Checkpoint(slots.length, self.store.read_fixed(self._rows)))
             moves = self._arrange(slots)
             part = fed if size == fed.length else fed.part(start, start + size)
             past, length = slots.size, slots.length
@@ -415,10 +389,17 @@ class DecodeSession(EditableCaches):
             rows, self._rows = self._rows, None
             embedded = self._embedded(part.ids)
             step = Step(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back, embedded)
-            results.append(self._run(step))
+            results.append(self._replayed_step(slots, step) if replays else self.store.run(step))
             self._steps.step(length)
             start += size
         return results
+
+    def _replayed_step(self, slots: Slots, step: Step) -> dict[str, Array]:
+        """Run the whole history; return the outputs of the new tokens."""
+        whole = slots.tokens()
+        embedded = self._embedded(whole.ids)
+        again = Step(whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=embedded)
+        return newest([self.store.run(again)], [whole.length], step.length)
 
     def _embedded(self, ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
         return None if self._embeddings is None else self._embeddings.of(ids)

@@ -24,6 +24,7 @@ class CPU(StatefulTarget):
     name = "cpu"
     description = "OpenVINO on CPU: stateful, with attention fused; with cache=beam for openvino.genai"
     seq2seq = True
+    encoders = True
     hides_positions = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)

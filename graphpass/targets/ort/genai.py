@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
@@ -25,6 +26,7 @@ from graphpass.targets.ort.genai_whisper import (
     why_no_whisper,
 )
 from graphpass.targets.ort.target import ORT
+from graphpass.targets.rules import encoder_error
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,11 @@ class ORTGenAI(ORT):
         Raises:
             PreconditionError: GP396, the number of positions or of token ids is not known.
             ReadError: GP116, a configuration beside the model is no JSON object.
-            UnsupportedError: GP366, the model is OpenVINO IR.
+            UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
         """
+        self.require_onnx(model)
+        if model.analysis(is_encoder):
+            raise encoder_error(self.name, "ort")
         passes = super().pipeline(model)
         require_sizes(model, model.path, self.context)
         return passes

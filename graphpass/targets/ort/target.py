@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
@@ -127,7 +128,8 @@ class ORT(Target):
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
         # Norms go first: heads that are normed change places once.
-        steps += ["fuse-norms", "fuse-gelu", f"fuse-group-query-attention{{{','.join(options)}}}"]
+        grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
+        steps += ["fuse-norms", "fuse-gelu", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" not in self.provider.lacks else []
         steps += ["count-new-tokens"] if self.batch == "any" and "counts" not in self.provider.lacks else []

@@ -14,7 +14,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.values import fixed_size
 from graphpass.progress import stage
 from graphpass.runtime import open_session
-from graphpass.runtime.backends.stateless import StatelessSession
+from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
 from graphpass.verify.comparison import FEED_FORWARD, Comparison, MaskProof, PartProof, Reach
 from graphpass.verify.layers.budget import Budget
@@ -205,14 +205,14 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
 
 
 def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:
-    """Open a model with as little memory for weights as the runtime takes; see `StatelessSession.replays`."""
+    """Open a model with as little memory for weights as the runtime takes; see `StatelessStore.replays`."""
     # ONNX Runtime takes long to import, and proofs of whole models of IR do without.
     from graphpass.runtime.backends.onnxruntime_request import weights_in_place
 
     with weights_in_place():
         session = open_session(model, **options)
-    if isinstance(session, StatelessSession):
-        session.replays = replays
+    if isinstance(session.store, StatelessStore):
+        session.store.replays = replays
     release(model.weight_files)
     return session
 

@@ -10,7 +10,7 @@ from support.loaded import exported, onnx_model
 import graphpass
 from graphpass.analysis.lengths.past_order import PastOrder, past_order
 from graphpass.runtime import open_session
-from graphpass.runtime.backends.stateless import StatelessSession
+from graphpass.runtime.backends.stateless import StatelessStore
 
 ANY = [
     ("deepseek_v3", "ov-stateful"),
@@ -109,7 +109,7 @@ def test_hidden_entries_between_the_others_change_nothing(
     name: str, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Stateless sessions take them out at once, which costs them little.
-    monkeypatch.setattr(StatelessSession, "_steps_per_copy", 50.0)
+    monkeypatch.setattr(StatelessStore, "steps_per_copy", 50.0)
     session = open_session(edited.model(name, variant))
     tokens = np.random.default_rng(0).integers(1, 300, 18).tolist()
     session.forward([tokens])

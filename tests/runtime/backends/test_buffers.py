@@ -47,9 +47,9 @@ def test_presents_are_written_where_pasts_are_read(name: str, variant: str) -> N
     copied, places = session.stats.bytes_copied, set()
     for token in range(8):
         session.step([token + 1])
-        places |= {buffer.held.ctypes.data for buffer in session._buffers.values()}
+        places |= {buffer.held.ctypes.data for buffer in session.store._buffers.values()}
     assert session.stats.bytes_copied == copied
-    assert len(places) <= 4 * len(session._buffers)
+    assert len(places) <= 4 * len(session.store._buffers)
 
 
 def test_a_trim_copies_nothing_where_entries_may_be_hidden() -> None:

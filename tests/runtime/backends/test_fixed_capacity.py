@@ -15,8 +15,8 @@ from graphpass import PassManager, parse
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import GraphpassError
-from graphpass.runtime import open_session
-from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceSession
+from graphpass.runtime import DecodeSession, open_session
+from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceStore
 from graphpass.verify.lockstep import compare
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def fixed(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> OnnxMod
     return model
 
 
-def in_place(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> OnnxRuntimeInPlaceSession:
+def in_place(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> DecodeSession:
     session = open_session(fixed(name, variant, capacity))
-    assert isinstance(session, OnnxRuntimeInPlaceSession)
+    assert isinstance(session.store, OnnxRuntimeInPlaceStore)
     return session
 
 
@@ -53,7 +53,7 @@ def test_tokens_are_those_of_the_growing_caches_and_no_buffer_moves(name: str, v
             token = expected[:, -1].argmax(-1)
             expected, found = growing.step(token), static.step(token)
         np.testing.assert_allclose(found[:, -1], expected[:, -1], atol=1e-4)
-        places.add(tuple((read, static.buffers[read].ctypes.data) for read in sorted(grows)))
+        places.add(tuple((read, static.store.buffers[read].ctypes.data) for read in sorted(grows)))
     assert len(places) == 1
 
 
@@ -66,12 +66,12 @@ def test_one_token_too_many_overwrites_nothing(variant: str) -> None:
         lambda: session.prefill(np.arange(CAPACITY + 1)),
     ]
     for act in acts:
-        before = {name: buffer.copy() for name, buffer in session.buffers.items()}
+        before = {name: buffer.copy() for name, buffer in session.store.buffers.items()}
         with pytest.raises(GraphpassError, match="fit") as caught:
             act()
         assert caught.value.id == "GP267"
         assert session.length == CAPACITY - 3
-        for name, buffer in session.buffers.items():
+        for name, buffer in session.store.buffers.items():
             np.testing.assert_array_equal(buffer, before[name])
     session.step([[1, 2, 3]])
     with pytest.raises(GraphpassError, match="24 of 24 positions are taken"):
@@ -98,7 +98,7 @@ def test_positions_that_were_rewound_are_written_over() -> None:
 )
 def test_any_edits(name: str, variant: str, passes: str) -> None:
     tested = subject(name, variant, f"{passes}static-cache{{capacity={LONGEST + 8}}}")
-    assert isinstance(tested.session, OnnxRuntimeInPlaceSession)
+    assert isinstance(tested.session.store, OnnxRuntimeInPlaceStore)
     run_edits(tested, 8)
 
 
@@ -106,7 +106,7 @@ def test_what_attention_does_not_see_may_not_be_nan() -> None:
     """Slots behind the positions are weighed with 0, which leaves nothing of a number but NaN of NaN."""
     session, fresh = in_place("llama"), in_place("llama")
     session.prefill([5, 6, 7, 8])
-    for buffer in session.buffers.values():
+    for buffer in session.store.buffers.values():
         buffer[:, :, 2:4] = np.nan
     session.rewind(2)
     fresh.prefill([5, 6])
@@ -155,4 +155,4 @@ def test_models_that_cannot_run_in_place() -> None:
     read_twice.proto.graph.output.append(onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, []))
     read_twice.mark_edited()
     for model in (read_twice, onnx_model("llama")):
-        assert not isinstance(open_session(model), OnnxRuntimeInPlaceSession)
+        assert not isinstance(open_session(model).store, OnnxRuntimeInPlaceStore)

@@ -7,34 +7,33 @@ import pytest
 from support.loaded import exported, ran
 
 from graphpass.runtime import open_session
-from graphpass.runtime.backends.onnxruntime_shared import OnnxRuntimeSharedSession
-from graphpass.runtime.backends.stateless import StatelessSession
+from graphpass.runtime.backends.stateless import StatelessStore
 
 FUSE = "fuse-group-query-attention{context=512}"
 
 
 def test_it_computes_the_same_across_growth_in_batches():
     sessions = open_session(exported("llama/onnx")), open_session(ran(exported("llama/onnx"), FUSE).model)
-    assert isinstance(sessions[1], OnnxRuntimeSharedSession)
+    assert sessions[1].store.grows
     ids = numpy.random.default_rng(0).integers(3, 300, (2, 60))
     mask = numpy.ones_like(ids)
     mask[0, :7] = 0
     one, other = (session.prefill(ids, mask) for session in sessions)
     numpy.testing.assert_allclose(other[mask == 1], one[mask == 1], atol=2e-5)
-    assert sessions[1].capacity == 64
+    assert sessions[1].store.capacity == 64
     for token in range(5, 15):
         one, other = (session.step([token, token + 1]) for session in sessions)
         numpy.testing.assert_allclose(other, one, atol=2e-5)
-    assert sessions[1].capacity == 128
+    assert sessions[1].store.capacity == 128
 
 
 def test_steps_copy_nothing():
     session = open_session(ran(exported("llama/onnx"), FUSE).model)
     session.prefill([[5, 9, 17]])
-    places = {name: buffer.ctypes.data for name, buffer in session.buffers.items()}
+    places = {name: buffer.ctypes.data for name, buffer in session.store.buffers.items()}
     for token in range(20):
         session.step([token])
-    assert places == {name: buffer.ctypes.data for name, buffer in session.buffers.items()}
+    assert places == {name: buffer.ctypes.data for name, buffer in session.store.buffers.items()}
 
 
 def test_edits_are_exact_after_growth():
@@ -49,8 +48,8 @@ def test_edits_are_exact_after_growth():
 
 @pytest.mark.parametrize("place", ["llama/onnx", "lfm2/onnx-genai"])
 def test_other_models_keep_two_memories(place):
-    assert isinstance(open_session(exported(place)), StatelessSession)
+    assert isinstance(open_session(exported(place)).store, StatelessStore)
 
 
 def test_models_of_the_builder_are_run_so():
-    assert isinstance(open_session(exported("qwen3/onnx-genai")), OnnxRuntimeSharedSession)
+    assert open_session(exported("qwen3/onnx-genai")).store.grows

@@ -12,14 +12,13 @@ from support.models import export, reference
 
 from graphpass import PassManager, load, parse
 from graphpass.errors import GraphpassError
-from graphpass.runtime import open_session
-from graphpass.runtime.pair.phases import PhasePairSession, open_pair
+from graphpass.runtime import DecodeSession, open_session
+from graphpass.runtime.pair.phases import open_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from graphpass.ir.model import Model
-    from graphpass.runtime import DecodeSession
 
 PROMPT, CHUNK, CAPACITY = 24, 8, 32
 
@@ -36,7 +35,7 @@ CONVERTED = ["mistral_sw8", *slow("bloom", "gpt_oss", "llama")]
 STATELESS = ["llama", "olmo2", *slow("gemma3_text", "gpt2", "llama_12l", "qwen3", "qwen3_moe")]
 
 
-def pair_of(model: Model, before: str) -> PhasePairSession:
+def pair_of(model: Model, before: str) -> DecodeSession:
     prepared = PassManager(parse(before)).run(model).model if before else model
     prefill, decode = (
         PassManager(parse(f"make-static{{length={length},past={past}}}")).run(prepared).model
@@ -45,10 +44,10 @@ def pair_of(model: Model, before: str) -> PhasePairSession:
     return open_pair(prefill, decode)
 
 
-def _follow(model: Model, pair: PhasePairSession) -> None:
+def _follow(model: Model, pair: DecodeSession) -> None:
     dynamic = open_session(model)
     ids = np.random.default_rng(0).integers(3, 300, PROMPT)
-    places = {name: buffer.ctypes.data for name, buffer in pair.buffers.items()}
+    places = {name: buffer.ctypes.data for name, buffer in pair.store.buffers.items()}
     for length in (1, CHUNK - 1, CHUNK, CHUNK + 1, PROMPT):
         expected, found = dynamic.prefill(ids[:length]), pair.prefill(ids[:length])
         assert found.shape[1] == 1
@@ -57,9 +56,9 @@ def _follow(model: Model, pair: PhasePairSession) -> None:
             token = expected[:, -1].argmax(-1)
             assert (found[:, -1].argmax(-1) == token).all()
             expected, found = dynamic.step(token), pair.step(token)
-    assert places == {name: buffer.ctypes.data for name, buffer in pair.buffers.items()}
+    assert places == {name: buffer.ctypes.data for name, buffer in pair.store.buffers.items()}
     # Each token enters a buffer, and prompts move from one layout to the other.
-    assert pair.stats.bytes_copied > sum(buffer.nbytes for buffer in pair.buffers.values())
+    assert pair.stats.bytes_copied > sum(buffer.nbytes for buffer in pair.store.buffers.values())
 
 
 @pytest.mark.parametrize("name", ONNX)
@@ -119,13 +118,13 @@ def test_one_token_too_many_overwrites_nothing(dialect: str) -> None:
         else pair_of(openvino_model("llama", "ov-stateless"), "fuse-attention")
     )
     session.prefill(np.arange(3, 3 + PROMPT))
-    before = {name: buffer.copy() for name, buffer in session.buffers.items()}
+    before = {name: buffer.copy() for name, buffer in session.store.buffers.items()}
     for act in (lambda: session.prefill(np.arange(PROMPT + 1)), lambda: session.step([list(range(9))])):
         with pytest.raises(GraphpassError) as caught:
             act()
         assert caught.value.id == "GP267"
         assert session.length == PROMPT
-        for name, buffer in session.buffers.items():
+        for name, buffer in session.store.buffers.items():
             np.testing.assert_array_equal(buffer, before[name])
 
 

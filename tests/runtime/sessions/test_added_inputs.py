@@ -71,13 +71,13 @@ def test_the_model_itself_moves_slots(name: str, variant: str, form: str) -> Non
         pytest.skip("linear caches have no slots")
     session = open_session(edited(name, variant, f"insert-reorder{{form={form}}}"))
     session.prefill(PROMPT)
-    before = {cache: session._read(cache).copy() for cache in session._growing}
+    before = {cache: session.store.read(cache).copy() for cache in session.store.growing}
     kept = session.snapshot()
     session.reorder([2, 1, 0, 19], [0, 1, 2, 3])
     session.step([4])
     for cache, value in before.items():
         moved = value[:, :, [2, 1, 0, 19, *range(4, 20)]]
-        np.testing.assert_allclose(session._read(cache)[:, :, :20], moved, atol=1e-5)
+        np.testing.assert_allclose(session.store.read(cache)[:, :, :20], moved, atol=1e-5)
     session.restore(kept)
     got = session.step([9])
     np.testing.assert_allclose(got, plain(name, variant).prefill([*PROMPT, 9])[:, -1:], atol=1e-4)

@@ -50,7 +50,7 @@ def test_without_padding_several_tokens_are_one_run():
     session = open_session(weighs_by_first_columns())
     session.prefill([ROW[:4]])
     runs = []
-    run = session._run
-    session._run = lambda step: runs.append(step.length) or run(step)
+    run = session.store.run
+    session.store.run = lambda step: runs.append(step.length) or run(step)
     session.step([ROW[4:]])
     assert runs == [6]

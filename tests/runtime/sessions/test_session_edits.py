@@ -198,22 +198,22 @@ def test_a_slot_copied_to_another_counts_twice() -> None:
     session.reorder([4], [7])
     session.step([5])
     assert session.stats.compactions == 1
-    cache = states._growing[0]
-    copied = states._read(cache).copy()
+    cache = states.store.growing[0]
+    copied = states.store.read(cache).copy()
     copied[:, :, 7] = copied[:, :, 4]
-    np.testing.assert_array_equal(session._read(cache)[:, :, :10], copied)
+    np.testing.assert_array_equal(session.store.read(cache)[:, :, :10], copied)
 
 
 @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("gemma3_text", "onnx"), ("qwen3", "ov-stateless")])
 def test_where_the_session_owns_the_memory_only_named_slots_move(name: str, variant: str) -> None:
     session = opened(name, variant)
     session.prefill(PROMPT)
-    before = {cache: session._read(cache).copy() for cache in session._growing}
+    before = {cache: session.store.read(cache).copy() for cache in session.store.growing}
     copied = session.stats.bytes_copied
     session.reorder([4, 7, 1], [7, 4, 2])
     session.step([5])
     for cache, value in before.items():
-        np.testing.assert_array_equal(session._read(cache)[:, :, :10], value[:, :, [0, 1, 1, 3, 7, 5, 6, 4, 8, 9]])
+        np.testing.assert_array_equal(session.store.read(cache)[:, :, :10], value[:, :, [0, 1, 1, 3, 7, 5, 6, 4, 8, 9]])
     named = sum(value[:, :, :3].nbytes for value in before.values())
     assert session.stats.bytes_copied - copied == named
     assert session.stats.compactions == 0

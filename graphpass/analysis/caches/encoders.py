@@ -1,0 +1,27 @@
+"""Tell encoders, embedders and rerankers from decoders that were exported without caches."""
+
+from __future__ import annotations
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_masks
+from graphpass.ir.inputs import token_input
+from graphpass.ir.model import Model
+
+
+def is_encoder(model: Model) -> bool:
+    """Return whether ``model`` reads a text whole, for `Model.analysis`.
+
+    It keeps no caches, and gives something else than logits of each token, or attends to later tokens.
+    """
+    inventory = analyze_caches(model)
+    keeps = inventory.caches or inventory.unpaired_inputs or inventory.unpaired_outputs
+    if keeps or not inventory.attention or token_input(model.graph) is None:
+        return False
+    if not any(port.name == "logits" and len(port.shape or ()) == 3 for port in model.outputs):
+        return True
+    return any(not mask.is_causal and not mask.misses for mask in model.analysis(find_masks))
+
+
+def is_pooled(model: Model) -> bool:
+    """Return whether the first output of an encoder has no axis of tokens."""
+    return len(next(iter(model.outputs)).shape or ()) == 2 and model.analysis(is_encoder)

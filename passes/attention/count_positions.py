@@ -1,0 +1,46 @@
+"""The pass `count-positions`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.model import Model
+
+
+@dataclass(frozen=True)
+class CountPositions(Pass[Model]):
+    """Count positions of a model without caches by attention_mask, in place of the input position_ids.
+
+    openvino.genai's TextEmbeddingPipeline (2026.4.1) feeds no positions: an embedder that has the input, such as
+    Qwen3-Embedding, computes something else for each text of more than one token.
+
+    Shapes:
+        attention_mask and position_ids ``[batch, length]``; padding has the position of the token before it, or 0
+
+    Before:
+        position_ids -> rotary embedding
+    After:
+        Maximum(CumSum(attention_mask) - 1, 0) -> rotary embedding
+    """
+
+    name: ClassVar[str] = "count-positions"
+
+    def run(self, model: Model) -> Done | Skipped:
+        """See `Pass.run`."""
+        graph = model.graph
+        positions, mask = (graph.parameters.get(name) for name in ("position_ids", "attention_mask"))
+        if positions is None or mask is None or positions.rank != 2 or mask.rank != 2:
+            return Skipped("the model has no inputs position_ids and attention_mask [batch, length]")
+        if analyze_caches(model).caches:
+            return Skipped("the model keeps caches: the mask covers the past as well")
+        rewriter = model.rewriter()
+        write, kind = rewriter.under("positions"), positions.element_type
+        tokens = write.op("CumSum", write.convert(mask, kind), axis=1, label="tokens")
+        last = write.op("Subtract", tokens, write.number(1, kind), label="last")
+        rewriter.redirect_uses(positions, write.op("Maximum", last, write.number(0, kind), label="position_ids"))
+        rewriter.drop_input("position_ids")
+        rewriter.finish()
+        return Done({"positions counted": 1})

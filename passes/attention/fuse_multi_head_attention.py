@@ -1,0 +1,172 @@
+"""The pass `fuse-multi-head-attention`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.types import Attention, Scale
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.inputs import token_input
+from graphpass.ir.pattern import Miss
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.values import fixed_size
+from graphpass.passes.attention.mask_sums import MaskSums
+
+_DOMAIN = "com.microsoft"
+
+#: Axes of ``[batch, positions, heads, size]`` in an operand, and in a key that is transposed for the product.
+_ROWS, _TURNED = (0, 2, 1, 3), (0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class FuseMultiHeadAttention(Pass[OnnxModel]):
+    """Replace decomposed attention of models without caches by ONNX Runtime's MultiHeadAttention.
+
+    Encoders, embedders and rerankers attend to all tokens of a text. Copies of heads of grouped queries stay before the
+    operator, which has none of its own; attention with a soft cap or a sink stays.
+
+    Shapes:
+        query, key and value ``[batch, heads, length, head_dim]``; masks are added, ``[batch or 1, 1, length, length]``
+
+    Before:
+        MatMul(Softmax(Add(MatMul(query * s, key * s), mask)), value) -> Transpose -> Reshape
+    After:
+        MultiHeadAttention(query, key, value, attention_bias=mask){num_heads, scale}
+    """
+
+    name = "fuse-multi-head-attention"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done:
+        """See `Pass.run`."""
+        tokens = token_input(model.graph)
+        if analyze_caches(model).caches or tokens is None:
+            return Done()
+        found = [block for block in model.analysis(find_attention) if not block.is_fused]
+        misses = {block.node.name: miss for block in found if (miss := _obstacle(model, block)) is not None}
+        fused = [block for block in found if block.node.name not in misses]
+        rewriter = model.rewriter()
+        fusion = _Fusion(model, rewriter, tokens)
+        for block in fused:
+            fusion.fuse(block)
+        rewriter.finish()
+        notes = tuple(f"attention at {name} stays as it is: {miss}" for name, miss in misses.items())
+        return Done({"attention fused": len(fused), "attention left": len(misses)} if found else {}, notes)
+
+
+def _obstacle(model: OnnxModel, block: Attention) -> Miss | None:
+    if block.miss is not None:
+        return block.miss
+    if block.sink is not None or block.cap_scales is not None:
+        return Miss(block.node, "MultiHeadAttention has no sink and no soft cap")
+    if _heads(model, block) is None or any(
+        part is None or part.rank != 4 for part in (block.query, block.key, block.value)
+    ):
+        return Miss(block.node, "the number of its heads is not known")
+    if not all(fold_scalar(model.graph, scale.value) for scale in block.scales):
+        return Miss(block.node, "its scale is computed")
+    return None
+
+
+def _heads(model: OnnxModel, block: Attention) -> int | None:
+    shape = model.analysis(infer_sizes).shape(block.query)
+    return shape[1].as_int if shape else None
+
+
+def _factor(graph: Graph, scales: tuple[Scale, ...]) -> float:
+    numbers = [fold_scalar(graph, scale.value) or 1.0 for scale in scales]
+    return math.prod(1 / one if scale.divides else one for one, scale in zip(numbers, scales, strict=True))
+
+
+def _last(value: Value) -> int | None:
+    """Return the size of the last two axes of ``value`` together."""
+    heads, size = fixed_size(value, -2), fixed_size(value, -1)
+    return None if heads is None or size is None else heads * size
+
+
+class _Fusion:
+    """Writes the operators, and each mask once."""
+
+    def __init__(self, model: OnnxModel, rewriter: Rewriter, tokens: Value) -> None:
+        self._model, self._rewriter, self._tokens = model, rewriter, tokens
+        self._masks = MaskSums(rewriter)
+        self._biases: dict[object, Handle] = {}
+
+    def fuse(self, block: Attention) -> None:
+        write, heads = self._rewriter.under(block.node.name), _heads(self._model, block) or 0
+        assert block.query is not None
+        assert block.key is not None
+        assert block.value is not None
+        kind = block.value.element_type
+        axes = _TURNED if block.key_is_transposed else _ROWS
+        operands = [
+            self._flat(write, block.query, _ROWS, kind),
+            self._flat(write, block.key, axes, kind),
+            self._flat(write, block.value, _ROWS, kind),
+        ]
+        if block.masks:
+            operands += [None, None, self._bias(block, kind, heads)]
+        given = {"num_heads": heads, "scale": _factor(self._model.graph, block.scales)}
+        (result,) = write.outputs(
+            "MultiHeadAttention", *operands, count=1, label="MultiHeadAttention", domain=_DOMAIN, **given
+        )
+        merged = self._merged(block.output, heads)
+        if merged is not None and block.output.element_type == kind:
+            self._rewriter.replace(merged, result)
+            return
+        split = write.op("Reshape", result, [0, 0, heads, -1], label="split")
+        by_head = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
+        is_same = block.output.element_type == kind
+        self._rewriter.replace(block.output, by_head if is_same else write.convert(by_head, block.output.element_type))
+
+    def _merged(self, value: Value, heads: int) -> Value | None:
+        """Return ``value`` with merged heads, ``[batch, length, heads * size]``, if nothing else reads it."""
+        graph, size = self._rewriter.graph, fixed_size(value, 3)
+        for op in ("Transpose", "Reshape"):
+            uses = graph.uses(value)
+            if len(uses) != 1 or uses[0].node.op != op or uses[0].port:
+                return None
+            if op == "Transpose" and uses[0].node.attributes.get("order") != (0, 2, 1, 3):
+                return None
+            value = uses[0].node.outputs[0]
+        shape = self._model.analysis(infer_sizes).shape(value) or ()
+        return value if size is not None and len(shape) == 3 and shape[2].as_int == heads * size else None
+
+    def _flat(self, write: Writer, value: Value, axes: tuple[int, ...], kind: str) -> Handle:
+        """Return ``[batch, positions, heads * size]``."""
+        graph = self._rewriter.graph
+        node = graph.producer(value)
+        source, order = value, tuple(axes)
+        if node.op == "Transpose" and len(node.attributes.get("order", ())) == 4:
+            source, order = node.source(), tuple(node.attributes["order"][axis] for axis in axes)
+        rows = (
+            self._rewriter.handle(source) if order == (0, 1, 2, 3) else write.op("Transpose", source, order=list(order))
+        )
+        split = graph.producer(source) if order == (0, 1, 2, 3) else node
+        joined = split.input(0) if split.op == "Reshape" else None
+        if (
+            joined is not None
+            and joined.rank == 3
+            and fixed_size(joined, 2) == _last(source)
+            and value.element_type == kind
+        ):
+            return self._rewriter.handle(joined)
+        flat = write.op("Reshape", rows, [0, 0, -1], label="flat")
+        return flat if value.element_type == kind else write.convert(flat, kind)
+
+    def _bias(self, block: Attention, kind: str, heads: int) -> Handle:
+        if (known := self._biases.get((block.masks, kind))) is not None:
+            return known
+        write = self._rewriter.under("attention_bias")
+        total = self._masks.of(block.masks, kind, heads, f"{block.node.name}/mask")
+        length = write.size(self._tokens, 1)
+        shape = write.op("Concat", [1, 1], length, length, axis=0, label="shape")
+        made = self._biases[block.masks, kind] = write.op("Broadcast", total, shape, label="bias")
+        return made
