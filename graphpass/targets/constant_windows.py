@@ -1,4 +1,4 @@
-"""Find windows that a model keeps as a constant, position by position: no runtime finds their size."""
+"""Find windows that a model keeps as a constant, position by position."""
 
 from __future__ import annotations
 

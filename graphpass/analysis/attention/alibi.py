@@ -1,4 +1,4 @@
-"""Read ALiBi: a number added to scores that grows with the position of the key, by a slope of the head.
+"""Read ALiBi: a line over positions of keys that each head adds to its scores.
 
 Source: Press et al., "Train Short, Test Long: Attention with Linear Biases", arXiv:2108.12409.
 """
