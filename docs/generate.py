@@ -102,6 +102,7 @@ def pages() -> dict[str, str]:
         "targets.md": targets_page(),
         "errors.md": errors_page(),
         "json.md": json_page(),
+        "masks.md": masks_page(),
     }
     return {name: re.sub(r"\n{3,}", "\n\n", f"{MARK}\n\n{text.rstrip()}\n") for name, text in found.items()}
 
@@ -408,6 +409,36 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def masks_page() -> str:
+    """Return the page on the masks that are known, of fixtures and of other exports."""
+    held = json.loads((FOLDER.parent / "tests" / "golden" / "masks.json").read_text("utf-8"))
+    rows = {name: row for group in held.values() for name, row in group.items() if row}
+    by_mask: dict[str, list[str]] = defaultdict(list)
+    misses = []
+    for name, row in rows.items():
+        for mask in row["masks"]:
+            by_mask[mask].append(name)
+        misses += [(name, f"{row['attention'] - row['known']} of {row['attention']}", miss) for miss in row["misses"]]
+    known, total = (sum(row[key] for row in rows.values()) for key in ("known", "attention"))
+    ordered = sorted(by_mask.items(), key=lambda found: (-len(found[1]), found[0]))
+    lines = [
+        "# Masks of attention",
+        "",
+        "The effective mask of each attention is read as an expression of the row `b`, the query `q`, the key `k` and",
+        "lengths of the step, and compared for all ([verification](verification.md)). Masks of the fixtures and of",
+        f"{len(held['others'])} other exports, by exporter and family; {known} of {total} attention have a known one.",
+        "",
+        *_table(("a query sees a key if", "exports"), ((_code(mask), ", ".join(names)) for mask, names in ordered)),
+        "",
+        "## Unknown masks",
+        "",
+        "Unknown masks are compared by numbers, at sampled lengths.",
+        "",
+        *_table(("export", "attention", "operator and reason"), ((*found, markdown(miss)) for *found, miss in misses)),
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

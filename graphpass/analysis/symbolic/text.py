@@ -47,6 +47,11 @@ def _compared(part: Expr, _: list[Any]) -> str:
     return f"{left} <= {right}"
 
 
+def _joined(word: str, operands: list[str]) -> str:
+    # Serial numbers, which order operands, differ from process to process.
+    return "(" + word.join(sorted(operands, key=lambda operand: (len(operand), operand))) + ")"
+
+
 def _read(_: Expr, operands: list[Any]) -> str:
     source = operands[0] if isinstance(operands[0], str) else f"table_{operands[0].digest[:6]}"
     return f"{source}[{', '.join(operands[1:])}]"
@@ -61,11 +66,13 @@ _WRITERS: dict[str, Callable[[Expr, list[Any]], str]] = {
     "not_positive": _compared,
     "zero": _compared,
     "not": lambda _, operands: f"not {operands[0]}",
-    "and": lambda _, operands: "(" + " and ".join(operands) + ")",
-    "or": lambda _, operands: "(" + " or ".join(operands) + ")",
+    "and": lambda _, operands: _joined(" and ", operands),
+    "or": lambda _, operands: _joined(" or ", operands),
     "choose": lambda _, operands: f"({operands[1]} if {operands[0]} else {operands[2]})",
     "real_sum": lambda _, operands: "(" + " + ".join(operands) + ")",
-    "product": lambda _, operands: f"{operands[0]} * {operands[1]}",
+    "product": lambda part, operands: " * ".join(
+        f"({operand})" if arg.op == "sum" else operand for arg, operand in zip(part.args, operands, strict=True)
+    ),
     "quotient": lambda _, operands: f"({operands[0]} / {operands[1]})",
     "running_sum": lambda _, operands: f"sum({operands[0]} for {operands[1]} to {operands[2]})",
     "opaque": lambda _, operands: f"opaque[{', '.join(operands[1:])}]",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy
 import onnx
 import pytest
+from golden import masks
 from support.files import model_files
 from support.loaded import exported
-from support.models import dynamo, hybrids, steps, vision
+from support.models import dynamo, fixtures, hybrids, steps, vision
 
 import graphpass
 from graphpass.analysis.caches.masks import find_masks
@@ -28,6 +31,14 @@ def test_masks_of_fixtures_are_known(path):
         # Ranks in branches of merged decoders are not declared.
         assert mask.misses == () or "merged" in path
         assert mask.residue == ()
+
+
+@pytest.mark.slow
+def test_the_table_has_what_is_known_of_fixtures():
+    kept = json.loads(masks.RESULTS.read_text())
+    assert {name: masks.row(fixtures() / name) for name in model_files()} == kept["fixtures"]
+    rows = [row for group in kept.values() for row in group.values() if row]
+    assert sum(row["known"] for row in rows) >= 0.95 * sum(row["attention"] for row in rows)
 
 
 @pytest.mark.parametrize("name", OTHERS)
