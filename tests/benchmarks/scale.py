@@ -1,4 +1,4 @@
-"""Measure commands by the number of layers: `python tests/benchmarks/scale.py FOLDER [passes|peers|large|curve]`.
+"""Measure commands by the number of layers: `python tests/benchmarks/scale.py FOLDER [passes|masks|peers|large|curve]`.
 
 Models of real shapes whose weights are holes in a sparse file (see tests/support/scale.py) are made below FOLDER. Each
 run is a process of its own; of each the processor's time (user and system), the time on the clock and the peak of
@@ -7,6 +7,8 @@ openvino.convert_model and ovc, and onnxsim and onnxslim if they are installed, 
 
 passes: all passes of the targets on 24 and 80 layers of the 0.5B shape, with openvino.convert_model beside them. Goals:
 cpu at most 4.5 s and 0.5 of convert_model on 24 layers, 80 layers at most 3.6 times that, other targets 1.5 times cpu.
+masks: the masks of both models of a conversion for cpu, read and compared for every length, on 24 and 80 layers. Goal: 80
+layers in 1 s.
 large: commands on the 70B shape in f16. Goals: convert --weights share 30 s, 600 MB at the peak, 200 MB written;
 inspect 3 s, check 6 s, diff 10 s.
 curve: every command on 10 to 160 layers. Goal: a layer at 160 costs at most 1.3 times what it costs at 20.
@@ -120,6 +122,15 @@ def passes(folder: Path) -> None:
             print(f"{target}: 80 layers take {large.cpu / small.cpu:.2f} times as long as 24", flush=True)
 
 
+def masks(folder: Path) -> None:
+    """Reading and comparing the masks of a model and of its conversion."""
+    models = {f"{layers} layers": _model("llama", "0.5B", folder, layers) for layers in (24, 80)}
+    taken = medians({name: _inner("--masks", str(model)) for name, model in models.items()})
+    head("masks of both models, read and compared")
+    for name, cost in taken.items():
+        show(name, cost, taken["24 layers"])
+
+
 def peers(folder: Path) -> None:
     """Whole programs on the 24-layer model, ours and others."""
     model, out = str(_model("llama", "0.5B", folder, 24)), folder / "out"
@@ -226,6 +237,29 @@ def _time_passes(target: str, model: str) -> None:
     _tell(lambda: PassManager(steps).run(loaded))
 
 
+def _time_masks(model: str) -> None:
+    from graphpass import PassManager, load
+    from graphpass.analysis.caches.inventory import analyze_caches
+    from graphpass.analysis.caches.masks import find_masks
+    from graphpass.engine.pipeline import parse_target
+    from graphpass.verify.masks import EqualMasks, compare_masks
+
+    def compared(models: tuple[object, object]) -> None:
+        left, right = (one.analysis(find_masks) for one in models)
+        known = {(one.visible, other.visible): (one, other) for one, other in zip(left, right, strict=True)}
+        if not all(isinstance(compare_masks(*pair), EqualMasks) for pair in known.values()):
+            sys.exit("the masks differ")
+
+    pairs = []
+    for path in (str(_model("llama", "tiny", Path(model).parents[1], 4)), model):
+        loaded = load(path)
+        pairs.append((loaded, PassManager(parse_target("cpu").pipeline(loaded)).run(loaded).model))
+    for one in (*pairs[0], *pairs[1]):
+        analyze_caches(one)
+    compared(pairs[0])  # imports
+    _tell(lambda: compared(pairs[1]))
+
+
 def _time_command(warm: str, arguments: str) -> None:
     from graphpass.cli.main import main
 
@@ -253,7 +287,7 @@ def _tell(work: Callable[[], object]) -> None:
 
 
 def main(folder: Path, parts: Sequence[str]) -> None:
-    known = {"passes": passes, "peers": peers, "large": large, "curve": curve}
+    known = {"passes": passes, "masks": masks, "peers": peers, "large": large, "curve": curve}
     for part in parts or known:
         known[part](folder)
 
@@ -261,6 +295,8 @@ def main(folder: Path, parts: Sequence[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "--passes":
         _time_passes(*sys.argv[2:])
+    elif sys.argv[1] == "--masks":
+        _time_masks(*sys.argv[2:])
     elif sys.argv[1] == "--command":
         _time_command(*sys.argv[2:])
     elif sys.argv[1] == "--convert-model":
