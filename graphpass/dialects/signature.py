@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import onnx
 
@@ -32,3 +33,12 @@ def signature(node: Node) -> str | None:
 
 def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def native_attributes(node: Node) -> dict[str, Any]:
+    """Return the attributes of an operator by its dialect's own names; text as `str`."""
+    native = node.native
+    if not isinstance(native, onnx.NodeProto):
+        return dict(native.get_attributes())
+    given = {one.name: onnx.helper.get_attribute_value(one) for one in native.attribute if one.type not in _BODIES}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}

@@ -1,0 +1,148 @@
+"""Compare two models as expressions: what is equal is equal for every input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import known_lengths
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.ir.operators import NO_DATA
+from graphpass.ir.values import HALVES
+from graphpass.verify.structure.algebra import Algebra
+from graphpass.verify.structure.caches import leaves_of, paired, written
+from graphpass.verify.structure.constants import Constants
+from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.masks import KnownMasks
+from graphpass.verify.structure.operators import table
+from graphpass.verify.structure.tensors import Tensors
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of both models: an output, or a cache after the step.
+
+    Attributes:
+        name: Its name in the reference.
+        reference: The value there.
+        candidate: The value in the candidate; ``None`` if it has none.
+        orders: Axes of both, in one order.
+    """
+
+    name: str
+    reference: Value
+    candidate: Value | None
+    orders: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Comparer:
+    """Both models as expressions."""
+
+    def __init__(self, reference: Model, candidate: Model, outputs: Iterable[str]) -> None:
+        """Name what both have in common."""
+        self.models = reference, candidate
+        pairs = list(paired(reference, candidate))
+        definitions = Definitions(Algebra(_neutral(reference)), KnownMasks())
+        constants = Constants()
+        self.sides = tuple(
+            _tensors(
+                model,
+                definitions,
+                constants,
+                {
+                    cache.read: (pair.name, pair.orders()[side])
+                    for pair in pairs
+                    for cache in [(pair.reference, pair.candidate)[side]]
+                },
+            )
+            for side, model in enumerate(self.models)
+        )
+        self.results = [*self._outputs(outputs), *self._written(pairs)]
+
+    def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
+        for name in names:
+            values = [model.graph.writes.get(name) for model in self.models]
+            left, right = (None if node is None else node.source() for node in values)
+            if left is not None:
+                rank = tuple(range(left.rank or 0))
+                yield Result(name, left, right, (rank, rank))
+
+    def _written(self, pairs: Iterable[object]) -> Iterable[Result]:
+        found = {pair.name: pair for pair in pairs}  # type: ignore[attr-defined]
+        for cache in analyze_caches(self.models[0]).caches:
+            value = written(self.models[0], cache)
+            if value is None:
+                continue
+            pair = found.get(cache.name)
+            if pair is None:
+                yield Result(cache.name, value, None, ((), ()))
+            else:
+                yield Result(cache.name, value, written(self.models[1], pair.candidate), pair.orders())
+
+    def expression(self, side: int, value: Value, order: tuple[int, ...] | None = None) -> Expr:
+        """Return a value as a function of its indices, in the order of ``order``."""
+        tensors = self.sides[side]
+        sizes = tensors.shape(value)
+        order = tuple(range(len(sizes))) if order is None else order
+        own: list[Expr] = [ex.ZERO] * len(sizes)
+        for place, axis in enumerate(order):
+            own[axis] = ex.ZERO if sizes[axis] is ex.ONE else ex.index(f"x{place}", sizes[axis])
+        algebra = tensors.definitions.algebra
+        return algebra.cases(tensors.of(value, tuple(own)))
+
+    def is_equal(self, result: Result) -> bool:
+        """Return whether a result is equal in both models for every input."""
+        if result.candidate is None:
+            return False
+        try:
+            values = (result.reference, result.candidate)
+            sizes = [
+                tuple(tensors.shape(value)[axis] for axis in order)
+                for tensors, value, order in zip(self.sides, values, result.orders, strict=True)
+            ]
+            if sizes[0] != sizes[1]:
+                return False
+            left, right = (
+                self.expression(side, value, order)
+                for side, (value, order) in enumerate(zip(values, result.orders, strict=True))
+            )
+        except UnknownError:
+            return False
+        return left is right and not any(part.op == "opaque" for part in ex.walk(left))
+
+
+def _neutral(reference: Model) -> frozenset[str]:
+    """Return the roundings to the type in which the reference multiplies with weights."""
+    types = {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
+    return frozenset(f"round_{kind}" for kind in types & HALVES)
+
+
+def _tensors(
+    model: Model, definitions: Definitions, constants: Constants, caches: dict[str, tuple[str, tuple[int, ...]]]
+) -> Tensors:
+    lengths, bits = known_lengths(model, analyze_caches(model).caches)
+    rows = frozenset(
+        value.node for name, value in model.graph.parameters.items() if name in _ROWS and value.rank == 1
+    )
+    leaves = leaves_of(model, caches)
+    sizes = model.analysis(infer_sizes)
+    return Tensors(
+        model.graph, sizes, table(), lengths, bits, definitions, constants, leaves, rows, {}
+    )
+
+
+_ROWS = frozenset({"beam_idx"})
+
+
+def computing(nodes: Iterable[Node]) -> list[Node]:
+    """Return the operators that compute, without inputs, constants and readers of shapes."""
+    return [node for node in nodes if node.op not in NO_DATA | {"Parameter", "Result", "Assign", "ReadValue"}]

@@ -1,0 +1,148 @@
+"""Elements of a model's tensors, in which large sums are definitions and caches are common leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Elements, Index, OperatorTable, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.operators import SOURCES
+from graphpass.ir.values import INTEGERS, REALS
+from graphpass.verify.structure.definitions import Definitions
+
+if TYPE_CHECKING:
+    from graphpass.analysis.shapes.linear_size import Dimension
+    from graphpass.analysis.shapes.sizes import Sizes
+    from graphpass.ir.graph import Graph
+    from graphpass.verify.structure.constants import Constants
+
+Steps: TypeAlias = "Generator[Request, Expr, Expr]"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The content of a cache before the step, the same in both models.
+
+    Attributes:
+        name: Its name in both.
+        order: Axes of the tensor, in the order of the common form.
+    """
+
+    name: str
+    order: tuple[int, ...]
+
+    def place(self, index: Index) -> Index:
+        """Return an index into the tensor as one into the common form."""
+        return tuple(index[axis] for axis in self.order)
+
+
+class Tensors(Elements):
+    """Elements of one model's tensors.
+
+    Attributes:
+        definitions: Definitions of both models.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        table: OperatorTable,
+        lengths: Mapping[Dimension, Expr],
+        bits: frozenset[int],
+        definitions: Definitions,
+        constants: Constants,
+        leaves: Mapping[int, Leaf],
+        rows: frozenset[int],
+        unpadded: Mapping[int, Expr],
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            graph: The graph.
+            sizes: Sizes of its tensors.
+            table: The operators.
+            lengths: Expressions of dimensions.
+            bits: Parameters that hold 0 and 1 alone.
+            definitions: Definitions of both models.
+            constants: Constants of both models.
+            leaves: Caches by the node that reads them.
+            rows: Parameters with the number of each row, as no beam search selects others.
+            unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
+        """
+        super().__init__(graph, sizes, table, lengths, bits)
+        self.definitions = definitions
+        self._constants, self._leaves, self._rows, self._unpadded = constants, leaves, rows, unpadded
+        self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
+
+    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+        node = self.graph.producer(value)
+        if node.op in SOURCES and node.index in self._leaves:
+            leaf = self._leaves[node.index]
+            return _done(ex.read(leaf.name, leaf.place(index), _sort(value)))
+        return super()._start(value, index)
+
+    def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
+        if node.index in self._rows:
+            return index[0]
+        if (known := self._unpadded.get(node.index)) is not None:
+            return known if value.rank == 1 or node.index in self._bits else ex.add(known, index[-1])
+        return super()._parameter(node, value, index)
+
+    def _constant(self, value: Value, index: Index) -> Expr:
+        found = self._constants.element(self.graph, value, index)
+        return super()._constant(value, index) if found is None else found
+
+    def closed(self, element: Element, define: Callable[[Element], Steps]) -> Steps:
+        """Define a result for all of its indices at once; return the element that is asked for."""
+        key = element.node.index, element.value.port
+        if key not in self._closed:
+            own = self.own_index(element.value)
+            self._closed[key] = own, self.definitions.algebra.normal((yield from define(replace(element, index=own))))
+        own, found = self._closed[key]
+        return found if own == element.index else ex.substitute(found, dict(zip(own, element.index, strict=True)))
+
+    def own_index(self, value: Value, letter: str = "x") -> Index:
+        """Return an index variable for each axis of ``value``."""
+        return tuple(
+            ZERO if size is ex.ONE else ex.index(f"{letter}{axis}", size)
+            for axis, size in enumerate(self.shape(value))
+        )
+
+    def whole(self, value: Value) -> Expr:
+        """Return ``value`` as a function of its own indices, in normal form."""
+        return self.definitions.algebra.cases(self.of(value, self.own_index(value)))
+
+
+def closed(define: Callable[[Element], Steps]) -> Rule:
+    """Return a rule that defines a result once, for all of its indices."""
+
+    def rule(element: Element) -> Steps:
+        tensors = element.elements
+        assert isinstance(tensors, Tensors)
+        return (yield from tensors.closed(element, define))
+
+    return rule
+
+
+def definitions_of(element: Element) -> Definitions:
+    """Return the definitions that an element's rule is to add to."""
+    tensors = element.elements
+    assert isinstance(tensors, Tensors)
+    return tensors.definitions
+
+
+def _sort(value: Value) -> ex.Sort:
+    return "real" if value.element_type in REALS else "int" if value.element_type in INTEGERS else "bool"
+
+
+def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
+    yield from ()
+    return expr
+
+
+__all__ = ["Leaf", "Steps", "Tensors", "UnknownError", "closed", "definitions_of"]
