@@ -14,6 +14,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
+from graphpass.verify.structure.angles import Angles
 
 #: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
@@ -26,11 +27,13 @@ class Algebra:
     """Normal forms, each computed once.
 
     Attributes:
+        angles: Frequencies of angles that occurred.
         neutral: Functions that round to the type which the reference computes in; they count as nothing.
     """
 
-    def __init__(self, neutral: Iterable[str] = ()) -> None:
+    def __init__(self, angles: Angles, neutral: Iterable[str] = ()) -> None:
         """Begin with none."""
+        self.angles = angles
         self.neutral = frozenset(neutral)
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
@@ -56,6 +59,8 @@ class Algebra:
         is_real = part.sort == "real" or any(operand.sort == "real" for operand in known.values())
         if part.sort == "real" and part.op in {"product", "quotient", "times", "raise"}:
             return self._product(part, known)
+        if part.op == "apply" and part.args[0] in {"cos", "sin"}:
+            self.angles.note(known[part.args[1]])
         if part.op == "apply" and part.args[0] in {"sqrt", "power"} and is_real:
             return self._power(part, known)
         if part.op in {"floor_quotient", "modulo"}:
@@ -102,6 +107,8 @@ class Algebra:
             return self._snapped(number(float(value) ** exponent))
         if exponent == 1:
             return base
+        if base.op == "real_sum" and (lead := self.leading(base)) != 1 and (lead > 0 or exponent.is_integer()):
+            return self.times(number(lead**exponent), self.power(self.scaled(base, 1 / lead), exponent))
         if base.op == "raise" and not (base.args[1] % 2 == 0 and not float(exponent).is_integer()):
             return self.power(base.args[0], base.args[1] * exponent)
         if base.op == "times" and float(exponent).is_integer():
@@ -119,6 +126,9 @@ class Algebra:
                 coefficient *= float(value)
             elif factor.op == "times":
                 pending += factor.args
+            elif factor.op == "real_sum" and (lead := self.leading(factor)) != 1:
+                coefficient *= lead
+                pending.append(self.scaled(factor, 1 / lead))
             elif factor.op == "raise":
                 powers[factor.args[0]] = powers.get(factor.args[0], 0.0) + factor.args[1]
             elif factor.sort == "bool":
@@ -141,6 +151,26 @@ class Algebra:
             return kept[0]
         return ex.make("times", (held, *sorted(kept, key=lambda factor: factor.serial)), "real")
 
+    def leading(self, expr: Expr) -> float:
+        """Return the coefficient of the first term of the first case."""
+        while expr.op == "choose":
+            expr = expr.args[1] if expr.args[1].as_number is None else expr.args[2]
+        if expr.op == "real_sum":
+            expr = min((term for term in expr.args if term.op != "number"), key=lambda term: self._rest(term).serial)
+        return float(expr.args[0].args[0]) if expr.op == "times" else 1.0
+
+    def _rest(self, term: Expr) -> Expr:
+        """Return a term without its coefficient."""
+        return self.times(ONE, *term.args[1:]) if term.op == "times" else term
+
+    def scaled(self, expr: Expr, factor: float) -> Expr:
+        """Return an expression times a number, in each case and term."""
+        if expr.op == "choose":
+            return ex.choose(expr.args[0], *(self.scaled(branch, factor) for branch in expr.args[1:]))
+        if expr.op == "real_sum":
+            return self._sum([self.scaled(term, factor) for term in expr.args])
+        return self.times(number(factor), expr)
+
     def _sum(self, terms: Sequence[Expr]) -> Expr:
         """Return the sum: each product once."""
         factors: dict[Expr, float] = {}
@@ -154,7 +184,7 @@ class Algebra:
             elif term.op == "number" or term.sort == "int":
                 integers.append(term)
             elif term.op == "times":
-                rest, factor = self.times(ONE, *term.args[1:]), float(term.args[0].args[0])
+                rest, factor = self._rest(term), float(term.args[0].args[0])
                 factors[rest] = factors.get(rest, 0.0) + factor
                 largest[rest] = max(largest.get(rest, 0.0), abs(factor))
             else:
@@ -201,7 +231,18 @@ class Algebra:
 def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
     """Return the quotient and the remainder of a place by a size."""
     found = divided(place, size)
-    return (ex.floor_divide(place, size), ex.modulo(place, size)) if found is None else found
+    if found is not None:
+        return found
+    total = size.as_number
+    for atom in place.operands if place.op == "sum" and isinstance(total, int) else ():
+        # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
+        count = atom.args[1].as_number if atom.op == "index" else None
+        rest = ex.subtract(place, atom)
+        if isinstance(count, int) and isinstance(total, int) and count > 1 and total % count == 0:
+            if all(factor % count == 0 for factor in ex.polynomial(rest).values()):
+                whole, part = digits(ex.floor_divide(rest, number(count)), number(total // count))
+                return whole, ex.add(ex.multiply(number(count), part), atom)
+    return ex.floor_divide(place, size), ex.modulo(place, size)
 
 
 def _regrouped(place: Expr) -> Expr:

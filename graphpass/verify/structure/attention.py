@@ -8,10 +8,10 @@ from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.dialects.signature import native_attributes
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import INNER_CACHES, NEW_TOKENS
 from graphpass.verify.structure.algebra import digits
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
@@ -230,6 +230,14 @@ def _rotary(element: Element) -> Steps:
     scale = float(given.get("scale", 1.0) or 1.0)
     return ex.multiply(number(scale), found) if scale != 1 else found
 
+
+def _sizes(elements: Elements, node: Node, axis: int) -> Expr:
+    """Return a size of GroupQueryAttention's result, or the number of positions after the step."""
+    length = elements.shape(node.source(0))[axis if axis < 2 else 1]
+    return ex.add(elements.shape(node.source(3))[2], length) if axis == 2 and node.input(3) is not None else length
+
+
+SIZES = {"GroupQueryAttention": _sizes}
 
 RULES: dict[str, Rule] = {
     "GroupQueryAttention": _group_query,

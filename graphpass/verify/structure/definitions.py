@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import divided
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.verify.structure.algebra import Algebra, on_indices
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
+from graphpass.verify.structure.algebra import Algebra, digits, on_indices
 from graphpass.verify.structure.masks import KnownMasks
 
 
@@ -113,34 +112,51 @@ class Definitions:
             bounds: Indices that the function runs over.
             reads_bound: Whether the function depends on the bound indices, too.
         """
-        wanted = list(bodies)
-        order = variables(bodies)
-        places: dict[Expr, Expr] = {}
-        free = [one for one in order if one not in bounds]
-        arguments: list[Expr] = []
-        named: list[Expr] = []
-        for letter, group in (("v", free), ("r", [one for one in order if one in bounds])):
-            count = 0
-            for one in group:
-                split = _split(one, bodies)
-                sizes = [one.args[1]] if split is None else [number(one.args[1].args[0] // split), number(split)]
-                parts = [ex.index(f"{letter}{count + place}", size) for place, size in enumerate(sizes)]
-                count += len(parts)
-                if split is None:
-                    places[one] = parts[0]
-                    own = [one]
-                else:
-                    divisor = number(split)
-                    places[one] = ex.add(ex.multiply(divisor, parts[0]), parts[1])
-                    places[ex.floor_divide(one, divisor)], places[ex.modulo(one, divisor)] = parts
-                    own = [ex.floor_divide(one, divisor), ex.modulo(one, divisor)]
+        bodies, bounds, arguments = self._split(bodies, bounds)
+        order = variables(bodies[:1])
+        order += [one for one in variables(bodies) if one not in order]
+        places, given = dict[Expr, Expr](), list[Expr]()
+        for letter, group in (("v", [one for one in order if one not in bounds]), ("r", bounds)):
+            for place, one in enumerate(sorted(group, key=order.index)):
+                places[one] = ex.index(f"{letter}{place}", one.args[1])
                 if letter == "v" or reads_bound:
-                    arguments += own
-                    named += parts
-        renamed = tuple(self.algebra.cases(ex.substitute(body, places)) for body in wanted)
+                    given.append(arguments.get(one, one))
+        renamed = tuple(self.algebra.cases(ex.substitute(body, places)) for body in bodies)
         if kind == "softmax":
-            renamed = (renamed[0], self.masks.known(renamed[1], named[-1]))
-        return ex.read(Definition(kind, parameters, renamed), arguments, "real")
+            renamed = (renamed[0], self.masks.known(renamed[1], places[bounds[-1]]))
+        outside = 1.0
+        if kind == "sum" and (outside := self.algebra.leading(renamed[0])) != 1:
+            renamed = (self.algebra.scaled(renamed[0], 1 / outside),)
+        found = ex.read(Definition(kind, parameters, renamed), given, "real")
+        return found if outside == 1 else self.algebra.times(number(outside), found)
+
+    def _split(
+        self, bodies: Sequence[Expr], bounds: Sequence[Expr]
+    ) -> tuple[Sequence[Expr], list[Expr], dict[Expr, Expr]]:
+        """Write indices that are divided by a number as two: quotient and remainder.
+
+        Returns:
+            The bodies, the bound indices, and the numbers that the new indices stand for.
+        """
+        bounds, arguments = list(bounds), dict[Expr, Expr]()
+        pending = variables(bodies)
+        while pending:
+            one = pending.pop()
+            by = _divisor(one, bodies)
+            if by is None:
+                continue
+            divisor, whole = number(by), arguments.pop(one, one)
+            serial = one.args[0]
+            parts = ex.index(f"{serial}/{by}", number(one.args[1].args[0] // by)), ex.index(f"{serial}%{by}", divisor)
+            places = {one: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
+            places |= zip((ex.floor_divide(one, divisor), ex.modulo(one, divisor)), parts, strict=True)
+            bodies = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
+            arguments |= zip(parts, digits(whole, divisor), strict=True)
+            if one in bounds:
+                place = bounds.index(one)
+                bounds[place : place + 1] = parts
+            pending += parts
+        return bodies, [one for one in bounds if one in set(ex.walk(*bodies))], arguments
 
 
 def _leaves(body: Expr, apart: Any) -> tuple[Expr, list[Expr]]:
@@ -155,8 +171,8 @@ def _leaves(body: Expr, apart: Any) -> tuple[Expr, list[Expr]]:
     return body, found
 
 
-def _split(variable: Expr, bodies: Sequence[Expr]) -> int | None:
-    """Return a number by which an index is divided throughout: of the heads that share keys."""
+def _divisor(variable: Expr, bodies: Sequence[Expr]) -> int | None:
+    """Return a number by which an index is divided: of channels of a head, or of heads that share keys."""
     size = variable.args[1].as_number
     if not isinstance(size, int):
         return None
@@ -165,40 +181,24 @@ def _split(variable: Expr, bodies: Sequence[Expr]) -> int | None:
         for part in ex.walk(*bodies)
         if part.op in {"floor_quotient", "modulo"} and part.args[0] is variable
     }
-    known = [by for by in found if isinstance(by, int) and by > 1 and size % by == 0]
+    known = [by for by in found if isinstance(by, int) and 1 < by < size and size % by == 0]
     return min(known, default=None)
 
 
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
-    """Return the indices in ``bodies`` in an order that does not depend on their names."""
-    forms: dict[Expr, int] = {}
+    """Return the indices in ``bodies``, in an order that follows from what they are read at, not from their names."""
+    places: dict[Expr, set[object]] = {}
     for part in ex.walk(*bodies):
         if part.op == "index":
-            forms[part] = hash(("index", part.args[1]))
-        elif part.op == "sum":
-            forms[part] = hash(frozenset((frozenset(forms[atom] for atom in key), by) for key, by in part.args))
-        elif part.op in _COMMUTATIVE:
-            forms[part] = hash((part.op, frozenset(forms[one] for one in part.operands)))
-        else:
-            forms[part] = hash((part.op, *(forms[arg] if isinstance(arg, Expr) else arg for arg in part.args)))
-    found: dict[Expr, None] = {}
-    seen: set[Expr] = set()
-    pending = [*reversed(bodies)]
-    while pending:
-        part = pending.pop()
-        if part in seen:
+            places.setdefault(part, set())
+        if part.op != "read":
             continue
-        seen.add(part)
-        if part.op == "index":
-            found[part] = None
-            continue
-        operands = list(part.operands)
-        if part.op in _COMMUTATIVE or part.op == "sum":
-            operands.sort(key=lambda one: forms[one])
-        pending += reversed(operands)
-    return list(found)
-
-
-_COMMUTATIVE = frozenset({"real_sum", "times", "product", "and", "or", "equal"})
-
-__all__ = ["ONE", "Definition", "Definitions", "Weight", "divided", "variables"]
+        for place, argument in enumerate(part.args[1:]):
+            for monomial, factor in ex.polynomial(argument).items():
+                for atom in monomial:
+                    for one in ex.walk(atom):
+                        if one.op == "index":
+                            use = part.args[0], place, factor, len(monomial), atom.op
+                            places.setdefault(one, set()).add(use)
+    order = {one: hash((one.args[1], frozenset(uses))) for one, uses in places.items()}
+    return sorted(places, key=lambda one: order[one])

@@ -398,7 +398,7 @@ def table() -> OperatorTable:
     """Return the table of all operators."""
     from graphpass.verify.structure import attention
 
-    return OperatorTable(RULES | attention.RULES, open_sizes.RULES)
+    return OperatorTable(RULES | attention.RULES, open_sizes.RULES | attention.SIZES)
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import known_lengths
+from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
@@ -15,6 +16,7 @@ from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.operators import NO_DATA
 from graphpass.ir.values import HALVES
 from graphpass.verify.structure.algebra import Algebra
+from graphpass.verify.structure.angles import Angles
 from graphpass.verify.structure.caches import leaves_of, paired, written
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
@@ -47,12 +49,20 @@ class Result:
 class Comparer:
     """Both models as expressions."""
 
-    def __init__(self, reference: Model, candidate: Model, outputs: Iterable[str]) -> None:
-        """Name what both have in common."""
+    def __init__(self, reference: Model, candidate: Model, outputs: Iterable[str], *, unpadded: bool) -> None:
+        """Name what both have in common.
+
+        Args:
+            reference: The model that is right.
+            candidate: The model in question.
+            outputs: Names of outputs to compare.
+            unpadded: Whether to compare for rows without padding alone, whose positions count on from the past.
+        """
         self.models = reference, candidate
         pairs = list(paired(reference, candidate))
-        definitions = Definitions(Algebra(_neutral(reference)), KnownMasks())
-        constants = Constants()
+        self.angles = Angles()
+        definitions = Definitions(Algebra(self.angles, _neutral(reference)), KnownMasks())
+        constants = Constants(self.angles)
         self.sides = tuple(
             _tensors(
                 model,
@@ -63,6 +73,7 @@ class Comparer:
                     for pair in pairs
                     for cache in [(pair.reference, pair.candidate)[side]]
                 },
+                unpadded=unpadded,
             )
             for side, model in enumerate(self.models)
         )
@@ -127,17 +138,24 @@ def _neutral(reference: Model) -> frozenset[str]:
 
 
 def _tensors(
-    model: Model, definitions: Definitions, constants: Constants, caches: dict[str, tuple[str, tuple[int, ...]]]
+    model: Model,
+    definitions: Definitions,
+    constants: Constants,
+    caches: dict[str, tuple[str, tuple[int, ...]]],
+    *,
+    unpadded: bool,
 ) -> Tensors:
-    lengths, bits = known_lengths(model, analyze_caches(model).caches)
-    rows = frozenset(
-        value.node for name, value in model.graph.parameters.items() if name in _ROWS and value.rank == 1
-    )
-    leaves = leaves_of(model, caches)
-    sizes = model.analysis(infer_sizes)
-    return Tensors(
-        model.graph, sizes, table(), lengths, bits, definitions, constants, leaves, rows, {}
-    )
+    inventory, parameters = analyze_caches(model).caches, model.graph.parameters
+    lengths, bits = known_lengths(model, inventory)
+    rows = frozenset(value.node for name, value in parameters.items() if name in _ROWS and value.rank == 1)
+    known: dict[int, Expr] = {}
+    if unpadded:
+        known = {node: _one(model, node) for node in bits}
+        positions = parameters.get(POSITIONS)
+        if positions is not None and positions.rank == 2:
+            known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
+    leaves, sizes = leaves_of(model, caches), model.analysis(infer_sizes)
+    return Tensors(model.graph, sizes, table(), lengths, bits, definitions, constants, leaves, rows, known)
 
 
 _ROWS = frozenset({"beam_idx"})
@@ -146,3 +164,7 @@ _ROWS = frozenset({"beam_idx"})
 def computing(nodes: Iterable[Node]) -> list[Node]:
     """Return the operators that compute, without inputs, constants and readers of shapes."""
     return [node for node in nodes if node.op not in NO_DATA | {"Parameter", "Result", "Assign", "ReadValue"}]
+
+
+def _one(model: Model, node: int) -> Expr:
+    return ex.TRUE if model.graph.nodes[node].outputs[0].element_type == "boolean" else ex.ONE
