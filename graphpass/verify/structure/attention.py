@@ -87,7 +87,9 @@ def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
     row, head, token = place
     node = element.node
     interleaved = bool(node.attributes.get("rotary_interleaved", 0))
-    return (yield from _rotated(element, (7, 8), interleaved, at, channel, lambda one: read.place(row, head, token, one)))
+    return (
+        yield from _rotated(element, (7, 8), interleaved, at, channel, lambda one: read.place(row, head, token, one))
+    )
 
 
 def _rotated(element: Element, tables: tuple[int, int], interleaved: bool, at, channel: Expr, read) -> Steps:  # type: ignore[no-untyped-def]
@@ -202,7 +204,11 @@ def _rotary(element: Element) -> Steps:
         count = given.get("num_heads", 0)
         rotary = element.shape(tables[0])[-1].as_number
         size = sizes[2].as_number
-        if not isinstance(size, int) or not isinstance(rotary, int) or (count == 0 and not is_onnx and size % (2 * rotary)):
+        if (
+            not isinstance(size, int)
+            or not isinstance(rotary, int)
+            or (count == 0 and not is_onnx and size % (2 * rotary))
+        ):
             raise UnknownError("its heads are not known")
         width = number(size // count if count else 2 * rotary)
         row, token = own[0], own[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -66,15 +66,14 @@ def _in_order(own: Iterable[Cache], others: Iterable[Cache]) -> list[Cache]:
     return sorted(names.values(), key=lambda cache: (cache.index or 0, cache.name))
 
 
-def leaves_of(model: Model, caches: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[int, Leaf]:
-    """Return the leaves of a model by the node that reads them.
-
-    Args:
-        model: The model.
-        caches: Common name and order of axes by the name of the read.
-    """
-    reads = model.graph.reads
-    return {reads[read].index: Leaf(name, order) for read, (name, order) in caches.items() if read in reads}
+def leaves_of(model: Model, pairs: Iterable[Carried], side: int) -> dict[int, Leaf]:
+    """Return the leaves of one side's model by the node that reads them."""
+    reads, found = model.graph.reads, {}
+    for pair in pairs:
+        cache = pair.candidate if side else pair.reference
+        if cache.read in reads:
+            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], cache.axes.batch)
+    return found
 
 
 def written(model: Model, cache: Cache) -> Value | None:

@@ -79,7 +79,6 @@ def digest_of(held: numpy.ndarray[Any, Any], element_type: str) -> str:
     return _digest(kind, numpy.ascontiguousarray(held))
 
 
-
 def _digest(kind: str, held: numpy.ndarray[Any, Any]) -> str:
     found = hashlib.sha256(kind.encode())
     found.update(held.reshape(-1).view(numpy.uint8).data)

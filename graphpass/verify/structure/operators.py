@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 from functools import reduce
 
-from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic import open_sizes, operators
+from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.dialects.signature import native_attributes
@@ -32,8 +31,7 @@ def _gelu(operand: Expr, approximate: bool) -> Expr:
     else:
         cube = ex.multiply(operand, ex.multiply(operand, operand))
         inner = ex.apply(
-            "tanh",
-            (ex.multiply(number(math.sqrt(2 / math.pi)), ex.add(operand, ex.multiply(number(0.044715), cube))),),
+            "tanh", (ex.multiply(number(math.sqrt(2 / math.pi)), ex.add(operand, ex.multiply(number(0.044715), cube))),)
         )
     return ex.multiply(number(0.5), ex.multiply(operand, ex.add(ONE, inner)))
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
-from graphpass.ir.operators import NO_DATA
 from graphpass.ir.values import HALVES
+from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.angles import Angles
 from graphpass.verify.structure.caches import leaves_of, paired, written
@@ -22,7 +22,8 @@ from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.operators import table
-from graphpass.verify.structure.tensors import Tensors
+from graphpass.verify.structure.regions import operators_of, unequal_operators
+from graphpass.verify.structure.tensors import Leaf, Tensors
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Node, Value
@@ -64,20 +65,26 @@ class Comparer:
         definitions = Definitions(Algebra(self.angles, _neutral(reference)), KnownMasks())
         constants = Constants(self.angles)
         self.sides = tuple(
-            _tensors(
-                model,
-                definitions,
-                constants,
-                {
-                    cache.read: (pair.name, pair.orders()[side])
-                    for pair in pairs
-                    for cache in [(pair.reference, pair.candidate)[side]]
-                },
-                unpadded=unpadded,
-            )
+            self._tensors(side, definitions, constants, leaves_of(model, pairs, side), unpadded=unpadded)
             for side, model in enumerate(self.models)
         )
         self.results = [*self._outputs(outputs), *self._written(pairs)]
+
+    def _tensors(
+        self, side: int, definitions: Definitions, constants: Constants, leaves: dict[int, Leaf], *, unpadded: bool
+    ) -> Tensors:
+        model, other = self.models[side], self.models[1 - side]
+        inventory, parameters = analyze_caches(model).caches, model.graph.parameters
+        lengths, bits = known_lengths(model, inventory)
+        selectors = _SELECTORS & parameters.keys() - other.graph.parameters.keys()
+        known: dict[int, Expr] = {}
+        if unpadded:
+            known = {node: _one(model, node) for node in bits}
+            positions = parameters.get(POSITIONS)
+            if positions is not None and positions.rank == 2:
+                known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
+        sizes = model.analysis(infer_sizes)
+        return Tensors(model.graph, sizes, table(), lengths, bits, definitions, constants, leaves, selectors, known)
 
     def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
         for name in names:
@@ -137,34 +144,46 @@ def _neutral(reference: Model) -> frozenset[str]:
     return frozenset(f"round_{kind}" for kind in types & HALVES)
 
 
-def _tensors(
-    model: Model,
-    definitions: Definitions,
-    constants: Constants,
-    caches: dict[str, tuple[str, tuple[int, ...]]],
-    *,
-    unpadded: bool,
-) -> Tensors:
-    inventory, parameters = analyze_caches(model).caches, model.graph.parameters
-    lengths, bits = known_lengths(model, inventory)
-    rows = frozenset(value.node for name, value in parameters.items() if name in _ROWS and value.rank == 1)
-    known: dict[int, Expr] = {}
-    if unpadded:
-        known = {node: _one(model, node) for node in bits}
-        positions = parameters.get(POSITIONS)
-        if positions is not None and positions.rank == 2:
-            known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
-    leaves, sizes = leaves_of(model, caches), model.analysis(infer_sizes)
-    return Tensors(model.graph, sizes, table(), lengths, bits, definitions, constants, leaves, rows, known)
-
-
-_ROWS = frozenset({"beam_idx"})
-
-
-def computing(nodes: Iterable[Node]) -> list[Node]:
-    """Return the operators that compute, without inputs, constants and readers of shapes."""
-    return [node for node in nodes if node.op not in NO_DATA | {"Parameter", "Result", "Assign", "ReadValue"}]
+#: Inputs that select rows of all caches before a step; without them a caller selects rows between steps.
+_SELECTORS = frozenset({"beam_idx"})
 
 
 def _one(model: Model, node: int) -> Expr:
     return ex.TRUE if model.graph.nodes[node].outputs[0].element_type == "boolean" else ex.ONE
+
+
+def compare_structures(reference: Model, candidate: Model) -> StructureProof | None:
+    """Count the operators of ``candidate`` that are equal for every input.
+
+    Returns:
+        The proof; ``None`` if the models have no output in common.
+    """
+    names = [port.name for port in reference.outputs if port.name in candidate.graph.writes]
+    carried = {cache.write for cache in analyze_caches(reference).caches}
+    outputs = [name for name in names if name not in carried]
+    if not outputs:
+        return None
+    total, counts, regions = 0, [], ()
+    rows: set[int] = set()
+    for unpadded in (False, True):
+        comparer = Comparer(reference, candidate, outputs, unpadded=unpadded)
+        values = [result.candidate for result in comparer.results if result.candidate is not None]
+        total = len(operators_of(candidate.graph, values))
+        open_ones = [result for result in comparer.results if not comparer.is_equal(result)]
+        left: list[Node] = []
+        regions = ()
+        if open_ones:
+            left, regions = unequal_operators(
+                comparer.sides, [result.candidate for result in open_ones if result.candidate is not None]
+            )
+            regions += tuple(
+                Region(result.name, "cache", "the candidate has none")
+                for result in open_ones
+                if result.candidate is None
+            )
+        counts.append(total - max(len(left), len(open_ones)))
+        rows |= comparer.angles.rows
+        if not open_ones:
+            counts = [*counts, total][:2] if unpadded else [total, total]
+            break
+    return StructureProof(total, counts[0], counts[1], regions, min(rows, default=None))

@@ -30,10 +30,12 @@ class Leaf:
     Attributes:
         name: Its name in both.
         order: Axes of the tensor, in the order of the common form.
+        batch: Axis of the rows; ``None`` if it has none.
     """
 
     name: str
     order: tuple[int, ...]
+    batch: int | None
 
     def place(self, index: Index) -> Index:
         """Return an index into the tensor as one into the common form."""
@@ -57,7 +59,7 @@ class Tensors(Elements):
         definitions: Definitions,
         constants: Constants,
         leaves: Mapping[int, Leaf],
-        rows: frozenset[int],
+        selectors: frozenset[str],
         unpadded: Mapping[int, Expr],
     ) -> None:
         """Begin with none.
@@ -71,24 +73,33 @@ class Tensors(Elements):
             definitions: Definitions of both models.
             constants: Constants of both models.
             leaves: Caches by the node that reads them.
-            rows: Parameters with the number of each row, as no beam search selects others.
+            selectors: Inputs with the row that each row continues, which the other model lacks: it has caches whose
+                rows were selected before the step.
             unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
         """
         super().__init__(graph, sizes, table, lengths, bits)
         self.definitions = definitions
-        self._constants, self._leaves, self._rows, self._unpadded = constants, leaves, rows, unpadded
+        self._constants, self._leaves, self._selectors, self._unpadded = constants, leaves, selectors, unpadded
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
-            return _done(ex.read(leaf.name, leaf.place(index), _sort(value)))
+            return _done(self._leaf(leaf, index, _sort(value)))
         return super()._start(value, index)
 
+    def _leaf(self, leaf: Leaf, index: Index, sort: ex.Sort) -> Expr:
+        name = leaf.name
+        if self._selectors and leaf.batch is not None:
+            row = index[leaf.batch]
+            if row.op == "read" and row.args[0] in self._selectors:
+                index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
+            else:
+                name = f"{name}, rows not selected"
+        return ex.read(name, leaf.place(index), sort)
+
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
-        if node.index in self._rows:
-            return index[0]
         if (known := self._unpadded.get(node.index)) is not None:
             return known if value.rank == 1 or node.index in self._bits else ex.add(known, index[-1])
         return super()._parameter(node, value, index)
@@ -109,8 +120,7 @@ class Tensors(Elements):
     def own_index(self, value: Value, letter: str = "x") -> Index:
         """Return an index variable for each axis of ``value``."""
         return tuple(
-            ZERO if size is ex.ONE else ex.index(f"{letter}{axis}", size)
-            for axis, size in enumerate(self.shape(value))
+            ZERO if size is ex.ONE else ex.index(f"{letter}{axis}", size) for axis, size in enumerate(self.shape(value))
         )
 
     def whole(self, value: Value) -> Expr:
