@@ -37,6 +37,7 @@ class Algebra:
         self.neutral = frozenset(neutral)
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
+        self._conditions: set[Expr] = set()
 
     def normal(self, root: Expr) -> Expr:
         """Return the normal form of ``root``."""
@@ -82,7 +83,7 @@ class Algebra:
             if math.isclose(near, value, rel_tol=_ROUNDING):
                 return number(near)
         if abs(value) < 1e12 and math.isclose(value, round(value), rel_tol=_ROUNDING):
-            return number(int(round(value)))
+            return number(round(value))
         insort(self._numbers, value)
         return part
 
@@ -209,10 +210,8 @@ class Algebra:
         if expr.sort != "real":
             return expr
         found = {part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])}
-        conditions = sorted(
-            {min(one, ex.negate(one), key=lambda side: side.serial) for one in found if apart(one)},
-            key=lambda one: one.serial,
-        )
+        conditions = sorted({_oriented(one) for one in found if apart(one)}, key=_order)
+        self._conditions.update(conditions)
         return self._cases(expr, conditions) if 0 < len(conditions) <= _MOST_CONDITIONS else expr
 
     def _cases(self, expr: Expr, conditions: Sequence[Expr]) -> Expr:
@@ -224,8 +223,53 @@ class Algebra:
         sides = []
         for holds in (True, False):
             decided = {first: number(holds), ex.negate(first): number(not holds)}
+            limit = limited(first, holds)
+            for other in rest if limit is not None else ():
+                value = ex.substitute(other, limit or {}).as_number
+                if value is not None:
+                    decided |= {other: number(bool(value)), ex.negate(other): number(not value)}
             sides.append(self._cases(self.normal(ex.substitute(expr, decided)), rest))
         return ex.choose(first, *sides)
+
+
+def _oriented(condition: Expr) -> Expr:
+    """Return a condition or its negation, whichever is the usual one of both."""
+    if condition.op == "not":
+        negated: Expr = condition.args[0]
+        return negated
+    if condition.op != "not_positive":
+        return condition
+    lead = next(factor for monomial, factor in ex.polynomial(condition.args[0]).items() if monomial)
+    return condition if lead > 0 else ex.negate(condition)
+
+
+def _order(condition: Expr) -> tuple[int, int]:
+    """Order conditions: those on one index decide others."""
+    return sum(part.op == "index" for part in ex.walk(condition)), condition.serial
+
+
+def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
+    """Return an index as the sum of its least value and another index, if a condition bounds it by a number."""
+    if condition.op != "not_positive":
+        return None
+    terms = ex.polynomial(condition.args[0])
+    atoms = [monomial for monomial in terms if monomial]
+    if len(atoms) != 1 or len(atoms[0]) != 1 or atoms[0][0].op != "index" or terms[atoms[0]] not in (1, -1):
+        return None
+    one = atoms[0][0]
+    size = one.args[1].as_number
+    if not isinstance(size, int):
+        return None
+    # ``x + c <= 0`` or ``c - x <= 0``
+    bound, is_upper = terms.get((), 0), (terms[atoms[0]] == 1) == holds
+    if terms[atoms[0]] == 1:
+        least, end = (0, 1 - bound) if holds else (1 - bound, size)
+    else:
+        least, end = (bound, size) if holds else (0, bound)
+    least, end = max(least, 0), min(end, size)
+    if not (0 <= least < end <= size) or is_upper != (least == 0):
+        return None
+    return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
 
 
 def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
@@ -238,10 +282,11 @@ def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
         # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
         count = atom.args[1].as_number if atom.op == "index" else None
         rest = ex.subtract(place, atom)
-        if isinstance(count, int) and isinstance(total, int) and count > 1 and total % count == 0:
-            if all(factor % count == 0 for factor in ex.polynomial(rest).values()):
-                whole, part = digits(ex.floor_divide(rest, number(count)), number(total // count))
-                return whole, ex.add(ex.multiply(number(count), part), atom)
+        if not (isinstance(count, int) and isinstance(total, int) and count > 1 and total % count == 0):
+            continue
+        if all(factor % count == 0 for factor in ex.polynomial(rest).values()):
+            whole, part = digits(ex.floor_divide(rest, number(count)), number(total // count))
+            return whole, ex.add(ex.multiply(number(count), part), atom)
     return ex.floor_divide(place, size), ex.modulo(place, size)
 
 

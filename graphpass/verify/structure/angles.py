@@ -31,7 +31,12 @@ class Angles:
         self.rows: set[int] = set()
         self._frequencies: dict[tuple[Any, float], None] = {}
         self._amplitudes: dict[float, None] = {1.0: None}
-        self._known: dict[str, tuple[str, float, Any, float] | None] = {}
+        self._known: dict[tuple[str, int], tuple[str, float, Any, float] | None] = {}
+
+    @property
+    def columns(self) -> set[int]:
+        """Return the numbers of columns that a table may have."""
+        return {table.elements.size for table, _ in self._frequencies}
 
     def note(self, angle: Expr) -> None:
         """Remember the frequencies of an angle ``factor * position * frequencies[channel]``."""
@@ -46,9 +51,10 @@ class Angles:
         """Return an element of a table as a function of an angle; ``None`` if it is none."""
         if held.ndim != 2 or held.dtype.kind != "f" or held.shape[0] < 2:
             return None
-        if digest not in self._known:
-            self._known[digest] = self._recognized(held)
-        found = self._known[digest]
+        key = digest, len(self._frequencies)
+        if key not in self._known:
+            self._known[key] = self._recognized(held)
+        found = self._known[key]
         if found is None:
             return None
         function, amplitude, table, factor = found

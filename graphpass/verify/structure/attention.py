@@ -51,7 +51,7 @@ def _attended(element: Element, score: Expr, cap: float, along: Expr, head: Expr
     return definitions.sum(ex.multiply(share, (yield from read_value)), along)
 
 
-def _weighed(element: Element, read: tuple[Value, tuple[Expr, ...]]) -> Steps:
+def _read(read: tuple[Value, tuple[Expr, ...]]) -> Steps:
     return (yield read)
 
 
@@ -76,7 +76,7 @@ def _sdpa(element: Element) -> Steps:
         scale = yield node.source(4), (ZERO,) * (node.source(4).rank or 0)
     score = ex.multiply(scale, definitions_of(element).sum(ex.multiply(query, key), channel))
     value = node.source(2), (*leading(2), along, own[-1])
-    return (yield from _attended(element, score, 0.0, along, own[1], _weighed(element, value)))
+    return (yield from _attended(element, score, 0.0, along, own[1], _read(value)))
 
 
 # GroupQueryAttention and its kin

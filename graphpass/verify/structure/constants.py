@@ -41,7 +41,7 @@ class Constants:
         sizes = [size for size in value.shape or () if isinstance(size, int)]
         if value.shape is None or len(sizes) != len(value.shape) or value.element_type == "boolean":
             return None
-        is_table = len(sizes) == 2 and value.element_type in REALS and not isinstance(index[0].as_number, int)
+        is_table = len(sizes) == 2 and value.element_type in REALS
         if math.prod(sizes) <= _SMALL and not is_table:
             return None
         key = id(graph), value.node
@@ -50,7 +50,7 @@ class Constants:
         found = self._weights[key]
         if found is None:
             return None
-        if is_table and index[0].op != "index":
+        if is_table and sizes[1] in self._angles.columns:
             held = graph.constant(value, _LARGEST_TABLE)
             if held is not None and (angle := self._angles.element(held, found.digest, index)) is not None:
                 return angle

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
-from graphpass.verify.structure.algebra import Algebra, digits, on_indices
+from graphpass.analysis.symbolic.bounds import quotient
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.verify.structure.algebra import Algebra, digits, limited, on_indices
 from graphpass.verify.structure.masks import KnownMasks
 
 
@@ -59,17 +60,24 @@ class Definitions:
         def is_apart(condition: Expr) -> bool:
             return not within & set(ex.walk(condition))
 
-        body = self.algebra.cases(body, is_apart)
-        # Conditions that the sum does not run over are left outside.
-        outside, branches = _leaves(body, is_apart)
-        sums = {branch: self._sum(branch, bounds) for branch in branches}
-        return outside if not branches else self._joined(body, sums)
+        return self._branches(self.algebra.cases(body, is_apart), bounds, is_apart)
 
-    def _joined(self, body: Expr, sums: Mapping[Expr, Expr]) -> Expr:
-        if body in sums:
-            return sums[body]
-        condition, one, other = body.args
-        return ex.choose(condition, self._joined(one, sums), self._joined(other, sums))
+    def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
+        """Return the sum of each case; conditions that it does not run over are left outside."""
+        if not (body.op == "choose" and on_indices(body.args[0]) and apart(body.args[0])):
+            return self._sum(body, bounds)
+        sides = []
+        for branch, holds in zip(body.args[1:], (True, False), strict=True):
+            limit = limited(body.args[0], holds)
+            if limit is None:
+                sides.append(self._branches(branch, bounds, apart))
+                continue
+            # Parts of joined weights are sums of their own, counted from 0.
+            ((one, shifted),) = limit.items()
+            inner = next(part for part in ex.walk(shifted) if part.op == "index")
+            found = self._branches(self.algebra.normal(ex.substitute(branch, limit)), bounds, apart)
+            sides.append(ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))}))
+        return ex.choose(body.args[0], *sides)
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
         """Return the sum of one case; factors that it does not run over are left outside."""
@@ -77,9 +85,7 @@ class Definitions:
         inside = [factor for factor in factors if set(bounds) & set(ex.walk(factor))]
         outside = [factor for factor in factors if factor not in inside]
         used = {part for factor in inside for part in ex.walk(factor)}
-        for bound in bounds:
-            if bound not in used:
-                outside.append(bound.args[1])
+        outside += [bound.args[1] for bound in bounds if bound not in used]
         if not inside:
             return self.algebra.times(*outside)
         kept = [bound for bound in bounds if bound in used]
@@ -145,9 +151,8 @@ class Definitions:
             by = _divisor(one, bodies)
             if by is None:
                 continue
-            divisor, whole = number(by), arguments.pop(one, one)
-            serial = one.args[0]
-            parts = ex.index(f"{serial}/{by}", number(one.args[1].args[0] // by)), ex.index(f"{serial}%{by}", divisor)
+            (divisor, count), whole = by, arguments.pop(one, one)
+            parts = ex.index(f"{one.args[0]}/", count), ex.index(f"{one.args[0]}%", divisor)
             places = {one: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
             places |= zip((ex.floor_divide(one, divisor), ex.modulo(one, divisor)), parts, strict=True)
             bodies = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
@@ -159,30 +164,16 @@ class Definitions:
         return bodies, [one for one in bounds if one in set(ex.walk(*bodies))], arguments
 
 
-def _leaves(body: Expr, apart: Any) -> tuple[Expr, list[Expr]]:
-    """Return the expressions that leading conditions choose between."""
-    found, pending = [], [body]
-    while pending:
-        part = pending.pop()
-        if part.op == "choose" and on_indices(part.args[0]) and apart(part.args[0]):
-            pending += part.args[1:]
-        else:
-            found.append(part)
-    return body, found
-
-
-def _divisor(variable: Expr, bodies: Sequence[Expr]) -> int | None:
-    """Return a number by which an index is divided: of channels of a head, or of heads that share keys."""
-    size = variable.args[1].as_number
-    if not isinstance(size, int):
-        return None
+def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
+    """Return a size by which an index is divided, and the number of those: channels of a head, positions of a row."""
+    size = variable.args[1]
     found = {
-        part.args[1].as_number
+        part.args[1]
         for part in ex.walk(*bodies)
-        if part.op in {"floor_quotient", "modulo"} and part.args[0] is variable
+        if part.op in {"floor_quotient", "modulo"} and part.args[0] is variable and part.args[1].as_number != 1
     }
-    known = [by for by in found if isinstance(by, int) and 1 < by < size and size % by == 0]
-    return min(known, default=None)
+    whole = [(by, count) for by in found if (count := quotient(size, by)) is not None and count is not ONE]
+    return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].serial), default=None)
 
 
 def variables(bodies: Sequence[Expr]) -> list[Expr]:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
-from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.dialects.signature import native_attributes
+from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure.algebra import digits
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
@@ -392,11 +393,17 @@ def _fast_gelu(element: Element) -> Steps:
     return _gelu(operand, approximate=True)
 
 
+def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
+    given = native_attributes(node)
+    swapped = bool(given.get("transB" if axis else "transA", 0))
+    return elements.shape(node.source(axis))[axis ^ swapped]
+
+
 def table() -> OperatorTable:
     """Return the table of all operators."""
     from graphpass.verify.structure import attention
 
-    return OperatorTable(RULES | attention.RULES, open_sizes.RULES | attention.SIZES)
+    return OperatorTable(RULES | attention.RULES, open_sizes.RULES | attention.SIZES | {"Gemm": _gemm_size})
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]
