@@ -119,6 +119,8 @@ class Definitions:
             reads_bound: Whether the function depends on the bound indices, too.
         """
         bodies, bounds, arguments = self._split(bodies, bounds)
+        # Cases that never hold read elements, too.
+        bodies = [self.algebra.cases(body) for body in bodies]
         order = variables(bodies[:1])
         order += [one for one in variables(bodies) if one not in order]
         places, given = dict[Expr, Expr](), list[Expr]()
