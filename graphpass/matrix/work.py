@@ -118,7 +118,7 @@ def _job_of(cell: Cell) -> Job:
         if_changed=True,
         replace=True,
         verify_each=settings.verify_each,
-        proof=Proof(settings.steps, settings.atol, settings.rtol, settings.edits),
+        proof=Proof(settings.steps, settings.atol, settings.rtol, settings.edits, require=settings.require),
     )
 
 

@@ -172,7 +172,8 @@ def _changed(record: PassRecord) -> bool:
 def proof_text(comparison: Comparison, *, verbose: bool = False) -> list[str]:
     """Return lines about a proof, with the verdict as the last."""
     _, *details = comparison.summary().splitlines()
-    remarks = shortened([f"  {on_one_line(line)}" for line in comparison.remarks], _REMARKS)
+    proven = () if comparison.structure is None else comparison.structure.in_words()
+    remarks = shortened([f"  {on_one_line(line)}" for line in (*comparison.remarks, *proven)], _REMARKS)
     return [*(details if verbose else remarks), comparison.verdict]
 
 

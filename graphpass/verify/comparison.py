@@ -180,7 +180,8 @@ class StructureProof:
         """Yield a line for each kind of inputs, and one for each region."""
         of = f"of {self.operators:,} operators"
         until = "" if self.rows is None else f", up to position {self.rows:,}"
-        yield f"equal for every input{until}: {self.equal:,} {of}"
+        if self.equal or not self.unpadded:
+            yield f"equal for every input{until}: {self.equal:,} {of}"
         if self.unpadded > self.equal:
             yield f"equal for every input without padding{until}: {self.unpadded:,} {of}"
         for region in self.regions:
@@ -220,6 +221,16 @@ class Comparison:
     def passed(self) -> bool:
         """Return whether the candidate computes the same as the reference."""
         return self.divergence is None
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether nothing but padding is left to numbers."""
+        return self.passed and self.structure is not None and self.structure.is_complete
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Return lines on what is left to numbers."""
+        return ("structures were not compared",) if self.structure is None else tuple(self.structure.in_words())
 
     @property
     def steps_run(self) -> int:

@@ -225,10 +225,10 @@ def _skip_norm(centers: bool) -> Rule:
         bias = 4 if centers else 3
         sources = (0, 1, *((bias,) if node.input(bias) is not None else ()))
         if element.value.port == 3:
-            terms = []
-            for port in sources:
-                terms.append((yield element.broadcast(port)))
-            return reduce(ex.add, terms)
+            total = yield element.broadcast(sources[0])
+            for port in sources[1:]:
+                total = ex.add(total, (yield element.broadcast(port)))
+            return total
         if element.value.port:
             raise UnknownError("its mean is read")
         given = native_attributes(node).get("epsilon", 1e-12 if centers else 1e-6)
@@ -341,7 +341,7 @@ def _identity_of(element: Element) -> Steps:
     return (yield element.node.source(), element.index)
 
 
-def _carried(element: Element) -> Steps:
+def _carried(_: Element) -> Steps:
     yield from ()
     raise UnknownError("it is carried around a loop")
 

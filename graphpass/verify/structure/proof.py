@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.mask import PAST
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
+from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths, step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
@@ -17,7 +17,7 @@ from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.angles import Angles
-from graphpass.verify.structure.caches import leaves_of, paired, written
+from graphpass.verify.structure.caches import Carried, leaves_of, paired, written
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.masks import KnownMasks
@@ -26,7 +26,7 @@ from graphpass.verify.structure.regions import operators_of, unequal_operators
 from graphpass.verify.structure.tensors import Leaf, Tensors
 
 if TYPE_CHECKING:
-    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.graph import Value
     from graphpass.ir.model import Model
 
 
@@ -94,8 +94,8 @@ class Comparer:
                 rank = tuple(range(left.rank or 0))
                 yield Result(name, left, right, (rank, rank))
 
-    def _written(self, pairs: Iterable[object]) -> Iterable[Result]:
-        found = {pair.name: pair for pair in pairs}  # type: ignore[attr-defined]
+    def _written(self, pairs: Iterable[Carried]) -> Iterable[Result]:
+        found = {pair.name: pair for pair in pairs}
         for cache in analyze_caches(self.models[0]).caches:
             value = written(self.models[0], cache)
             if value is None:
@@ -116,6 +116,20 @@ class Comparer:
             own[axis] = ex.ZERO if sizes[axis] is ex.ONE else ex.index(f"x{place}", sizes[axis])
         algebra = tensors.definitions.algebra
         return algebra.cases(tensors.of(value, tuple(own)))
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of positions of tables of angles that were recognized."""
+        return min(self.angles.rows, default=None)
+
+    def operators(self, results: Iterable[Result]) -> int:
+        """Return the number of the candidate's operators upstream of results."""
+        values = [result.candidate for result in results if result.candidate is not None]
+        return len(operators_of(self.models[1].graph, values))
+
+    def unequal(self) -> list[Result]:
+        """Return the results that are not shown to be equal."""
+        return [result for result in self.results if not self.is_equal(result)]
 
     def is_equal(self, result: Result) -> bool:
         """Return whether a result is equal in both models for every input."""
@@ -163,27 +177,29 @@ def compare_structures(reference: Model, candidate: Model) -> StructureProof | N
     outputs = [name for name in names if name not in carried]
     if not outputs:
         return None
-    total, counts, regions = 0, [], ()
-    rows: set[int] = set()
-    for unpadded in (False, True):
-        comparer = Comparer(reference, candidate, outputs, unpadded=unpadded)
-        values = [result.candidate for result in comparer.results if result.candidate is not None]
-        total = len(operators_of(candidate.graph, values))
-        open_ones = [result for result in comparer.results if not comparer.is_equal(result)]
-        left: list[Node] = []
-        regions = ()
-        if open_ones:
-            left, regions = unequal_operators(
-                comparer.sides, [result.candidate for result in open_ones if result.candidate is not None]
-            )
-            regions += tuple(
-                Region(result.name, "cache", "the candidate has none")
-                for result in open_ones
-                if result.candidate is None
-            )
-        counts.append(total - max(len(left), len(open_ones)))
-        rows |= comparer.angles.rows
-        if not open_ones:
-            counts = [*counts, total][:2] if unpadded else [total, total]
-            break
-    return StructureProof(total, counts[0], counts[1], regions, min(rows, default=None))
+    if _is_of_prompts(reference) or _is_of_prompts(candidate):
+        return None
+    comparer = Comparer(reference, candidate, outputs, unpadded=False)
+    total = comparer.operators(comparer.results)
+    unequal = comparer.unequal()
+    equal = total - comparer.operators(unequal)
+    if not unequal:
+        return StructureProof(total, equal, equal, rows=comparer.rows)
+    comparer = Comparer(reference, candidate, outputs, unpadded=True)
+    unequal = comparer.unequal()
+    if not unequal:
+        return StructureProof(total, equal, total, rows=comparer.rows)
+    values = [result.candidate for result in unequal if result.candidate is not None]
+    left, regions = unequal_operators(comparer.sides, values)
+    lacking = (result.name for result in unequal if result.candidate is None)
+    regions += tuple(Region(name, "cache", "the candidate has none") for name in lacking)
+    # A cache that is left out or moved is one difference without an operator.
+    return StructureProof(total, equal, total - min(max(len(left), len(unequal)), total), regions, comparer.rows)
+
+
+def _is_of_prompts(model: Model) -> bool:
+    """Return whether the sizes of a model with a past hold for prompts alone."""
+    caches = analyze_caches(model).caches
+    lengths, _ = known_lengths(model, caches)
+    pasts = [dimension for dimension, name in step_lengths(model, caches).items() if name == "past"]
+    return any(lengths[dimension] is not PAST for dimension in pasts)
