@@ -140,7 +140,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Locates operators that are not shown to be equal for every input; they were compared by numbers alone.
+    """Locates operators that were compared by numbers alone.
 
     Attributes:
         node: Name of the candidate's first operator whose value the reference does not have.
@@ -155,7 +155,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class StructureProof:
-    """Counts the operators of the candidate that are equal for every input, by structure, in real arithmetic.
+    """Counts the candidate's operators that are equal for every input, in real arithmetic.
 
     Attributes:
         operators: Number of operators that outputs and caches are computed by.

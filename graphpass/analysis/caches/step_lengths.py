@@ -64,7 +64,7 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
 
 
 def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Dimension, Expr], frozenset[int]]:
-    """Return dimensions that are lengths of the step, and the parameters that hold 0 and 1 alone, by node index.
+    """Return the lengths that dimensions are, and the parameters that hold only 0 and 1.
 
     Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
     """

@@ -1,1 +1,1 @@
-"""Equality of two graphs for every input: both are written as functions of indices and compared as expressions."""
+"""Equality of two graphs for every input, as expressions of indices."""

@@ -249,7 +249,7 @@ def _order(condition: Expr) -> tuple[int, int]:
 
 
 def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
-    """Return an index as the sum of its least value and another index, if a condition bounds it by a number."""
+    """Return a bounded index as its least value plus another index."""
     if condition.op != "not_positive":
         return None
     terms = ex.polynomial(condition.args[0])

@@ -1,4 +1,4 @@
-"""Tables of cosines and sines: those whose every row is computed by the other model's formula are that formula."""
+"""Recognize tables of cosines and sines: all rows equal a formula of the other model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Angles:
                 self._frequencies[part.args[0], float(factor)] = None
 
     def element(self, held: numpy.ndarray[Any, Any], digest: str, index: tuple[Expr, ...]) -> Expr | None:
-        """Return an element of a table as a function of an angle; ``None`` if it is none."""
+        """Return an element of a table as a function of an angle."""
         if held.ndim != 2 or held.dtype.kind != "f" or held.shape[0] < 2:
             return None
         key = digest, len(self._frequencies)

@@ -93,7 +93,7 @@ def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
 
 
 def _rotated(element: Element, tables: tuple[int, int], interleaved: bool, at, channel: Expr, read) -> Steps:  # type: ignore[no-untyped-def]
-    """Return an element turned by the row ``at`` of tables ``[positions, size / 2]``, of rows if it is a pair."""
+    """Return an element turned by row ``at`` of two tables ``[positions, size / 2]``."""
     half = element.shape(tables[0])[-1]
     count = half.as_number
     if not isinstance(count, int):

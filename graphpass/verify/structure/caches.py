@@ -59,7 +59,7 @@ def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
 
 
 def _in_order(own: Iterable[Cache], others: Iterable[Cache]) -> list[Cache]:
-    """Return caches of one kind, layer and role in the order of those that have their names, else of names."""
+    """Order caches of one kind, layer and role by the reference's names."""
     names = {other.name: other for other in others}
     if all(cache.name in names for cache in own):
         return [names[cache.name] for cache in own]

@@ -19,7 +19,7 @@ class Definition:
 
     Attributes:
         kind: ``sum``, ``softmax``, or an operator that is known by its operands alone.
-        parameters: What else the function depends on.
+        parameters: Further things that the function depends on.
         bodies: Expressions of the indices ``v0``, ``v1`` ... and of bound indices ``r0`` ...
     """
 
@@ -63,7 +63,7 @@ class Definitions:
         return self._branches(self.algebra.cases(body, is_apart), bounds, is_apart)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
-        """Return the sum of each case; conditions that it does not run over are left outside."""
+        """Sum each case; leave conditions on other indices outside."""
         if not (body.op == "choose" and on_indices(body.args[0]) and apart(body.args[0])):
             return self._sum(body, bounds)
         sides = []
@@ -80,7 +80,7 @@ class Definitions:
         return ex.choose(body.args[0], *sides)
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
-        """Return the sum of one case; factors that it does not run over are left outside."""
+        """Sum one case; leave factors of other indices outside."""
         factors = body.args if body.op == "times" else (body,)
         inside = [factor for factor in factors if set(bounds) & set(ex.walk(factor))]
         outside = [factor for factor in factors if factor not in inside]
@@ -95,7 +95,7 @@ class Definitions:
     def softmax(self, visible: Expr, score: Expr, along: Expr) -> Expr:
         """Return the share of the key ``along``; keys that are not visible have none."""
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
-        # What is added to all keys changes nothing.
+        # A number added to all keys changes nothing.
         score = ex.add(ZERO, *(term for term in terms if along in set(ex.walk(term))))
         score = self.algebra.cases(score)
         return self.abstract("softmax", (), (score, visible), [along], reads_bound=True)
@@ -167,7 +167,7 @@ class Definitions:
 
 
 def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """Return a size by which an index is divided, and the number of those: channels of a head, positions of a row."""
+    """Return a size by which an index is divided, and the number of such parts."""
     size = variable.args[1]
     found = {
         part.args[1]
@@ -179,7 +179,7 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
 
 
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
-    """Return the indices in ``bodies``, in an order that follows from what they are read at, not from their names."""
+    """Return the indices in ``bodies``, ordered by the reads that use them."""
     places: dict[Expr, set[object]] = {}
     for part in ex.walk(*bodies):
         if part.op == "index":

@@ -28,7 +28,7 @@ def operators_of(graph: Graph, results: Iterable[Value]) -> list[Node]:
 
 
 def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> tuple[list[Node], tuple[Region, ...]]:
-    """Return the candidate's operators between equal values and results that are not equal, and where they begin.
+    """Return the candidate's operators upstream of unequal results, down from equal values.
 
     A value of the candidate is equal if the reference has a tensor of the same elements, in any order of axes.
     """

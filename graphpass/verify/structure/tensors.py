@@ -1,4 +1,4 @@
-"""Elements of a model's tensors, in which large sums are definitions and caches are common leaves."""
+"""Elements of a model's tensors, with sums as definitions and caches as leaves."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Tensors(Elements):
         return super()._constant(value, index) if found is None else found
 
     def closed(self, element: Element, define: Callable[[Element], Steps]) -> Steps:
-        """Define a result for all of its indices at once; return the element that is asked for."""
+        """Define a result for all indices at once; return one element."""
         key = element.node.index, element.value.port
         if key not in self._closed:
             own = self.own_index(element.value)
