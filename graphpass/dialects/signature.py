@@ -7,8 +7,10 @@ from typing import Any
 
 import onnx
 
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.names import bodies
 from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
 
 _BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
@@ -33,6 +35,19 @@ def signature(node: Node) -> str | None:
 
 def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def meaning(node: Node, model: Model) -> tuple[str, int] | None:
+    """Return `signature` and the version of the operator's specification; ``None`` if it has bodies."""
+    found = signature(node)
+    if found is None or not isinstance(model, OnnxModel):
+        return None if found is None else (found, 0)
+    native = node.native
+    opset = next((one.version for one in model.proto.opset_import if one.domain == native.domain), 1)
+    try:
+        return found, onnx.defs.get_schema(native.op_type, opset, native.domain).since_version
+    except onnx.defs.SchemaError:
+        return found, opset
 
 
 def native_attributes(node: Node) -> dict[str, Any]:

@@ -20,7 +20,11 @@ from graphpass.verify.structure.angles import Angles
 _ROUNDING = 1e-6
 
 #: More conditions are not told apart.
-_MOST_CONDITIONS = 6
+_MOST_CONDITIONS = 4
+
+
+class TooLargeError(Exception):
+    """Ends a comparison that takes more work than its models are worth."""
 
 
 class Algebra:
@@ -31,8 +35,15 @@ class Algebra:
         neutral: Functions that round to the type which the reference computes in; they count as nothing.
     """
 
-    def __init__(self, angles: Angles, neutral: Iterable[str] = ()) -> None:
-        """Begin with none."""
+    def __init__(self, angles: Angles, limit: int, neutral: Iterable[str] = ()) -> None:
+        """Begin with none.
+
+        Args:
+            angles: Frequencies of angles.
+            limit: Number of expressions that are rewritten at most.
+            neutral: Functions that count as nothing.
+        """
+        self._left = limit
         self.angles = angles
         self.neutral = frozenset(neutral)
         self._known: dict[Expr, Expr] = {}
@@ -45,6 +56,9 @@ class Algebra:
             return self._known[root]
         for part in ex.walk(root):
             if part not in self._known:
+                self._left -= 1
+                if self._left < 0:
+                    raise TooLargeError
                 found = self._rewritten(part)
                 self._known[part] = found
                 self._known.setdefault(found, found)

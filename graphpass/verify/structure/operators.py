@@ -13,7 +13,7 @@ from graphpass.dialects.signature import native_attributes
 from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure.algebra import digits
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
 
 # Activations
 
@@ -372,7 +372,9 @@ RULES: dict[str, Rule] = {
     "SimplifiedLayerNormalization": _rms_norm,
     "SkipLayerNormalization": _skip_norm(centers=True),
     "SkipSimplifiedLayerNormalization": _skip_norm(centers=False),
+    "SoftPlus": lambda element: _softplus(element),
     "Softmax": _softmax,
+    "Softplus": lambda element: _softplus(element),
     "Swish": _of_swish,
     "Tanh": _unary("tanh"),
 }
@@ -380,6 +382,10 @@ RULES: dict[str, Rule] = {
 
 def _relu(element: Element) -> Steps:
     return ex.maximum((yield element.broadcast(0)), ZERO)
+
+
+def _softplus(element: Element) -> Steps:
+    return ex.apply("log", (ex.add(ONE, ex.apply("exp", ((yield element.broadcast(0)),))),))
 
 
 def _of_sigmoid(element: Element) -> Steps:
@@ -399,11 +405,24 @@ def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
     return elements.shape(node.source(axis))[axis ^ swapped]
 
 
+def _guarded(rule: Rule) -> Rule:
+    """Return a rule that takes an operator as a function of its operands where ``rule`` does not know it."""
+
+    def run(element: Element) -> Steps:
+        try:
+            return (yield from rule(element))
+        except UnknownError as error:
+            return (yield from as_function(element, str(error)))
+
+    return run
+
+
 def table() -> OperatorTable:
     """Return the table of all operators."""
     from graphpass.verify.structure import attention
 
-    return OperatorTable(RULES | attention.RULES, open_sizes.RULES | attention.SIZES | {"Gemm": _gemm_size})
+    rules = {op: _guarded(rule) for op, rule in (RULES | attention.RULES).items()}
+    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | {"Gemm": _gemm_size})
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Index, OperatorTable, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SOURCES
 from graphpass.ir.values import INTEGERS, REALS
-from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.definitions import Definition, Definitions
 
 if TYPE_CHECKING:
     from graphpass.analysis.shapes.linear_size import Dimension
     from graphpass.analysis.shapes.sizes import Sizes
-    from graphpass.ir.graph import Graph
+    from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
 
 Steps: TypeAlias = "Generator[Request, Expr, Expr]"
@@ -47,11 +48,12 @@ class Tensors(Elements):
 
     Attributes:
         definitions: Definitions of both models.
+        model: The model.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        model: Model,
         sizes: Sizes,
         table: OperatorTable,
         lengths: Mapping[Dimension, Expr],
@@ -65,7 +67,7 @@ class Tensors(Elements):
         """Begin with none.
 
         Args:
-            graph: The graph.
+            model: The model.
             sizes: Sizes of its tensors.
             table: The operators.
             lengths: Expressions of dimensions.
@@ -77,8 +79,8 @@ class Tensors(Elements):
                 rows were selected before the step.
             unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
         """
-        super().__init__(graph, sizes, table, lengths, bits)
-        self.definitions = definitions
+        super().__init__(model.graph, sizes, table, lengths, bits)
+        self.definitions, self.model = definitions, model
         self._constants, self._leaves, self._selectors, self._unpadded = constants, leaves, selectors, unpadded
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
 
@@ -87,6 +89,8 @@ class Tensors(Elements):
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
             return _done(self._leaf(leaf, index, _sort(value)))
+        if node.op not in {"Parameter", "Constant", *self._table.elements}:
+            return as_function(Element(self, node, value, index), f"the meaning of {node.op} is not known")
         return super()._start(value, index)
 
     def _leaf(self, leaf: Leaf, index: Index, sort: ex.Sort) -> Expr:
@@ -137,6 +141,37 @@ def closed(define: Callable[[Element], Steps]) -> Rule:
         return (yield from tensors.closed(element, define))
 
     return rule
+
+
+def as_function(element: Element, reason: str) -> Steps:
+    """Return an element of an operator that is known by its kind, attributes and operands alone."""
+    tensors, node = element.elements, element.node
+    assert isinstance(tensors, Tensors)
+    kind = (
+        None
+        if node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
+        else meaning(node, tensors.model)
+    )
+    if kind is None:
+        raise UnknownError(reason)
+
+    def define(own: Element) -> Steps:
+        bodies, shapes = [], []
+        for value in node.inputs:
+            if value is None:
+                shapes.append(None)
+                continue
+            shapes.append(tensors.shape(value))
+            bodies.append((yield value, tensors.own_index(value, "y")))
+        parameters = (kind, own.value.port, tuple(shapes))
+        bodies = [tensors.definitions.algebra.cases(body) for body in bodies]
+        return ex.read(Definition(node.op, parameters, tuple(bodies)), own.index, _sort(own.value))
+
+    return (yield from tensors.closed(element, define))
+
+
+#: Give other results for equal operands.
+_CHANGING = SOURCES | {"Assign", "Bernoulli", "Dropout", "Multinomial", "OpaqueConstant"}
 
 
 def definitions_of(element: Element) -> Definitions:
