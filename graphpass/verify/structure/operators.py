@@ -406,7 +406,7 @@ def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
 
 
 def _guarded(rule: Rule) -> Rule:
-    """Return a rule that takes an operator as a function of its operands where ``rule`` does not know it."""
+    """Return ``rule``, or a function of the operands if it knows none."""
 
     def run(element: Element) -> Steps:
         try:

@@ -144,7 +144,7 @@ def closed(define: Callable[[Element], Steps]) -> Rule:
 
 
 def as_function(element: Element, reason: str) -> Steps:
-    """Return an element of an operator that is known by its kind, attributes and operands alone."""
+    """Return an element as a function of kind, attributes and operands."""
     tensors, node = element.elements, element.node
     assert isinstance(tensors, Tensors)
     kind = (
@@ -156,7 +156,8 @@ def as_function(element: Element, reason: str) -> Steps:
         raise UnknownError(reason)
 
     def define(own: Element) -> Steps:
-        bodies, shapes = [], []
+        bodies: list[Expr] = []
+        shapes: list[Index | None] = []
         for value in node.inputs:
             if value is None:
                 shapes.append(None)
