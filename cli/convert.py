@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from graphpass.jobs.job import Job
+from graphpass.jobs.job import Job, Requirement
 
 from .completion import complete_targets
 from .console import Console, console_command, format_option
@@ -43,6 +43,7 @@ def command(
     tokenizer: bool,
     page: Path | None,
     budget: str | None,
+    require: Requirement,
     all_layers: bool,
     form: str,
 ) -> None:
@@ -60,6 +61,6 @@ def command(
     from .results import print_outcome
 
     target = parse_target(target_name)
-    job = replace(job, proof=replace(job.proof, budget=budget, all_layers=all_layers))
+    job = replace(job, proof=replace(job.proof, budget=budget, require=require, all_layers=all_layers))
     outcome = convert_job(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, page=page)
     print_outcome(console, outcome, form)

@@ -17,13 +17,20 @@ _OPTIONS = (
         "of the free memory.",
     ),
     click.option(
+        "--require",
+        type=click.Choice(["same", "proven"]),
+        default="same",
+        show_default=True,
+        help="Demand equal numbers for all that was fed, or equality by structure for every input, padding aside.",
+    ),
+    click.option(
         "--all-layers", is_flag=True, help="Compare layer by layer, and run all layers, not one of each structure."
     ),
 )
 
 
 def proof_options(command: Function) -> Function:
-    """Add the options ``budget`` and ``all_layers``."""
+    """Add the options ``budget``, ``require`` and ``all_layers``."""
     made: Any = command
     for option in reversed(_OPTIONS):
         made = option(made)

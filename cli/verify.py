@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from graphpass.jobs.job import Requirement
 from graphpass.progress import stage
 
 from .console import Console, console_command, format_option
@@ -85,6 +86,7 @@ def command(
     rtol: float | None,
     edits: bool,
     budget: str | None,
+    require: Requirement,
     all_layers: bool,
     device: str,
     properties: dict[str, object],
@@ -97,7 +99,7 @@ def command(
     both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
     compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
     environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. Exits with 1
-    if the models differ.
+    if the models differ, or if anything but padding is left to numbers with --require proven.
 
     With --certificate, all files of a result are read and compared with the digests in its graphpass.json, and with
     REFERENCE the model that it was proven against. Exits with 1 if a file changed, was added or removed, if the
@@ -132,5 +134,5 @@ def command(
     )
     text = functools.partial(proof_text, comparison, verbose=console.verbose)
     console.report(form, lambda: "\n".join(text()), comparison.to_json)
-    if not comparison.passed:
+    if not comparison.passed or (require == "proven" and not comparison.is_proven):
         raise click.exceptions.Exit(1)

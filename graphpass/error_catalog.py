@@ -313,6 +313,8 @@ GP604 The certificate of a result does not hold: files are missing, changed or a
   was edited, or it was proven against another model. Convert the model again.
 GP605 The configuration expects that a cell ends with an error, expect = "GP366", and it ended otherwise. Remove
   expect if the model is converted by now.
+GP606 --require proven demands a result that is equal to its input for every input, by structure, and some operators
+  were compared by numbers alone. The message lists the first of them. Without the option numbers decide.
 """
 
 #: Meaning and cure by error id.

@@ -45,8 +45,7 @@ _ROOMS = {
         "to-openvino",
     ),
     "devices": (
-        "fuse-gelu",
-        "fuse-norms",
+        "fuse-functions",
         "fuse-quantized-weights",
         "fuse-skip-norms",
         "lower-boolean-gathers",

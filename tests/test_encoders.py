@@ -78,3 +78,9 @@ def test_embedding_pipelines_load_them(name, tmp_path, capfd):
     ids = openvino_genai.Tokenizer(str(tmp_path / "out")).encode(text).input_ids.data
     expected = open_session(load(exporters("encoders", name))).prefill(ids)[0].mean(axis=0)
     numpy.testing.assert_allclose(found, expected / numpy.linalg.norm(expected), atol=1e-5)
+
+
+def test_there_are_no_slots_to_move(tmp_path, capfd):
+    arguments = [exporters("encoders", "bert"), "-o", tmp_path / "out", "--target", "cpu{cache=reorder}"]
+    done = in_process(capfd, "convert", *arguments)
+    assert (done.code, "GP226" in done.err) == (2, True)

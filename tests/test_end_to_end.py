@@ -13,6 +13,7 @@ import pytest
 from support.decode import EXACT, compiled, fused_attention, greedy
 from support.loaded import converted, exported
 from support.models import export, reference
+from support.reference_tokens import GeneratesAsPyTorch
 from support.thinned import crossed
 
 import graphpass
@@ -36,35 +37,14 @@ def on_the_cpu_plugin(model: str, variant: str) -> openvino.CompiledModel:
 
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
-class TestOnTheCpuPlugin:
-    def test_generates_what_pytorch_generates(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
+class TestOnTheCpuPlugin(GeneratesAsPyTorch):
+    compile = staticmethod(on_the_cpu_plugin)
 
     def test_generates_the_same_after_a_reset(self, model, variant):
         expected = reference(model)
         request = on_the_cpu_plugin(model, variant).create_infer_request()
         greedy(request, [[7, 3, 11]], 4)
         assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
-
-    def test_generates_the_same_in_a_batch(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
-
-    def test_generates_the_same_behind_left_padding(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
-        assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
-
-    def test_first_logits_equal_pytorch(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        greedy(request, [expected["prompt_ids"]], 1)
-        logits = request.get_tensor("logits").data[0, -1, :8]
-        numpy.testing.assert_allclose(logits, expected["logits_last_prompt_pos_first8"], atol=1e-4)
 
     def test_fuses_as_many_attention_layers_as_optimum(self, model, variant):
         theirs = compiled(exported(f"{model}/ov-stateful").ov_model)

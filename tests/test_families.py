@@ -10,9 +10,10 @@ import numpy
 import openvino
 import openvino_genai
 import pytest
-from support.decode import EXACT, compiled, fused_attention, greedy
+from support.decode import EXACT, compiled, fused_attention
 from support.loaded import converted, exported
 from support.models import export, reference
+from support.reference_tokens import GeneratesAsPyTorch
 
 import graphpass
 from graphpass.verify import compare
@@ -67,29 +68,8 @@ def on_the_cpu_plugin(model: str, variant: str) -> openvino.CompiledModel:
 
 
 @pytest.mark.parametrize(("model", "variant"), FUSED)
-class TestOnTheCpuPlugin:
-    def test_generates_what_pytorch_generates(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
-
-    def test_generates_the_same_in_a_batch(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
-
-    def test_generates_the_same_behind_left_padding(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
-        assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
-
-    def test_first_logits_equal_pytorch(self, model, variant):
-        expected = reference(model)
-        request = on_the_cpu_plugin(model, variant).create_infer_request()
-        greedy(request, [expected["prompt_ids"]], 1)
-        logits = request.get_tensor("logits").data[0, -1, :8]
-        numpy.testing.assert_allclose(logits, expected["logits_last_prompt_pos_first8"], atol=1e-4)
+class TestOnTheCpuPlugin(GeneratesAsPyTorch):
+    compile = staticmethod(on_the_cpu_plugin)
 
     def test_fuses_attention_of_every_layer(self, model, variant):
         assert fused_attention(on_the_cpu_plugin(model, variant)) == FUSED[model, variant]

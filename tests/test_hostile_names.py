@@ -46,7 +46,7 @@ def assert_harmless(text: str) -> None:
         ("check", "--target", "cpu", "--no-confirm"),
         ("convert", "--target", "cpu", "-o", "out"),
         ("convert", "--target", "ort", "-o", "out", "--no-verify", "--allow-unfused", "--print-changed"),
-        ("run", "-p", "fuse-gelu", "-o", "out", "--verbose"),
+        ("run", "-p", "fuse-functions", "-o", "out", "--verbose"),
         ("why", "cache"),
     ],
     ids=" ".join,

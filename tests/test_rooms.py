@@ -90,3 +90,20 @@ def test_dialects_alone_know_native_operators():
         if name.startswith(("onnx.helper", "openvino.opset"))
     }
     assert not native, "make operators with model.rewriter()"
+
+
+def test_no_hierarchy_is_deeper_than_three_classes():
+    bases: dict[str, list[str]] = {}
+    for room in ("graphpass", "passes", "cli"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    named = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+                    bases[node.name] = [
+                        base.id for base in named if isinstance(base, ast.Name) and base.id != node.name
+                    ]
+
+    def depth(name: str) -> int:
+        return 1 + max((depth(base) for base in bases[name] if base in bases), default=0)
+
+    assert [name for name in bases if depth(name) > 3] == []

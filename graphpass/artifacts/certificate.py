@@ -58,6 +58,7 @@ def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, An
         "outputs": list(comparison.outputs),
         "largest_difference": float(f"{largest:.0e}"),
         "reach": told["reach"],
+        "structure": told["structure"],
         "layers": {
             "run": [part.name for part in comparison.parts if part.like is None],
             "inferred": {part.name: part.like for part in comparison.parts if part.like is not None},
@@ -182,6 +183,11 @@ def summarize(certificate: Mapping[str, Any]) -> str:
         f"  whole models: {len(sequences)} sequences of up to {most} tokens, up to {rows} rows, rows "
         f"{'selected' if beams else 'not selected'}; largest difference {certificate['largest_difference']:.0e}",
     ]
+    if (structure := certificate["structure"]) is not None:
+        lines.append(
+            f"  equal for every input: {structure['equal']} of {structure['operators']} operators; without padding "
+            f"{structure['unpadded']}"
+        )
     if reach is not None and reach["steps"]:
         turns = ", ".join(map(str, reach["turns"])) or "none"
         lines.append(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import onnx
 
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.names import bodies
 from graphpass.ir.graph import Node
+from graphpass.ir.model import Model
 
 _BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
@@ -32,3 +35,25 @@ def signature(node: Node) -> str | None:
 
 def _hash(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def meaning(node: Node, model: Model) -> tuple[str, int] | None:
+    """Return `signature` and the version of the operator's specification; ``None`` if it has bodies."""
+    found = signature(node)
+    if found is None or not isinstance(model, OnnxModel):
+        return None if found is None else (found, 0)
+    native = node.native
+    opset = next((one.version for one in model.proto.opset_import if one.domain == native.domain), 1)
+    try:
+        return found, onnx.defs.get_schema(native.op_type, opset, native.domain).since_version
+    except onnx.defs.SchemaError:
+        return found, opset
+
+
+def native_attributes(node: Node) -> dict[str, Any]:
+    """Return the attributes of an operator by its dialect's own names; text as `str`."""
+    native = node.native
+    if not isinstance(native, onnx.NodeProto):
+        return dict(native.get_attributes())
+    given = {one.name: onnx.helper.get_attribute_value(one) for one in native.attribute if one.type not in _BODIES}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}

@@ -99,7 +99,7 @@ class PassManager:
                     working, record = self._run_one(step, working)
                 except GraphpassError as error:
                     self._fail(step, error, working)
-                    raise _with_place(error, step, records) from error
+                    raise type(error)(error.id, _place(step, records) + error.message, error.hint) from error
                 except MemoryError as error:  # no pass is to blame
                     self._fail(step, error, working)
                     raise
@@ -164,7 +164,3 @@ def _check_requirements(step: Pass[Model], model: Model) -> None:
 def _place(step: Pass[Model], records: list[PassRecord]) -> str:
     before = f" (after {', '.join(record.step.name for record in records)})" if records else ""
     return f"pass {step.name}{before}: "
-
-
-def _with_place(error: GraphpassError, step: Pass[Model], records: list[PassRecord]) -> GraphpassError:
-    return type(error)(error.id, _place(step, records) + error.message, error.hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +227,9 @@ def _convert(
         comparison = None
         if job.verify:
             hint = "" if others else "--verify-each names the pass, "
-            comparison = prove(lambda: _compare(target, plan.reference, tuple(models.values()), job.proof), hint)
+            comparison = prove(
+                lambda: _compare(target, plan.reference, tuple(models.values()), job.proof), hint, job.proof.require
+            )
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
         notes = (*notes, *_left_behind(plan))
         if look is not None:
@@ -265,7 +267,7 @@ def _compare(
     if isinstance(reference, Model):
         # A text that is read whole gives other results than its beginning.
         examine = not reference.analysis(is_encoder)
-        options = {**asdict(proof), "examine": examine, "padding": target.reads_padding}
+        options = {**proof.settings, "examine": examine, "padding": target.reads_padding}
         return compare_on_device(reference, results[0], target.proving_device, **options)
     encoder, decoder = results
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged
 from graphpass.errors import UnsupportedError, UsageError, VerificationError
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from graphpass.verify import Comparison
 
 
+#: Strength of a proof that a result needs.
+Requirement: TypeAlias = Literal["same", "proven"]
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """Settles the comparison of a result with its input.
@@ -33,6 +37,7 @@ class Proof:
         edits: Whether the caches are edited on the way.
         budget: Time and memory, as `graphpass.verify.layers.budget.Budget` reads them; ``None`` for the machine's.
         all_layers: Whether layers that are like another run as well.
+        require: ``same`` if equal numbers are enough, ``proven`` if nothing but padding may be left to numbers.
     """
 
     steps: int = 12
@@ -41,6 +46,7 @@ class Proof:
     edits: bool = False
     budget: str | None = None
     all_layers: bool = False
+    require: Requirement = "same"
 
     def __post_init__(self) -> None:
         """Check the settings, before models are read.
@@ -57,6 +63,11 @@ class Proof:
             from graphpass.verify.layers.budget import Budget
 
             Budget.parse(self.budget)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of `graphpass.verify.compare_within`."""
+        return {name: value for name, value in asdict(self).items() if name != "require"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +153,16 @@ def run_passes(
         return PassManager(passes, observers).run(model), clock.timings
 
 
-def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
+def prove(comparing: Callable[[], Comparison], hint: str, require: Requirement = "same") -> Comparison:
     """Compare a result with its input.
 
     Args:
         comparing: Compares them.
         hint: Advice if they do not compute the same.
+        require: See `Proof`.
 
     Raises:
-        UnequalError: GP601, they do not compute the same.
+        UnequalError: GP601, they do not compute the same; GP606, they are not proven to be equal for every input.
         UnsupportedError: One of them cannot be run here.
     """
     with stage("verifying"):
@@ -164,4 +176,8 @@ def prove(comparing: Callable[[], Comparison], hint: str) -> Comparison:
         reason = f"the result does not compute the same as the input\n  {found}"
         hint = f"nothing was written; {hint}--no-verify writes it all the same"
         raise UnequalError("GP601", reason, hint, comparison)
+    if require == "proven" and not comparison.is_proven:
+        found = "\n  ".join(comparison.unproven)
+        reason = f"the result is not proven to be equal for every input\n  {found}"
+        raise UnequalError("GP606", reason, "nothing was written; without --require proven numbers decide", comparison)
     return comparison

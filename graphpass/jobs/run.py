@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +60,8 @@ def run(
             from graphpass.verify import compare_within
 
             hint = "--verify-each names the pass, "
-            comparison = prove(lambda: compare_within(loaded, result.model, **asdict(job.proof), examine=True), hint)
+            settings = job.proof.settings | {"examine": True}
+            comparison = prove(lambda: compare_within(loaded, result.model, **settings), hint, job.proof.require)
         report = ModelReport("", target.name, loaded, result.model, tuple(passes), result.records, timings)
         if look is not None:
             look([report])

@@ -57,11 +57,30 @@ class SplitOutcome:
 
     def text(self, *, verbose: bool = False) -> str:
         """Return the text of ``graphpass split``."""
-        return as_text(self, verbose=verbose)
+        split = self.split
+        sizes = f"prompts of {split.prompt} in chunks of {split.chunk}, {split.capacity} positions"
+        report = [] if self.preparation is None else passes_text(self.preparation, verbose=verbose)
+        verdict = "not verified (--no-verify)"
+        if self.compared is not None:
+            verdict = f"same: {self.compared} positions compared, after prompts of 1 to {split.prompt} tokens"
+        notes = ["prefill.bin and decode.bin are one file: two hard links"] if self.suffix == ".xml" else []
+        files = files_text(self.output, self.files, [self.written], notes, verbose=verbose)
+        head = f"{self.input} -> {self.output}: {sizes}"
+        return "\n".join([head, "", *report, "", *files, "", f"verified  {verdict}"])
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``split --format json``."""
-        return as_json(self)
+        report = self.preparation
+        return {
+            "input": str(self.input),
+            "output": str(self.output),
+            **asdict(self.split),
+            "graphs": [str(self.output / f"{name}{self.suffix}") for name in self.split.phases()],
+            "passes": [] if report is None else passes_json(report),
+            "positions_compared": self.compared,
+            "files": [asdict(file) for file in self.files],
+            "shared_weights": shared_json([self.written]),
+        }
 
 
 def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> SplitOutcome:
@@ -107,32 +126,3 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
         copy_companions(loaded.path, folder, "openvino")
         files = files_in(folder)
     return SplitOutcome(loaded.path, job.output, split, suffix, report, compared, files, written)
-
-
-def as_json(outcome: SplitOutcome) -> dict[str, Any]:
-    """Return the object of ``split --format json`` (``schemas/split.json``)."""
-    report = outcome.preparation
-    return {
-        "input": str(outcome.input),
-        "output": str(outcome.output),
-        **asdict(outcome.split),
-        "graphs": [str(outcome.output / f"{name}{outcome.suffix}") for name in outcome.split.phases()],
-        "passes": [] if report is None else passes_json(report),
-        "positions_compared": outcome.compared,
-        "files": [asdict(file) for file in outcome.files],
-        "shared_weights": shared_json([outcome.written]),
-    }
-
-
-def as_text(outcome: SplitOutcome, *, verbose: bool = False) -> str:
-    """Return the text of ``graphpass split``."""
-    split = outcome.split
-    sizes = f"prompts of {split.prompt} in chunks of {split.chunk}, {split.capacity} positions"
-    report = [] if outcome.preparation is None else passes_text(outcome.preparation, verbose=verbose)
-    verdict = "not verified (--no-verify)"
-    if outcome.compared is not None:
-        verdict = f"same: {outcome.compared} positions compared, after prompts of 1 to {split.prompt} tokens"
-    notes = ["prefill.bin and decode.bin are one file: two hard links"] if outcome.suffix == ".xml" else []
-    files = files_text(outcome.output, outcome.files, [outcome.written], notes, verbose=verbose)
-    head = f"{outcome.input} -> {outcome.output}: {sizes}"
-    return "\n".join([head, "", *report, "", *files, "", f"verified  {verdict}"])

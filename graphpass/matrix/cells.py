@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.io import Weights
+from graphpass.jobs.job import Requirement
 
 Level = Literal["error", "warning", "note"]
 
@@ -47,6 +48,7 @@ class Settings:
         steps: Greedy steps after each prefill.
         atol: Absolute tolerance; ``None`` for that of the models' types.
         rtol: Relative tolerance; the same.
+        require: Strength of the proof that the result needs; see `graphpass.jobs.job.Proof`.
         allow_unfused: Whether a result that breaks its target's contract is written, with warnings.
         tokenizer: Whether the tokenizer is converted.
         weights: Way of the weights to the result; see `graphpass.io.stage_model`.
@@ -62,6 +64,7 @@ class Settings:
     steps: int = 12
     atol: float | None = None
     rtol: float | None = None
+    require: Requirement = "same"
     allow_unfused: bool = False
     tokenizer: bool = True
     weights: Weights = "auto"

@@ -103,7 +103,7 @@ def remember(cell: Cell, outcome: Outcome) -> None:
 
     They are remembered in the user's cache folder, as digests are.
     """
-    inputs = _state(_folders_of(outcome))
+    inputs = _state({file.absolute().parent for file in outcome.sources})
     if all(memory.is_settled(file[1], file[2]) for file in inputs.values()):
         memory.remember(_memory(cell), _key(cell) | {"inputs": inputs})
 
@@ -124,11 +124,6 @@ def remembered(cell: Cell) -> CellResult | None:
     if not same or damage(Path(cell.output) / MANIFEST_FILE) is not None:
         return None
     return earlier_result(cell)
-
-
-def _folders_of(outcome: Outcome) -> set[Path]:
-    """Return the folders of all files that the result depends on."""
-    return {file.absolute().parent for file in outcome.sources}
 
 
 def _state(folders: set[Path]) -> dict[str, list[int]]:

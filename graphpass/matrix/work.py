@@ -118,7 +118,7 @@ def _job_of(cell: Cell) -> Job:
         if_changed=True,
         replace=True,
         verify_each=settings.verify_each,
-        proof=Proof(settings.steps, settings.atol, settings.rtol, settings.edits),
+        proof=Proof(settings.steps, settings.atol, settings.rtol, settings.edits, require=settings.require),
     )
 
 
@@ -158,8 +158,6 @@ class _Gate:
             self.pictures = draw(reports)
 
     def __call__(self, folder: Path, outcome: Outcome) -> None:
-        from graphpass.reports.outcome import as_json
-
         changes = _changes(self.around.published(folder), folder, outcome)
         problems = problems_of_outcome(outcome)
         if changes:
@@ -174,7 +172,7 @@ class _Gate:
             "converted",
             problems,
             file=str(outcome.input),
-            outcome=as_json(outcome),
+            outcome=outcome.to_json(),
             changed=_if_any(changes),
             changes=changes or (),
             seconds=seconds,

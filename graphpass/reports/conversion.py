@@ -7,7 +7,7 @@ from html import escape
 
 from graphpass.reports.diff import diff_models
 from graphpass.reports.difference import page_parts
-from graphpass.reports.outcome import ModelReport, Outcome, as_text
+from graphpass.reports.outcome import ModelReport, Outcome
 from graphpass.reports.page import framed
 
 
@@ -28,7 +28,7 @@ def as_page(outcome: Outcome, models: Iterable[str]) -> str:
         models: The parts about its models, from `models_as_parts`.
     """
     title = f"{outcome.input} \u2192 {outcome.target or outcome.graphs[0].name}"
-    report = f"<details><summary>report</summary><pre>{escape(as_text(outcome, verbose=True))}</pre></details>"
+    report = f"<details><summary>report</summary><pre>{escape(outcome.text(verbose=True))}</pre></details>"
     return framed("conversion", title, [report, *models])
 
 

@@ -92,65 +92,54 @@ class Outcome:
         return self.text()
 
     def text(self, *, verbose: bool = False) -> str:
-        """Return the text of ``graphpass convert`` and ``graphpass run``; see `as_text`."""
-        return as_text(self, verbose=verbose)
+        """Return the text of ``graphpass convert`` and ``graphpass run``, with the verdict at its end.
+
+        Args:
+            verbose: Whether to list all passes, files and sequences; without it there are at most 40 lines.
+        """
+        if self.up_to_date:
+            same = "is up to date: the same input, pipeline, options and versions; nothing was done"
+            return "\n".join(f"{graph} {same}" for graph in self.graphs)
+        lines: list[str] = []
+        if self.target:
+            place = self.output if len(self.graphs) > 1 else self.graphs[0]
+            lines += [f"{on_one_line(str(self.input))} -> {on_one_line(str(place))} for {self.target}"]
+        for report in self.models:
+            lines += ["", *_before_and_after(report), ""] if self.target else []
+            lines += passes_text(report, _PASSES // len(self.models), verbose=verbose)
+        lines += ["", *files_text(self.output, self.files, self.written, self.notes, verbose=verbose)]
+        if self.contract is not None:
+            contract, *flaws = summarize(self.contract)
+            lines += ["", contract, *shortened(flaws, _REMARKS, verbose=verbose)]
+        if self.comparison is not None:
+            *details, verdict = proof_text(self.comparison, verbose=verbose)
+            lines += ["", *details, f"verified  {verdict}"]
+        elif self.target:
+            lines += ["", "verified  not verified (--no-verify)"]
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``convert --format json`` and ``run --format json``."""
-        return as_json(self)
+        contract = self.contract
+        return {
+            "input": str(self.input),
+            "output": str(self.output),
+            "target": self.target or None,
+            "up_to_date": self.up_to_date,
+            "graphs": [str(graph) for graph in self.graphs],
+            "models": [_model(report) for report in self.models],
+            "contract": None if contract is None else {"holds": contract.holds, **asdict(contract)},
+            "verification": None if self.comparison is None else self.comparison.to_json(),
+            "files": [asdict(file) for file in self.files],
+            "shared_weights": shared_json(self.written),
+            "notes": list(self.notes),
+        }
 
 
 def sources_of(models: Iterable[Model]) -> tuple[Path, ...]:
     """Return all files that hold graphs and weights of models that were read."""
     found = [file for model in models for file in (model.path, *(file.path for file in model.weight_files))]
     return tuple(dict.fromkeys(file for file in found if file is not None))
-
-
-def as_json(outcome: Outcome) -> dict[str, Any]:
-    """Return the object of ``convert --format json`` and ``run --format json``."""
-    contract = outcome.contract
-    return {
-        "input": str(outcome.input),
-        "output": str(outcome.output),
-        "target": outcome.target or None,
-        "up_to_date": outcome.up_to_date,
-        "graphs": [str(graph) for graph in outcome.graphs],
-        "models": [_model(report) for report in outcome.models],
-        "contract": None if contract is None else {"holds": contract.holds, **asdict(contract)},
-        "verification": None if outcome.comparison is None else outcome.comparison.to_json(),
-        "files": [asdict(file) for file in outcome.files],
-        "shared_weights": shared_json(outcome.written),
-        "notes": list(outcome.notes),
-    }
-
-
-def as_text(outcome: Outcome, *, verbose: bool = False) -> str:
-    """Return the text of ``graphpass convert`` and ``graphpass run``, with the verdict at its end.
-
-    Args:
-        outcome: The outcome.
-        verbose: Whether to list all passes, files and sequences; without it there are at most 40 lines.
-    """
-    if outcome.up_to_date:
-        same = "is up to date: the same input, pipeline, options and versions; nothing was done"
-        return "\n".join(f"{graph} {same}" for graph in outcome.graphs)
-    lines: list[str] = []
-    if outcome.target:
-        place = outcome.output if len(outcome.graphs) > 1 else outcome.graphs[0]
-        lines += [f"{on_one_line(str(outcome.input))} -> {on_one_line(str(place))} for {outcome.target}"]
-    for report in outcome.models:
-        lines += ["", *_before_and_after(report), ""] if outcome.target else []
-        lines += passes_text(report, _PASSES // len(outcome.models), verbose=verbose)
-    lines += ["", *files_text(outcome.output, outcome.files, outcome.written, outcome.notes, verbose=verbose)]
-    if outcome.contract is not None:
-        contract, *flaws = summarize(outcome.contract)
-        lines += ["", contract, *shortened(flaws, _REMARKS, verbose=verbose)]
-    if outcome.comparison is not None:
-        *details, verdict = proof_text(outcome.comparison, verbose=verbose)
-        lines += ["", *details, f"verified  {verdict}"]
-    elif outcome.target:
-        lines += ["", "verified  not verified (--no-verify)"]
-    return "\n".join(lines)
 
 
 def passes_text(report: ModelReport, most: int = _PASSES, *, verbose: bool = False) -> list[str]:
@@ -183,7 +172,8 @@ def _changed(record: PassRecord) -> bool:
 def proof_text(comparison: Comparison, *, verbose: bool = False) -> list[str]:
     """Return lines about a proof, with the verdict as the last."""
     _, *details = comparison.summary().splitlines()
-    remarks = shortened([f"  {on_one_line(line)}" for line in comparison.remarks], _REMARKS)
+    proven = () if comparison.structure is None else comparison.structure.in_words()
+    remarks = shortened([f"  {on_one_line(line)}" for line in (*comparison.remarks, *proven)], _REMARKS)
     return [*(details if verbose else remarks), comparison.verdict]
 
 

@@ -76,7 +76,7 @@ class StatefulTarget(Target):
         """See `Target.pipeline`.
 
         Raises:
-            UsageError: GP224, slots are to be movable, and the runtime takes no such model.
+            UsageError: GP224, slots are to be movable, and the runtime takes no such model; GP226, there are none.
             UnsupportedError: GP338, the model is an encoder, and the runtime needs caches; GP367, the model is made for
                 one version of OpenVINO's GPU plugin alone.
         """
@@ -84,6 +84,8 @@ class StatefulTarget(Target):
             return self._pipeline(model, None)
         if not self.encoders:
             raise encoder_error(self.name, "cpu or gpu")
+        if self.gives_up_fusion:
+            raise UsageError("GP226", "cache=reorder is not for models without caches", "leave it out")
         return _whole(model)
 
     def require_contract(self, model: Model) -> None:

@@ -139,6 +139,56 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """Locates operators that were compared by numbers alone.
+
+    Attributes:
+        node: Name of the candidate's first operator whose value the reference does not have.
+        operator: Its operator.
+        reason: The part that is not known, or the difference.
+    """
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StructureProof:
+    """Counts the candidate's operators that are equal for every input, in real arithmetic.
+
+    Attributes:
+        operators: Number of operators that outputs and caches are computed by.
+        equal: Number of those whose results reach outputs and caches through equal values alone.
+        unpadded: The same for batches without padding, whose positions count on from the past.
+        regions: The first operators that differ, for batches without padding.
+        rows: Number of positions of tables of angles that were compared as values; ``None`` if there are none.
+    """
+
+    operators: int
+    equal: int
+    unpadded: int
+    regions: tuple[Region, ...] = ()
+    rows: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether nothing is left to numbers but padding."""
+        return self.operators == self.unpadded
+
+    def in_words(self) -> Iterator[str]:
+        """Yield a line for each kind of inputs, and one for each region."""
+        of = f"of {self.operators:,} operators"
+        until = "" if self.rows is None else f", up to position {self.rows:,}"
+        if self.equal or not self.unpadded:
+            yield f"equal for every input{until}: {self.equal:,} {of}"
+        if self.unpadded > self.equal:
+            yield f"equal for every input without padding{until}: {self.unpadded:,} {of}"
+        for region in self.regions:
+            yield f"compared by numbers from {region.operator} {region.node} on: {region.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Reports on two models that ran in lockstep.
 
@@ -151,6 +201,7 @@ class Comparison:
         warnings: Contradictions of the reference with itself, and rounding that the runtime adds by default.
         parts: The parts, if models were compared part by part; none after the one that diverged.
         reach: Lengths beyond those of the sequences; ``None`` if nothing was cut out.
+        structure: Operators that are equal for every input; ``None`` if structures were not compared.
     """
 
     sequences: tuple[SequenceRun, ...]
@@ -161,6 +212,7 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     parts: tuple[PartProof, ...] = ()
     reach: Reach | None = None
+    structure: StructureProof | None = None
 
     def __str__(self) -> str:
         return self.summary()
@@ -169,6 +221,16 @@ class Comparison:
     def passed(self) -> bool:
         """Return whether the candidate computes the same as the reference."""
         return self.divergence is None
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether nothing but padding is left to numbers."""
+        return self.passed and self.structure is not None and self.structure.is_complete
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Return lines on what is left to numbers."""
+        return ("structures were not compared",) if self.structure is None else tuple(self.structure.in_words())
 
     @property
     def steps_run(self) -> int:
@@ -227,6 +289,8 @@ class Comparison:
             lines.append(f"  angles and learned positions: each up to {self.reach.swept}")
         if self.reach is not None and self.reach.proof is not None:
             lines.extend(f"  {line}" for line in self.reach.proof.in_words())
+        if self.structure is not None:
+            lines.extend(f"  {line}" for line in self.structure.in_words())
         lines.extend(f"  not compared: {text}" for text in self.skipped)
         lines.extend(f"  WARNING: {text}" for text in self.warnings)
         return "\n".join(lines)

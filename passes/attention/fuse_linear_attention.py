@@ -128,7 +128,7 @@ class _Fusion:
             log = self._packed(decay, decay.functions[:-1])
         else:
             log = self._write.op("Log", self._packed(decay))
-        return log if decay.width else self._for_each_head(log)
+        return log if decay.width else self._write.op("Broadcast", log, [1, 1, self._found.heads], mode="bidirectional")
 
     def _beta(self, key: Handle) -> Handle:
         betas = self._found.betas
@@ -144,9 +144,6 @@ class _Fusion:
         for factor in factors[1:]:
             product = self._write.op("Multiply", product, factor)
         return product
-
-    def _for_each_head(self, tensor: Handle) -> Handle:
-        return self._write.op("Broadcast", tensor, [1, 1, self._found.heads], mode="bidirectional")
 
     def _constant(self, numbers: Any, key: Handle) -> Handle:
         """Return ``numbers``, one or one a head, for each batch and token of ``key``."""

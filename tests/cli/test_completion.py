@@ -46,7 +46,7 @@ def test_the_package_is_a_program():
 
 
 def test_the_output_is_an_argument_or_an_option(tmp_path, capfd):
-    given = ["run", export("llama", "onnx"), "-p", "fuse-gelu", "-q"]
+    given = ["run", export("llama", "onnx"), "-p", "fuse-functions", "-q"]
     assert in_process(capfd, *given, tmp_path / "one").code == 0
     assert in_process(capfd, *given, "-o", tmp_path / "two").code == 0
     assert (tmp_path / "one" / "model.onnx").read_bytes() == (tmp_path / "two" / "model.onnx").read_bytes()

@@ -79,7 +79,7 @@ def test_convert(capfd, tmp_path):
         capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort{cache=reorder}"
     )
     assert (done.code, done.err) == (0, "")
-    passes = "fuse-norms,fuse-gelu,fuse-group-query-attention{context=512},reshape-by-constants,join-projections"
+    passes = "fuse-functions,fuse-group-query-attention{context=512},reshape-by-constants,join-projections"
     assert f"pipeline  {passes},insert-reorder{{form=onnx}}" in done.out
     assert "contract  holds; confirmed: opened on ONNX Runtime" in done.out
     assert "verified  same: " in done.out

@@ -159,15 +159,15 @@ def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
             visible = ex.conjunction(visible, kept if mask is None or mask.keeps else ex.negate(kept))
             continue
         added = ex.negative(term) if mask.is_subtracted else term
-        visible = ex.conjunction(visible, ex.negate(_hides(added)))
-        shown = _shown(added)
+        visible = ex.conjunction(visible, ex.negate(hides(added)))
+        offset = shown(added)
         for scale in mask.scales:
             factor = fold_scalar(graph, scale.value)
             if not factor:
                 unknown = Miss(graph.producer(mask.value), f"its scale {scale.value.name} is computed")
                 return AttentionMask(node, scope, visible, bias, misses=(unknown,))
-            shown = ex.divide(shown, number(factor)) if scale.divides else ex.multiply(shown, number(factor))
-        bias = ex.add(bias, shown)
+            offset = ex.divide(offset, number(factor)) if scale.divides else ex.multiply(offset, number(factor))
+        bias = ex.add(bias, offset)
     return _described(elements, node, scope, visible, bias)
 
 
@@ -309,7 +309,7 @@ def _of_row(elements: Elements, value: Value, scope: Scope) -> Expr:
 # Numbers that hide
 
 
-def _hides(root: Expr) -> Expr:
+def hides(root: Expr) -> Expr:
     """Return the condition that an added number is below `MASKED_BELOW`."""
     known: dict[Expr, Expr] = {}
     for expr in ex.walk(root):
@@ -368,7 +368,7 @@ def _product_hides(expr: Expr) -> Expr:
     return ex.FALSE
 
 
-def _shown(root: Expr) -> Expr:
+def shown(root: Expr) -> Expr:
     """Return an added number where it hides nothing."""
     known: dict[Expr, Expr] = {}
     for expr in ex.walk(root):
@@ -379,14 +379,14 @@ def _shown(root: Expr) -> Expr:
             known[expr] = ZERO if value < MASKED_BELOW else expr
         elif expr.op == "choose":
             condition, *branches = expr.args
-            hidden = [_hides(branch) is TRUE for branch in branches]
+            hidden = [hides(branch) is TRUE for branch in branches]
             shown = [known[branch] for branch in branches]
             hidden[1] |= _is_bounded(expr)
             known[expr] = shown[1] if hidden[0] else shown[0] if hidden[1] else ex.choose(condition, *shown)
         elif expr.op in {"real_sum"}:
             known[expr] = ex.add(*(known[part] for part in expr.args))
-        elif expr.op in {"sum", "product"} and (hides := _hides(expr)) is not ex.FALSE:
-            known[expr] = ZERO if _is_only_mask(expr, hides) else expr
+        elif expr.op in {"sum", "product"} and (hidden_if := hides(expr)) is not ex.FALSE:
+            known[expr] = ZERO if _is_only_mask(expr, hidden_if) else expr
         else:
             known[expr] = expr
     return known[root]

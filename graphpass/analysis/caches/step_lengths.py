@@ -59,7 +59,12 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Dimension, Lengt
 
 
 def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
-    """Return the elements of the tensors of ``model``, in the lengths of its step.
+    """Return the elements of the tensors of ``model``, in the lengths of its step."""
+    return Elements(model.graph, model.analysis(infer_sizes), TABLE, *known_lengths(model, caches))
+
+
+def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Dimension, Expr], frozenset[int]]:
+    """Return the lengths that dimensions are, and the parameters that hold only 0 and 1.
 
     Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
     """
@@ -90,7 +95,7 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
         if len(new) == 1:
             lengths.setdefault(new[0], total if keys.as_dimension is not None else LENGTH)
     bits = frozenset(value.node for value in masks if _name(lengths, sizes.shape(value), total))
-    return Elements(graph, sizes, TABLE, lengths, bits)
+    return lengths, bits
 
 
 def _attended(model: Model, attention: Attention) -> tuple[list[Value | None], list[Vector]]:

@@ -238,7 +238,7 @@ class Elements:
             return _done(self._parameter(node, value, index))
         if node.op == "Constant":
             return _done(self._constant(value, index))
-        if value.element_type in INTEGERS and len(index) <= 1 and (content := self.content(value)) is not None:
+        if value.element_type in INTEGERS and len(index) <= 1 and (content := self.content(value)):
             return _done(_chosen(content, index))
         if rule is None:
             return _done(self._opaque(value, index, node, f"the meaning of {node.op} is not known"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -111,7 +110,7 @@ def _ends(graph: Graph, live: list[bool], depths: list[int], count: int) -> list
             continue
         if reached[layer] <= node.index:
             passed[layer].append(node.index)
-        for user in _users(graph, node):
+        for user in (use.node for value in node.outputs for use in graph.uses(value) if use.node.op not in NO_DATA):
             if live[user.index]:
                 to = user.index if depths[user.index] == layer else math.inf
                 reached[layer] = max(reached[layer], to)
@@ -130,10 +129,6 @@ def _bare(graph: Graph, index: int) -> int:
     """
     node = graph.nodes[index]
     return graph.look_through(node.outputs[0], CASTS).node if node.outputs else index
-
-
-def _users(graph: Graph, node: Node) -> Iterator[Node]:
-    return (use.node for value in node.outputs for use in graph.uses(value) if use.node.op not in NO_DATA)
 
 
 def _form(graph: Graph, node: Node) -> object:

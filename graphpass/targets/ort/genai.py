@@ -96,7 +96,7 @@ class ORTGenAI(ORT):
             message = "cache-precision is not for models of an encoder and a decoder"
             raise UsageError("GP226", message, "leave it out: such caches are short")
         steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
-        steps += ["fuse-norms", "fuse-gelu", "reshape-by-constants"]
+        steps += ["fuse-functions", "reshape-by-constants"]
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
         steps += self._demotion(model)
         return parse(",".join(steps))

@@ -15,7 +15,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
-from graphpass.ir.types import Dimension, Port, shape_text
+from graphpass.ir.types import Dimension, shape_text
 from graphpass.ir.values import REALS
 from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration
@@ -57,7 +57,7 @@ def whisper_config(
         raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
     length, vocabulary = require_sizes(decoder, source, context)
     keys, values, cross_keys, cross_values = (caches[0] for caches in _caches(decoder).values())
-    states = _states(encoder)
+    states = next(port for port in encoder.outputs if len(port.shape or ()) == 3)
     own, cross = keys.shape or (), cross_keys.shape or ()
     parts = {
         "encoder": {
@@ -181,10 +181,6 @@ def why_no_pair(encoder: Model, decoder: Model) -> str | None:
     if isinstance(positions, int) and positions != _POSITIONS:
         return f"its encoder returns {positions} positions, and onnxruntime-genai takes {_POSITIONS}"
     return None
-
-
-def _states(encoder: Model) -> Port:
-    return next(port for port in encoder.outputs if len(port.shape or ()) == 3)
 
 
 def _caches(decoder: Model) -> dict[str, list[Cache]]:

@@ -129,7 +129,7 @@ class ORT(Target):
         steps += ["separate-past"] if inside else []
         # Norms go first: heads that are normed change places once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
-        steps += ["fuse-norms", "fuse-gelu", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
+        steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" not in self.provider.lacks else []
         steps += ["count-new-tokens"] if self.batch == "any" and "counts" not in self.provider.lacks else []

@@ -26,6 +26,7 @@ from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.lockstep import WIDENED, compare
 from graphpass.verify.pairing import with_names
 from graphpass.verify.rounded_caches import widened, with_rounding
+from graphpass.verify.structure.proof import compare_structures
 
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 def compare_within(
     reference: Model, candidate: Model, budget: str | None = None, *, all_layers: bool = False, **settings: Any
 ) -> Comparison:
-    """Run two models in lockstep, whole or layer by layer.
+    """Run two models in lockstep, whole or layer by layer, and compare their structures.
 
     Layer by layer both models are cut at the values between layers, found by the weights that are read before them. Of
     each part a model is made, fed the same vectors on both sides, and compared with its own weights and caches. Parts
@@ -60,6 +61,16 @@ def compare_within(
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
         UsageError: GP250, ``budget`` is none.
     """
+    found = _compared(reference, candidate, budget, all_layers=all_layers, **settings)
+    if not found.passed:
+        return found
+    with stage("comparing structures"):
+        return replace(found, structure=compare_structures(reference, candidate))
+
+
+def _compared(
+    reference: Model, candidate: Model, budget: str | None = None, *, all_layers: bool, **settings: Any
+) -> Comparison:
     limits = Budget.of_machine() if budget is None else Budget.parse(budget)
     if not all_layers and limits.holds((reference, candidate)):
         return compare(reference, candidate, **settings)

@@ -131,7 +131,7 @@ def test_names_do_not_matter(name):
 def test_heads_that_are_normed_change_places_once(padding):
     """gemma3 norms heads after they changed places with positions; GroupQueryAttention wants them as they were."""
     source = exported("gemma3_text/onnx")
-    result = ran(source, f"fuse-norms,fuse-group-query-attention{{padding={padding},context=128}}").model
+    result = ran(source, f"fuse-functions,fuse-group-query-attention{{padding={padding},context=128}}").model
     assert not any(result.graph.of_op("Transpose"))
     side = "left" if padding == "any" else "right"
     assert compare(source, result, steps=4, padding=side).passed

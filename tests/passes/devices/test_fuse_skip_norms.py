@@ -28,7 +28,7 @@ def operators(model):
     ],
 )
 def test_they_compute_the_same(place, kind, sums):
-    result = ran(exported(place), "fuse-norms,fuse-skip-norms")
+    result = ran(exported(place), "fuse-functions,fuse-skip-norms")
     assert result.records[-1].result.statistics == ({"sums joined": sums} if sums else {})
     found = operators(result.model)
     assert found[kind] == sums
@@ -37,7 +37,7 @@ def test_they_compute_the_same(place, kind, sums):
 
 
 def test_outputs_for_training_are_left_out():
-    result = ran(exported("llama/onnx"), "fuse-norms,fuse-skip-norms").model
+    result = ran(exported("llama/onnx"), "fuse-functions,fuse-skip-norms").model
     joined = [node for node in result.proto.graph.node if node.op_type == SKIP]
     assert all(list(map(bool, node.output)) == [True, False, False, True] for node in joined[:-1])
 
@@ -53,4 +53,4 @@ def test_a_broadcast_sum_is_left():
     )
     added.input[1] = "row"
     model.mark_edited()
-    assert ran(model, "fuse-norms,fuse-skip-norms").records[-1].result.statistics == {"sums joined": 3}
+    assert ran(model, "fuse-functions,fuse-skip-norms").records[-1].result.statistics == {"sums joined": 3}

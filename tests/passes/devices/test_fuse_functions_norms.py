@@ -1,4 +1,4 @@
-"""The pass `fuse-norms`: which norms it takes, and the numbers."""
+"""The pass `fuse-functions`: which norms it takes, and the numbers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from graphpass.verify import compare
     ],
 )
 def test_they_compute_the_same(place, norms):
-    result = ran(exported(place), "fuse-norms")
+    result = ran(exported(place), "fuse-functions")
     assert result.records[-1].result.statistics == {"norms fused": norms}
     found = Counter(node.op_type for node in result.model.proto.graph.node)
     assert found["SimplifiedLayerNormalization"] == norms
     assert compare(exported(place), result.model, steps=3).passed
-    assert not ran(result.model, "fuse-norms").records[-1].result.changed
+    assert not ran(result.model, "fuse-functions").records[-1].result.changed
 
 
 def test_residuals_read_the_sum_itself():
-    result = ran(exported("llama/onnx"), "fuse-norms").model
+    result = ran(exported("llama/onnx"), "fuse-functions").model
     assert not any(node.op_type in {"Cast", "Pow", "Sqrt"} and "norm" in node.name for node in result.proto.graph.node)
 
 
@@ -47,12 +47,12 @@ def test_other_norms_are_left(change):
     graph.initializer.append(numpy_helper.from_array(held, "changed"))
     node.input[1] = "changed"
     model.mark_edited()
-    assert ran(model, "fuse-norms").records[-1].result.statistics == {"norms fused": 4}
+    assert ran(model, "fuse-functions").records[-1].result.statistics == {"norms fused": 4}
 
 
 def test_opset_23_has_the_norm():
     model = onnx_model("llama")
     model.proto.opset_import[0].version = 23
-    found = Counter(node.op_type for node in ran(model, "fuse-norms").model.proto.graph.node)
+    found = Counter(node.op_type for node in ran(model, "fuse-functions").model.proto.graph.node)
     assert (found["RMSNormalization"], found["SimplifiedLayerNormalization"]) == (5, 0)
     assert onnx.defs.has("RMSNormalization", 23, "")

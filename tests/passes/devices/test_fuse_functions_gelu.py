@@ -1,4 +1,4 @@
-"""The pass `fuse-gelu`, on forms of several exporters."""
+"""The pass `fuse-functions`, on forms of several exporters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphpass.verify import compare
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("gemma3_text", 4), ("gpt2", 2), ("gptj", 2)])
 def test_fused_models_compute_the_same(name, count):
-    result = ran(exported(f"{name}/onnx"), "fuse-gelu")
+    result = ran(exported(f"{name}/onnx"), "fuse-functions")
     assert result.records[-1].result.statistics == {"activations fused": count}
     assert sum(node.op_type == "FastGelu" for node in result.model.proto.graph.node) == count
     assert not any("mlp" in node.name for node in result.model.graph.of_op("Tanh"))
@@ -45,7 +45,7 @@ def gelu(form: str, factor: float = 0.044715):
 @pytest.mark.parametrize("form", ["power", "products", "factored"])
 def test_each_form_is_one_operator(form):
     model = OnnxModel(gelu(form))
-    result = ran(model, "fuse-gelu").model
+    result = ran(model, "fuse-functions").model
     assert [node.op_type for node in result.proto.graph.node] == ["FastGelu"]
     x = numpy.linspace(-6, 6, 64, dtype=numpy.float32).reshape(8, 8)
     before, after = (
@@ -58,4 +58,4 @@ def test_each_form_is_one_operator(form):
 
 
 def test_other_numbers_are_left():
-    assert not ran(OnnxModel(gelu("power", factor=0.05)), "fuse-gelu").records[-1].result.changed
+    assert not ran(OnnxModel(gelu("power", factor=0.05)), "fuse-functions").records[-1].result.changed

@@ -1,0 +1,1 @@
+"""Equality of two graphs for every input, as expressions of indices."""

@@ -1,0 +1,324 @@
+"""One form for equal real expressions: sums of products of powers, cases outermost.
+
+`Elements` writes what the operators do in their order. Here factors and terms are collected and ordered, so that
+``x / sqrt(y)``, ``x * y ** -0.5`` and ``(-x) * (-1 / sqrt(y))`` are one expression.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import divided
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.nodes import from_polynomial
+from graphpass.verify.structure.angles import Angles
+
+#: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
+_ROUNDING = 1e-6
+
+#: More conditions are not told apart.
+_MOST_CONDITIONS = 4
+
+
+class TooLargeError(Exception):
+    """Ends a comparison that takes more work than its models are worth."""
+
+
+class Algebra:
+    """Normal forms, each computed once.
+
+    Attributes:
+        angles: Frequencies of angles that occurred.
+        neutral: Functions that round to the type which the reference computes in; they count as nothing.
+    """
+
+    def __init__(self, angles: Angles, limit: int, neutral: Iterable[str] = ()) -> None:
+        """Begin with none.
+
+        Args:
+            angles: Frequencies of angles.
+            limit: Number of expressions that are rewritten at most.
+            neutral: Functions that count as nothing.
+        """
+        self._left = limit
+        self.angles = angles
+        self.neutral = frozenset(neutral)
+        self._known: dict[Expr, Expr] = {}
+        self._numbers: list[float] = []
+        self._conditions: set[Expr] = set()
+
+    def normal(self, root: Expr) -> Expr:
+        """Return the normal form of ``root``."""
+        if root in self._known:
+            return self._known[root]
+        for part in ex.walk(root):
+            if part not in self._known:
+                self._left -= 1
+                if self._left < 0:
+                    raise TooLargeError
+                found = self._rewritten(part)
+                self._known[part] = found
+                self._known.setdefault(found, found)
+        return self._known[root]
+
+    def _rewritten(self, part: Expr) -> Expr:
+        operands = part.operands
+        known = {operand: self._known[operand] for operand in operands}
+        if part.op == "number":
+            return self._snapped(part)
+        if part.op == "apply" and part.args[0] in self.neutral:
+            return known[part.args[1]]
+        is_real = part.sort == "real" or any(operand.sort == "real" for operand in known.values())
+        if part.sort == "real" and part.op in {"product", "quotient", "times", "raise"}:
+            return self._product(part, known)
+        if part.op == "apply" and part.args[0] in {"cos", "sin"}:
+            self.angles.note(known[part.args[1]])
+        if part.op == "apply" and part.args[0] in {"sqrt", "power"} and is_real:
+            return self._power(part, known)
+        if part.op in {"floor_quotient", "modulo"}:
+            return digits(*(known[arg] for arg in part.args))[part.op == "modulo"]
+        if part.op == "sum" and any(atom.op == "floor_quotient" for atom in operands):
+            return _regrouped(ex.rebuild(part, known))
+        if part.op == "real_sum":
+            return self._sum([known[term] for term in part.args])
+        same = all(known[operand] is operand for operand in operands)
+        return part if same else ex.rebuild(part, known)
+
+    def _snapped(self, part: Expr) -> Expr:
+        """Return a constant that occurred before if it is equal but for rounding."""
+        value = part.args[0]
+        if part.sort != "real" or not math.isfinite(value):
+            return part
+        place = bisect_left(self._numbers, value)
+        for near in self._numbers[max(place - 1, 0) : place + 1]:
+            if math.isclose(near, value, rel_tol=_ROUNDING):
+                return number(near)
+        if abs(value) < 1e12 and math.isclose(value, round(value), rel_tol=_ROUNDING):
+            return number(round(value))
+        insort(self._numbers, value)
+        return part
+
+    def _product(self, part: Expr, known: dict[Expr, Expr]) -> Expr:
+        if part.op == "quotient":
+            return self.times(known[part.args[0]], self.power(known[part.args[1]], -1.0))
+        if part.op == "raise":
+            return self.power(known[part.args[0]], part.args[1])
+        return self.times(*(known[factor] for factor in part.args))
+
+    def _power(self, part: Expr, known: dict[Expr, Expr]) -> Expr:
+        base = known[part.args[1]]
+        exponent = 0.5 if part.args[0] == "sqrt" else known[part.args[2]].as_number
+        if exponent is None:
+            return ex.apply("power", (base, known[part.args[2]]))
+        return self.power(base, float(exponent))
+
+    def power(self, base: Expr, exponent: float) -> Expr:
+        """Return ``base ** exponent``."""
+        value = base.as_number
+        if value is not None and (value > 0 or (value and float(exponent).is_integer())):
+            return self._snapped(number(float(value) ** exponent))
+        if exponent == 1:
+            return base
+        if base.op == "real_sum" and (lead := self.leading(base)) != 1 and (lead > 0 or exponent.is_integer()):
+            return self.times(number(lead**exponent), self.power(self.scaled(base, 1 / lead), exponent))
+        if base.op == "raise" and not (base.args[1] % 2 == 0 and not float(exponent).is_integer()):
+            return self.power(base.args[0], base.args[1] * exponent)
+        if base.op == "times" and float(exponent).is_integer():
+            return self.times(*(self.power(factor, exponent) for factor in base.args))
+        return ex.make("raise", (base, float(exponent)), "real")
+
+    def times(self, *factors: Expr) -> Expr:
+        """Return the product: one coefficient, and each base once."""
+        coefficient, powers = 1.0, dict[Expr, float]()
+        pending = list(factors)
+        while pending:
+            factor = pending.pop()
+            value = factor.as_number
+            if value is not None:
+                coefficient *= float(value)
+            elif factor.op == "times":
+                pending += factor.args
+            elif factor.op == "real_sum" and (lead := self.leading(factor)) != 1:
+                coefficient *= lead
+                pending.append(self.scaled(factor, 1 / lead))
+            elif factor.op == "raise":
+                powers[factor.args[0]] = powers.get(factor.args[0], 0.0) + factor.args[1]
+            elif factor.sort == "bool":
+                pending.append(ex.choose(factor, ONE, ZERO))
+            else:
+                powers[factor] = powers.get(factor, 0.0) + 1.0
+        if coefficient == 0:
+            return ZERO
+        kept = [
+            base if exponent == 1 else ex.make("raise", (base, exponent), "real")
+            for base, exponent in powers.items()
+            if exponent
+        ]
+        held = self._snapped(number(coefficient))
+        if not kept:
+            return held
+        if len(kept) == 1 and held is not ONE and kept[0].op == "real_sum":
+            return self._sum([self.times(held, term) for term in kept[0].args])
+        if len(kept) == 1 and held is ONE:
+            return kept[0]
+        return ex.make("times", (held, *sorted(kept, key=lambda factor: factor.serial)), "real")
+
+    def leading(self, expr: Expr) -> float:
+        """Return the coefficient of the first term of the first case."""
+        while expr.op == "choose":
+            expr = expr.args[1] if expr.args[1].as_number is None else expr.args[2]
+        if expr.op == "real_sum":
+            expr = min((term for term in expr.args if term.op != "number"), key=lambda term: self._rest(term).serial)
+        return float(expr.args[0].args[0]) if expr.op == "times" else 1.0
+
+    def _rest(self, term: Expr) -> Expr:
+        """Return a term without its coefficient."""
+        return self.times(ONE, *term.args[1:]) if term.op == "times" else term
+
+    def scaled(self, expr: Expr, factor: float) -> Expr:
+        """Return an expression times a number, in each case and term."""
+        if expr.op == "choose":
+            return ex.choose(expr.args[0], *(self.scaled(branch, factor) for branch in expr.args[1:]))
+        if expr.op == "real_sum":
+            return self._sum([self.scaled(term, factor) for term in expr.args])
+        return self.times(number(factor), expr)
+
+    def _sum(self, terms: Sequence[Expr]) -> Expr:
+        """Return the sum: each product once."""
+        factors: dict[Expr, float] = {}
+        largest: dict[Expr, float] = {}
+        integers: list[Expr] = []
+        pending = [*reversed(terms)]
+        while pending:
+            term = pending.pop()
+            if term.op == "real_sum":
+                pending += reversed(term.args)
+            elif term.op == "number" or term.sort == "int":
+                integers.append(term)
+            elif term.op == "times":
+                rest, factor = self._rest(term), float(term.args[0].args[0])
+                factors[rest] = factors.get(rest, 0.0) + factor
+                largest[rest] = max(largest.get(rest, 0.0), abs(factor))
+            else:
+                factors[term] = factors.get(term, 0.0) + 1.0
+                largest[term] = max(largest.get(term, 0.0), 1.0)
+        # Terms that cancel but for rounding are none.
+        kept = [
+            self.times(number(factor), term)
+            for term, factor in factors.items()
+            if abs(factor) > _ROUNDING * largest[term]
+        ]
+        return ex.add(*integers, *kept) if integers or kept else ZERO
+
+    def cases(self, expr: Expr, apart: Callable[[Expr], bool] = lambda _: True) -> Expr:
+        """Return the normal form of ``expr`` with its conditions on indices outermost, in one order.
+
+        Args:
+            expr: The expression.
+            apart: Whether a condition is to be moved.
+        """
+        expr = self.normal(expr)
+        if expr.sort != "real":
+            return expr
+        found = {part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])}
+        conditions = sorted({_oriented(one) for one in found if apart(one)}, key=_order)
+        self._conditions.update(conditions)
+        return self._cases(expr, conditions) if 0 < len(conditions) <= _MOST_CONDITIONS else expr
+
+    def _cases(self, expr: Expr, conditions: Sequence[Expr]) -> Expr:
+        if not conditions:
+            return expr
+        first, *rest = conditions
+        if not {first, ex.negate(first)} & set(ex.walk(expr)):
+            return self._cases(expr, rest)
+        sides = []
+        for holds in (True, False):
+            decided = {first: number(holds), ex.negate(first): number(not holds)}
+            limit = limited(first, holds)
+            for other in rest if limit is not None else ():
+                value = ex.substitute(other, limit or {}).as_number
+                if value is not None:
+                    decided |= {other: number(bool(value)), ex.negate(other): number(not value)}
+            sides.append(self._cases(self.normal(ex.substitute(expr, decided)), rest))
+        return ex.choose(first, *sides)
+
+
+def _oriented(condition: Expr) -> Expr:
+    """Return a condition or its negation, whichever is the usual one of both."""
+    if condition.op == "not":
+        negated: Expr = condition.args[0]
+        return negated
+    if condition.op != "not_positive":
+        return condition
+    lead = next(factor for monomial, factor in ex.polynomial(condition.args[0]).items() if monomial)
+    return condition if lead > 0 else ex.negate(condition)
+
+
+def _order(condition: Expr) -> tuple[int, int]:
+    """Order conditions: those on one index decide others."""
+    return sum(part.op == "index" for part in ex.walk(condition)), condition.serial
+
+
+def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
+    """Return a bounded index as its least value plus another index."""
+    if condition.op != "not_positive":
+        return None
+    terms = ex.polynomial(condition.args[0])
+    atoms = [monomial for monomial in terms if monomial]
+    if len(atoms) != 1 or len(atoms[0]) != 1 or atoms[0][0].op != "index" or terms[atoms[0]] not in (1, -1):
+        return None
+    one = atoms[0][0]
+    size = one.args[1].as_number
+    if not isinstance(size, int):
+        return None
+    # ``x + c <= 0`` or ``c - x <= 0``
+    bound, is_upper = terms.get((), 0), (terms[atoms[0]] == 1) == holds
+    if terms[atoms[0]] == 1:
+        least, end = (0, 1 - bound) if holds else (1 - bound, size)
+    else:
+        least, end = (bound, size) if holds else (0, bound)
+    least, end = max(least, 0), min(end, size)
+    if not (0 <= least < end <= size) or is_upper != (least == 0):
+        return None
+    return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
+
+
+def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
+    """Return the quotient and the remainder of a place by a size."""
+    found = divided(place, size)
+    if found is not None:
+        return found
+    total = size.as_number
+    for atom in place.operands if place.op == "sum" and isinstance(total, int) else ():
+        # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
+        count = atom.args[1].as_number if atom.op == "index" else None
+        rest = ex.subtract(place, atom)
+        if not (isinstance(count, int) and isinstance(total, int) and count > 1 and total % count == 0):
+            continue
+        if all(factor % count == 0 for factor in ex.polynomial(rest).values()):
+            whole, part = digits(ex.floor_divide(rest, number(count)), number(total // count))
+            return whole, ex.add(ex.multiply(number(count), part), atom)
+    return ex.floor_divide(place, size), ex.modulo(place, size)
+
+
+def _regrouped(place: Expr) -> Expr:
+    """Return a sum with ``size * (x // size) + x % size`` written as ``x``."""
+    terms = ex.polynomial(place)
+    for monomial, factor in list(terms.items()):
+        if len(monomial) == 1 and monomial[0].op == "floor_quotient" and monomial in terms:
+            whole, size = monomial[0].args
+            rest = (ex.modulo(whole, size),)
+            times = terms.get(rest, 0)
+            if times and ex.number(factor) is ex.multiply(number(times), size):
+                found = ex.multiply(number(times), whole)
+                others = {key: by for key, by in terms.items() if key not in (monomial, rest)}
+                return _regrouped(ex.add(found, from_polynomial(others)))
+    return place
+
+
+def on_indices(condition: Expr) -> bool:
+    """Return whether a condition follows from indices and lengths alone."""
+    return all(part.op not in {"read", "opaque", "apply", "running_sum"} for part in ex.walk(condition))

@@ -1,0 +1,81 @@
+"""Recognize tables of cosines and sines: all rows equal a formula of the other model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.constants import Table
+from graphpass.analysis.symbolic.expressions import Expr, number
+
+#: Rounding of an angle in f32, for each position.
+_ANGLE = 4e-7
+
+#: Difference of cosines in f32.
+_ABSOLUTE = 2e-6
+
+_FUNCTIONS = {"cos": numpy.cos, "sin": numpy.sin}
+
+
+class Angles:
+    """Frequencies by which positions are multiplied.
+
+    Attributes:
+        rows: Numbers of rows of the tables that were recognized: further positions have no row.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.rows: set[int] = set()
+        self._frequencies: dict[tuple[Any, float], None] = {}
+        self._amplitudes: dict[float, None] = {1.0: None}
+        self._known: dict[tuple[str, int], tuple[str, float, Any, float] | None] = {}
+
+    @property
+    def columns(self) -> set[int]:
+        """Return the numbers of columns that a table may have."""
+        return {table.elements.size for table, _ in self._frequencies}
+
+    def note(self, angle: Expr) -> None:
+        """Remember the frequencies of an angle ``factor * position * frequencies[channel]``."""
+        if angle.op != "times" or len(angle.args) != 3:
+            return
+        factor = angle.args[0].as_number
+        for part in angle.args[1:]:
+            if part.op == "read" and isinstance(part.args[0], Table) and len(part.args) == 2 and part.sort == "real":
+                self._frequencies[part.args[0], float(factor)] = None
+
+    def element(self, held: numpy.ndarray[Any, Any], digest: str, index: tuple[Expr, ...]) -> Expr | None:
+        """Return an element of a table as a function of an angle."""
+        if held.ndim != 2 or held.dtype.kind != "f" or held.shape[0] < 2:
+            return None
+        key = digest, len(self._frequencies)
+        if key not in self._known:
+            self._known[key] = self._recognized(held)
+        found = self._known[key]
+        if found is None:
+            return None
+        function, amplitude, table, factor = found
+        self.rows.add(held.shape[0])
+        frequency = ex.read(table, (index[1],), "real")
+        angle = ex.multiply(number(factor), ex.multiply(index[0], frequency))
+        return ex.multiply(number(amplitude), ex.apply(function, (angle,)))
+
+    def _recognized(self, held: numpy.ndarray[Any, Any]) -> tuple[str, float, Any, float] | None:
+        places = numpy.arange(held.shape[0], dtype=numpy.float64)[:, None]
+        for table, factor in self._frequencies:
+            frequencies = numpy.asarray(table.elements, numpy.float64).reshape(1, -1)
+            if frequencies.shape[1] != held.shape[1]:
+                continue
+            angles = places * frequencies * factor
+            allowed = _ABSOLUTE + _ANGLE * numpy.abs(angles)
+            for name, function in _FUNCTIONS.items():
+                expected = function(angles)
+                amplitudes = {float(held[0, 0]): None} if name == "cos" else self._amplitudes
+                for amplitude in amplitudes:
+                    if amplitude and (numpy.abs(held - amplitude * expected) <= abs(amplitude) * allowed).all():
+                        self._amplitudes[amplitude] = None
+                        return name, amplitude, table, factor
+        return None

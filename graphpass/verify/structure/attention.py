@@ -1,0 +1,254 @@
+"""Meaning of operators that compute attention or turn operands by positions as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.mask import attention_mask
+from graphpass.analysis.attention.operators import operator_heads, operator_sinks
+from graphpass.analysis.attention.types import OPERATORS, Attention
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.dialects.signature import native_attributes
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.operators import INNER_CACHES, NEW_TOKENS
+from graphpass.verify.structure.algebra import digits
+from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Layout of an operand: ``[batch, heads, length, size]``, or ``[batch, length, heads * size]``."""
+
+    value: Value
+    size: Expr
+    first: Expr = ZERO
+    is_merged: bool = True
+
+    def place(self, row: Expr, head: Expr, place: Expr, channel: Expr) -> tuple[Value, tuple[Expr, ...]]:
+        """Return the element of one head."""
+        if not self.is_merged:
+            return self.value, (row, head, place, channel)
+        merged = ex.add(ex.multiply(ex.add(self.first, head), self.size), channel)
+        return self.value, (row, place, merged)
+
+
+def _attended(element: Element, score: Expr, cap: float, along: Expr, head: Expr, read_value: Steps) -> Steps:
+    """Return the values weighed by the shares of a scaled score."""
+    definitions = definitions_of(element)
+    if cap:
+        tanh = ex.apply("tanh", (ex.divide(score, number(cap)),))
+        score = ex.multiply(number(cap), tanh)
+    mask = attention_mask(element.elements, Attention(element.node, element.node.outputs[0]))
+    if mask.misses:
+        raise UnknownError(f"its mask: {mask.misses[0]}")
+    own = {mask.scope.row: element.index[0], mask.scope.head: head, mask.scope.key: along}
+    query = element.index[1] if len(element.index) == 3 else element.index[-2]
+    own[mask.scope.query] = query
+    visible, bias = (ex.substitute(part, own) for part in (mask.visible, mask.bias))
+    share = definitions.softmax(definitions.algebra.normal(visible), ex.add(score, bias), along)
+    return definitions.sum(ex.multiply(share, (yield from read_value)), along)
+
+
+def _read(read: tuple[Value, tuple[Expr, ...]]) -> Steps:
+    return (yield read)
+
+
+@closed
+def _sdpa(element: Element) -> Steps:
+    """ScaledDotProductAttention-13 of OpenVINO."""
+    node, own = element.node, element.index
+    if operator_sinks(node) or len(own) != 4:
+        raise UnknownError("it has a sink or other axes than four")
+    sizes = [element.shape(port) for port in range(3)]
+    keys = sizes[1][-2]
+    along = ZERO if keys is ONE else ex.index("key", keys)
+    channel = ex.index("channel", sizes[0][-1])
+
+    def leading(port: int) -> tuple[Expr, ...]:
+        return tuple(ZERO if size is ONE else place for size, place in zip(sizes[port][:-2], own[:-2], strict=True))
+
+    query = yield node.source(0), (*leading(0), own[-2], channel)
+    key = yield node.source(1), (*leading(1), along, channel)
+    scale = ex.divide(ONE, ex.apply("sqrt", (sizes[0][-1],)))
+    if node.input(4) is not None:
+        scale = yield node.source(4), (ZERO,) * (node.source(4).rank or 0)
+    score = ex.multiply(scale, definitions_of(element).sum(ex.multiply(query, key), channel))
+    value = node.source(2), (*leading(2), along, own[-1])
+    return (yield from _attended(element, score, 0.0, along, own[1], _read(value)))
+
+
+# GroupQueryAttention and its kin
+
+
+def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr) -> Steps:
+    """Return an element of query or key turned by its position, as GroupQueryAttention does."""
+    row, head, token = place
+    node = element.node
+    interleaved = bool(node.attributes.get("rotary_interleaved", 0))
+    return (
+        yield from _rotated(element, (7, 8), interleaved, at, channel, lambda one: read.place(row, head, token, one))
+    )
+
+
+def _rotated(element: Element, tables: tuple[int, int], interleaved: bool, at, channel: Expr, read) -> Steps:  # type: ignore[no-untyped-def]
+    """Return an element turned by row ``at`` of two tables ``[positions, size / 2]``."""
+    half = element.shape(tables[0])[-1]
+    count = half.as_number
+    if not isinstance(count, int):
+        raise UnknownError("the size of its tables is not known")
+    places = at if isinstance(at, tuple) else (at,)
+
+    def factor(port: int, column: Expr) -> tuple[Value, tuple[Expr, ...]]:
+        return element.node.source(port), (*places, column)
+
+    if interleaved:
+        column, odd = digits(channel, number(2))
+        base = ex.multiply(number(2), column)
+        one, other = (yield read(base)), (yield read(ex.add(base, ONE)))
+        cos, sin = (yield factor(tables[0], column)), (yield factor(tables[1], column))
+        lower = ex.subtract(ex.multiply(one, cos), ex.multiply(other, sin))
+        upper = ex.add(ex.multiply(other, cos), ex.multiply(one, sin))
+        turned = ex.choose(ex.equal(odd, ZERO), lower, upper)
+    else:
+        below = ex.less(channel, half)
+        after, before = ex.add(channel, half), ex.subtract(channel, half)
+        cos, sin = (yield factor(tables[0], channel)), (yield factor(tables[1], channel))
+        lower = ex.subtract(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(after)), sin))
+        cos, sin = (yield factor(tables[0], before)), (yield factor(tables[1], before))
+        upper = ex.add(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(before)), sin))
+        turned = ex.choose(below, lower, upper)
+    return ex.choose(ex.less(channel, number(2 * count)), turned, (yield read(channel)))
+
+
+@closed
+def _group_query(element: Element) -> Steps:
+    """GroupQueryAttention of com.microsoft, unquantized: docs/ContribOperators.md of ONNX Runtime."""
+    node, given = element.node, element.node.attributes
+    if operator_sinks(node) or any(given.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
+        raise UnknownError("it has a sink or a quantized cache")
+    heads = operator_heads(node)
+    if not (heads.heads and heads.key_heads and heads.head_dim):
+        raise UnknownError("its heads are not known")
+    size = number(heads.head_dim)
+    query = _Heads(node.source(0), size)
+    if node.input(1) is None:
+        key = _Heads(node.source(0), size, number(heads.heads))
+        value = _Heads(node.source(0), size, number(heads.heads + heads.key_heads))
+    else:
+        key, value = (_Heads(node.source(port), size) for port in (1, 2))
+    length = element.shape(0)[1]
+    past = ZERO if node.input(3) is None else element.shape(3)[2]
+
+    def start(row: Expr) -> Steps:
+        """Return the positions of a row before this step."""
+        count = yield node.source(5), (row,) if node.source(5).rank == 1 else (row, ZERO)
+        new = length if node.input(NEW_TOKENS) is None else (yield node.source(NEW_TOKENS), (row,))
+        return ex.subtract(ex.add(count, ONE), new)
+
+    def position(row: Expr, token: Expr) -> Steps:
+        if node.input(9) is not None:
+            return (yield node.source(9), (row, token))
+        return ex.add((yield from start(row)), token)
+
+    def present(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
+        before = yield from start(row)
+        token = ex.subtract(place, before)
+        read = key if port == 1 else value
+        if port == 1 and given.get("do_rotary"):
+            at = yield from position(row, token)
+            new = yield from _turned(element, read, (row, head, token), channel, at)
+        else:
+            new = yield read.place(row, head, token, channel)
+        if past is ZERO:
+            return new
+        old = yield node.source(2 + port), (row, head, place, channel)
+        return ex.choose(ex.less(place, before), old, new)
+
+    if element.value.port in {1, 2}:
+        return (yield from present(element.value.port, *element.index))
+    if element.value.port:
+        raise UnknownError("its products are read")
+    row, token, merged = element.index
+    head, channel = digits(merged, size)
+    keys = ex.add(past, length) if node.outputs[1:] == () else element.elements.shape(node.outputs[1])[2]
+    along, within = ex.index("key", keys), ex.index("channel", size)
+    own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
+    if given.get("do_rotary"):
+        at = yield from position(row, token)
+        asked = yield from _turned(element, query, (row, head, token), within, at)
+    else:
+        asked = yield query.place(row, head, token, within)
+    held = yield from present(1, row, own, along, within)
+    scale = float(given.get("scale") or 0) or heads.head_dim**-0.5
+    score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(asked, held), within))
+    cap = float(given.get("softcap") or 0)
+    return (yield from _attended(element, score, cap, along, head, present(2, row, own, along, channel)))
+
+
+_QUANTIZED = ("k_quant_type", "v_quant_type")
+
+
+@closed
+def _rotary(element: Element) -> Steps:
+    """RotaryEmbedding of com.microsoft (input, positions, tables) and of ONNX 23 (input, tables, positions)."""
+    node, own = element.node, element.index
+    given = native_attributes(node)
+    is_onnx = getattr(node.native, "domain", None) == ""
+    tables = (1, 2) if is_onnx else (2, 3)
+    at_port = 3 if is_onnx else 1
+    sizes = element.shape(0)
+    interleaved = bool(given.get("interleaved", 0))
+    if len(own) == 3:
+        count = given.get("num_heads", 0)
+        rotary = element.shape(tables[0])[-1].as_number
+        size = sizes[2].as_number
+        if (
+            not isinstance(size, int)
+            or not isinstance(rotary, int)
+            or (count == 0 and not is_onnx and size % (2 * rotary))
+        ):
+            raise UnknownError("its heads are not known")
+        width = number(size // count if count else 2 * rotary)
+        row, token = own[0], own[1]
+        head, channel = digits(own[2], width)
+        merged = ex.multiply(head, width)
+
+        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
+            return node.source(0), (row, token, ex.add(merged, one))
+
+    else:
+        row, head, token, channel = own
+
+        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
+            return node.source(0), (row, head, token, one)
+
+    at: Expr | tuple[Expr, ...]
+    if node.input(at_port) is None:
+        at = (row, token)
+    elif node.source(at_port).rank == 1:
+        at = ex.add((yield node.source(at_port), (ZERO,)), token)
+    else:
+        ids = element.shape(at_port)
+        at = yield node.source(at_port), (ZERO if ids[0] is ONE else row, token)
+    found = yield from _rotated(element, tables, interleaved, at, channel, read)
+    scale = float(given.get("scale", 1.0) or 1.0)
+    return ex.multiply(number(scale), found) if scale != 1 else found
+
+
+def _sizes(elements: Elements, node: Node, axis: int) -> Expr:
+    """Return a size of GroupQueryAttention's result, or the number of positions after the step."""
+    length = elements.shape(node.source(0))[axis if axis < 2 else 1]
+    return ex.add(elements.shape(node.source(3))[2], length) if axis == 2 and node.input(3) is not None else length
+
+
+SIZES = {"GroupQueryAttention": _sizes}
+
+RULES: dict[str, Rule] = {
+    "GroupQueryAttention": _group_query,
+    "RotaryEmbedding": _rotary,
+    "ScaledDotProductAttention": _sdpa,
+}
+
+__all__ = ["INNER_CACHES", "OPERATORS", "RULES"]

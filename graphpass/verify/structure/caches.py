@@ -1,0 +1,82 @@
+"""Caches of both models as common leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Value
+from graphpass.ir.model import Model
+from graphpass.verify.structure.tensors import Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One cache of both models.
+
+    Attributes:
+        name: Its name in the reference.
+        reference: The cache there.
+        candidate: The cache in the candidate.
+    """
+
+    name: str
+    reference: Cache
+    candidate: Cache
+
+    def orders(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the axes of both tensors in one order."""
+        ranks = len(self.reference.shape or ()), len(self.candidate.shape or ())
+        mine, theirs = (
+            [axes.batch, axes.heads, axes.sequence, axes.head_dim]
+            for axes in (self.reference.axes, self.candidate.axes)
+        )
+        first, second = list(range(ranks[0])), list(range(ranks[1]))
+        known = [(one, other) for one, other in zip(mine, theirs, strict=True) if one is not None and other is not None]
+        if len(known) == ranks[0] == ranks[1]:
+            first, second = [one for one, _ in known], [other for _, other in known]
+        return tuple(first), tuple(second)
+
+
+def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
+    """Yield the caches that both models have, by kind, layer, role and name.
+
+    Any pairing may be tried: if equal caches before a step give equal results and caches after it, they stay equal.
+    """
+    groups: list[dict[object, list[Cache]]] = []
+    for model in (reference, candidate):
+        found: dict[object, list[Cache]] = {}
+        for cache in analyze_caches(model).caches:
+            found.setdefault((cache.kind, cache.layer, cache.role), []).append(cache)
+        groups.append(found)
+    for key, own in groups[0].items():
+        others = groups[1].get(key, [])
+        if len(own) == len(others):
+            for left, right in zip(own, _in_order(own, others), strict=True):
+                yield Carried(left.name, left, right)
+
+
+def _in_order(own: Iterable[Cache], others: Iterable[Cache]) -> list[Cache]:
+    """Order caches of one kind, layer and role by the reference's names."""
+    names = {other.name: other for other in others}
+    if all(cache.name in names for cache in own):
+        return [names[cache.name] for cache in own]
+    return sorted(names.values(), key=lambda cache: (cache.index or 0, cache.name))
+
+
+def leaves_of(model: Model, pairs: Iterable[Carried], side: int) -> dict[int, Leaf]:
+    """Return the leaves of one side's model by the node that reads them."""
+    reads, found = model.graph.reads, {}
+    for pair in pairs:
+        cache = pair.candidate if side else pair.reference
+        if cache.read in reads:
+            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], cache.axes.batch)
+    return found
+
+
+def written(model: Model, cache: Cache) -> Value | None:
+    """Return the value of a cache after the step."""
+    node = model.graph.writes.get(cache.write)
+    return None if node is None else node.source()

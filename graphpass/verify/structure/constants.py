@@ -1,0 +1,85 @@
+"""Constants of both models, known by their values."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.analysis.symbolic.expressions import Expr, read
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.values import HALVES, INTEGERS, REALS
+from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.definitions import Weight
+
+if TYPE_CHECKING:
+    from graphpass.analysis.symbolic.elements import Index
+
+#: Constants of fewer elements are written out, as numbers, ranges and bands.
+_SMALL = 4096
+
+#: Elements of the largest table of angles.
+_LARGEST_TABLE = 1 << 26
+
+
+class Constants:
+    """Large constants by digests of their values; those of one shape and contents are one."""
+
+    def __init__(self, angles: Angles) -> None:
+        """Begin with none.
+
+        Args:
+            angles: Frequencies by which positions are multiplied.
+        """
+        self._angles = angles
+        self._weights: dict[tuple[int, int], Weight | None] = {}
+
+    def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
+        """Return an element of a constant; ``None`` if it is small, or cannot be read."""
+        sizes = [size for size in value.shape or () if isinstance(size, int)]
+        if value.shape is None or len(sizes) != len(value.shape) or value.element_type == "boolean":
+            return None
+        is_table = len(sizes) == 2 and value.element_type in REALS
+        if math.prod(sizes) <= _SMALL and not is_table:
+            return None
+        key = id(graph), value.node
+        if key not in self._weights:
+            self._weights[key] = _weight_of(graph, value)
+        found = self._weights[key]
+        if found is None:
+            return None
+        if is_table and sizes[1] in self._angles.columns:
+            held = graph.constant(value, _LARGEST_TABLE)
+            if held is not None and (angle := self._angles.element(held, found.digest, index)) is not None:
+                return angle
+        if math.prod(sizes) <= _SMALL:
+            return None
+        places = tuple(place for place, size in zip(index, sizes, strict=True) if size != 1)
+        return read(found, places, "int" if value.element_type in INTEGERS else "real")
+
+
+def _weight_of(graph: Graph, value: Value) -> Weight | None:
+    try:
+        held = graph.constant(value, 1 << 62)
+    except FileNotFoundError:
+        return None
+    if held is None or held.dtype.hasobject:
+        return None
+    return Weight(digest_of(held, value.element_type), value.name)
+
+
+def digest_of(held: numpy.ndarray[Any, Any], element_type: str) -> str:
+    """Return a digest of shape and values; those of f16 and bf16 count as f32."""
+    if element_type in HALVES:
+        held = held.astype(numpy.float32)
+    shape = [size for size in held.shape if size != 1]
+    kind = f"{held.dtype.str} {element_type if element_type not in HALVES else 'f32'} {shape}"
+    return _digest(kind, numpy.ascontiguousarray(held))
+
+
+def _digest(kind: str, held: numpy.ndarray[Any, Any]) -> str:
+    found = hashlib.sha256(kind.encode())
+    found.update(held.reshape(-1).view(numpy.uint8).data)
+    return found.hexdigest()

@@ -1,0 +1,218 @@
+"""Compare two models as expressions: what is equal is equal for every input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths, step_lengths
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.ir.values import HALVES
+from graphpass.verify.comparison import Region, StructureProof
+from graphpass.verify.structure.algebra import Algebra, TooLargeError
+from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.caches import Carried, leaves_of, paired, written
+from graphpass.verify.structure.constants import Constants
+from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.masks import KnownMasks
+from graphpass.verify.structure.operators import table
+from graphpass.verify.structure.regions import operators_of, unequal_operators
+from graphpass.verify.structure.tensors import Leaf, Tensors
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Value
+    from graphpass.ir.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of both models: an output, or a cache after the step.
+
+    Attributes:
+        name: Its name in the reference.
+        reference: The value there.
+        candidate: The value in the candidate; ``None`` if it has none.
+        orders: Axes of both, in one order.
+    """
+
+    name: str
+    reference: Value
+    candidate: Value | None
+    orders: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Comparer:
+    """Both models as expressions."""
+
+    def __init__(self, reference: Model, candidate: Model, outputs: Iterable[str], *, unpadded: bool) -> None:
+        """Name what both have in common.
+
+        Args:
+            reference: The model that is right.
+            candidate: The model in question.
+            outputs: Names of outputs to compare.
+            unpadded: Whether to compare for rows without padding alone, whose positions count on from the past.
+        """
+        self.models = reference, candidate
+        pairs = list(paired(reference, candidate))
+        self.angles = Angles()
+        limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
+        definitions = Definitions(Algebra(self.angles, limit, _neutral(reference)), KnownMasks())
+        constants = Constants(self.angles)
+        self.sides = tuple(
+            self._tensors(side, definitions, constants, leaves_of(model, pairs, side), unpadded=unpadded)
+            for side, model in enumerate(self.models)
+        )
+        self.results = [*self._outputs(outputs), *self._written(pairs)]
+
+    def _tensors(
+        self, side: int, definitions: Definitions, constants: Constants, leaves: dict[int, Leaf], *, unpadded: bool
+    ) -> Tensors:
+        model, other = self.models[side], self.models[1 - side]
+        inventory, parameters = analyze_caches(model).caches, model.graph.parameters
+        lengths, bits = known_lengths(model, inventory)
+        selectors = _SELECTORS & parameters.keys() - other.graph.parameters.keys()
+        known: dict[int, Expr] = {}
+        if unpadded:
+            known = {node: _one(model, node) for node in bits}
+            positions = parameters.get(POSITIONS)
+            if positions is not None and positions.rank == 2:
+                known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
+        sizes = model.analysis(infer_sizes)
+        return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, selectors, known)
+
+    def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
+        for name in names:
+            values = [model.graph.writes.get(name) for model in self.models]
+            left, right = (None if node is None else node.source() for node in values)
+            if left is not None:
+                rank = tuple(range(left.rank or 0))
+                yield Result(name, left, right, (rank, rank))
+
+    def _written(self, pairs: Iterable[Carried]) -> Iterable[Result]:
+        found = {pair.name: pair for pair in pairs}
+        for cache in analyze_caches(self.models[0]).caches:
+            value = written(self.models[0], cache)
+            if value is None:
+                continue
+            pair = found.get(cache.name)
+            if pair is None:
+                yield Result(cache.name, value, None, ((), ()))
+            else:
+                yield Result(cache.name, value, written(self.models[1], pair.candidate), pair.orders())
+
+    def expression(self, side: int, value: Value, order: tuple[int, ...] | None = None) -> Expr:
+        """Return a value as a function of its indices, in the order of ``order``."""
+        tensors = self.sides[side]
+        sizes = tensors.shape(value)
+        order = tuple(range(len(sizes))) if order is None else order
+        own: list[Expr] = [ex.ZERO] * len(sizes)
+        for place, axis in enumerate(order):
+            own[axis] = ex.ZERO if sizes[axis] is ex.ONE else ex.index(f"x{place}", sizes[axis])
+        algebra = tensors.definitions.algebra
+        return algebra.cases(tensors.of(value, tuple(own)))
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of positions of tables of angles that were recognized."""
+        return min(self.angles.rows, default=None)
+
+    def operators(self, results: Iterable[Result]) -> int:
+        """Return the number of the candidate's operators upstream of results."""
+        values = [result.candidate for result in results if result.candidate is not None]
+        return len(operators_of(self.models[1].graph, values))
+
+    def unequal(self) -> list[Result]:
+        """Return the results that are not shown to be equal."""
+        return [result for result in self.results if not self.is_equal(result)]
+
+    def is_equal(self, result: Result) -> bool:
+        """Return whether a result is equal in both models for every input."""
+        if result.candidate is None:
+            return False
+        try:
+            values = (result.reference, result.candidate)
+            sizes = [
+                tuple(tensors.shape(value)[axis] for axis in order)
+                for tensors, value, order in zip(self.sides, values, result.orders, strict=True)
+            ]
+            if sizes[0] != sizes[1]:
+                return False
+            left, right = (
+                self.expression(side, value, order)
+                for side, (value, order) in enumerate(zip(values, result.orders, strict=True))
+            )
+        except UnknownError:
+            return False
+        return left is right and not any(part.op == "opaque" for part in ex.walk(left))
+
+
+def _neutral(reference: Model) -> frozenset[str]:
+    """Return the roundings to the type in which the reference multiplies with weights."""
+    types = {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
+    return frozenset(f"round_{kind}" for kind in types & HALVES)
+
+
+#: Expressions that are rewritten at most: for each node, and besides. Exports of one kind take 1 to 3 a node.
+_WORK, _LEAST_WORK = 6, 4000
+
+#: Inputs that select rows of all caches before a step; without them a caller selects rows between steps.
+_SELECTORS = frozenset({"beam_idx"})
+
+
+def _one(model: Model, node: int) -> Expr:
+    return ex.TRUE if model.graph.nodes[node].outputs[0].element_type == "boolean" else ex.ONE
+
+
+def compare_structures(reference: Model, candidate: Model) -> StructureProof | None:
+    """Count the operators of ``candidate`` that are equal for every input.
+
+    Returns:
+        The proof; ``None`` if the models have no output in common.
+    """
+    names = [port.name for port in reference.outputs if port.name in candidate.graph.writes]
+    carried = {cache.write for cache in analyze_caches(reference).caches}
+    outputs = [name for name in names if name not in carried]
+    if not outputs:
+        return None
+    if _is_of_prompts(reference) or _is_of_prompts(candidate):
+        return None
+    try:
+        return _compared(reference, candidate, outputs)
+    except TooLargeError:
+        values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
+        total = len(operators_of(candidate.graph, values))
+        return StructureProof(total, 0, 0, (Region(outputs[0], "Result", "its expression takes too much work"),))
+
+
+def _compared(reference: Model, candidate: Model, outputs: list[str]) -> StructureProof:
+    comparer = Comparer(reference, candidate, outputs, unpadded=False)
+    total = comparer.operators(comparer.results)
+    unequal = comparer.unequal()
+    equal = total - comparer.operators(unequal)
+    if not unequal:
+        return StructureProof(total, equal, equal, rows=comparer.rows)
+    comparer = Comparer(reference, candidate, outputs, unpadded=True)
+    unequal = comparer.unequal()
+    if not unequal:
+        return StructureProof(total, equal, total, rows=comparer.rows)
+    values = [result.candidate for result in unequal if result.candidate is not None]
+    left, regions = unequal_operators(comparer.sides, values)
+    lacking = (result.name for result in unequal if result.candidate is None)
+    regions += tuple(Region(name, "cache", "the candidate has none") for name in lacking)
+    # A cache that is left out or moved is one difference without an operator.
+    return StructureProof(total, equal, total - min(max(len(left), len(unequal)), total), regions, comparer.rows)
+
+
+def _is_of_prompts(model: Model) -> bool:
+    """Return whether the sizes of a model with a past hold for prompts alone."""
+    caches = analyze_caches(model).caches
+    lengths, _ = known_lengths(model, caches)
+    pasts = [dimension for dimension, name in step_lengths(model, caches).items() if name == "past"]
+    return any(lengths[dimension] is not PAST for dimension in pasts)

@@ -1,0 +1,194 @@
+"""Elements of a model's tensors, with sums as definitions and caches as leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Elements, Index, OperatorTable, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.dialects.signature import meaning
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.operators import SOURCES
+from graphpass.ir.values import INTEGERS, REALS
+from graphpass.verify.structure.definitions import Definition, Definitions
+
+if TYPE_CHECKING:
+    from graphpass.analysis.shapes.linear_size import Dimension
+    from graphpass.analysis.shapes.sizes import Sizes
+    from graphpass.ir.model import Model
+    from graphpass.verify.structure.constants import Constants
+
+Steps: TypeAlias = "Generator[Request, Expr, Expr]"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The content of a cache before the step, the same in both models.
+
+    Attributes:
+        name: Its name in both.
+        order: Axes of the tensor, in the order of the common form.
+        batch: Axis of the rows; ``None`` if it has none.
+    """
+
+    name: str
+    order: tuple[int, ...]
+    batch: int | None
+
+    def place(self, index: Index) -> Index:
+        """Return an index into the tensor as one into the common form."""
+        return tuple(index[axis] for axis in self.order)
+
+
+class Tensors(Elements):
+    """Elements of one model's tensors.
+
+    Attributes:
+        definitions: Definitions of both models.
+        model: The model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sizes: Sizes,
+        table: OperatorTable,
+        lengths: Mapping[Dimension, Expr],
+        bits: frozenset[int],
+        definitions: Definitions,
+        constants: Constants,
+        leaves: Mapping[int, Leaf],
+        selectors: frozenset[str],
+        unpadded: Mapping[int, Expr],
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            model: The model.
+            sizes: Sizes of its tensors.
+            table: The operators.
+            lengths: Expressions of dimensions.
+            bits: Parameters that hold 0 and 1 alone.
+            definitions: Definitions of both models.
+            constants: Constants of both models.
+            leaves: Caches by the node that reads them.
+            selectors: Inputs with the row that each row continues, which the other model lacks: it has caches whose
+                rows were selected before the step.
+            unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
+        """
+        super().__init__(model.graph, sizes, table, lengths, bits)
+        self.definitions, self.model = definitions, model
+        self._constants, self._leaves, self._selectors, self._unpadded = constants, leaves, selectors, unpadded
+        self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
+
+    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+        node = self.graph.producer(value)
+        if node.op in SOURCES and node.index in self._leaves:
+            leaf = self._leaves[node.index]
+            return _done(self._leaf(leaf, index, _sort(value)))
+        if node.op not in {"Parameter", "Constant", *self._table.elements}:
+            return as_function(Element(self, node, value, index), f"the meaning of {node.op} is not known")
+        return super()._start(value, index)
+
+    def _leaf(self, leaf: Leaf, index: Index, sort: ex.Sort) -> Expr:
+        name = leaf.name
+        if self._selectors and leaf.batch is not None:
+            row = index[leaf.batch]
+            if row.op == "read" and row.args[0] in self._selectors:
+                index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
+            else:
+                name = f"{name}, rows not selected"
+        return ex.read(name, leaf.place(index), sort)
+
+    def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
+        if (known := self._unpadded.get(node.index)) is not None:
+            return known if value.rank == 1 or node.index in self._bits else ex.add(known, index[-1])
+        return super()._parameter(node, value, index)
+
+    def _constant(self, value: Value, index: Index) -> Expr:
+        found = self._constants.element(self.graph, value, index)
+        return super()._constant(value, index) if found is None else found
+
+    def closed(self, element: Element, define: Callable[[Element], Steps]) -> Steps:
+        """Define a result for all indices at once; return one element."""
+        key = element.node.index, element.value.port
+        if key not in self._closed:
+            own = self.own_index(element.value)
+            self._closed[key] = own, self.definitions.algebra.normal((yield from define(replace(element, index=own))))
+        own, found = self._closed[key]
+        return found if own == element.index else ex.substitute(found, dict(zip(own, element.index, strict=True)))
+
+    def own_index(self, value: Value, letter: str = "x") -> Index:
+        """Return an index variable for each axis of ``value``."""
+        return tuple(
+            ZERO if size is ex.ONE else ex.index(f"{letter}{axis}", size) for axis, size in enumerate(self.shape(value))
+        )
+
+    def whole(self, value: Value) -> Expr:
+        """Return ``value`` as a function of its own indices, in normal form."""
+        return self.definitions.algebra.cases(self.of(value, self.own_index(value)))
+
+
+def closed(define: Callable[[Element], Steps]) -> Rule:
+    """Return a rule that defines a result once, for all of its indices."""
+
+    def rule(element: Element) -> Steps:
+        tensors = element.elements
+        assert isinstance(tensors, Tensors)
+        return (yield from tensors.closed(element, define))
+
+    return rule
+
+
+def as_function(element: Element, reason: str) -> Steps:
+    """Return an element as a function of kind, attributes and operands."""
+    tensors, node = element.elements, element.node
+    assert isinstance(tensors, Tensors)
+    kind = (
+        None
+        if node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
+        else meaning(node, tensors.model)
+    )
+    if kind is None:
+        raise UnknownError(reason)
+
+    def define(own: Element) -> Steps:
+        bodies: list[Expr] = []
+        shapes: list[Index | None] = []
+        for value in node.inputs:
+            if value is None:
+                shapes.append(None)
+                continue
+            shapes.append(tensors.shape(value))
+            bodies.append((yield value, tensors.own_index(value, "y")))
+        parameters = (kind, own.value.port, tuple(shapes))
+        bodies = [tensors.definitions.algebra.cases(body) for body in bodies]
+        return ex.read(Definition(node.op, parameters, tuple(bodies)), own.index, _sort(own.value))
+
+    return (yield from tensors.closed(element, define))
+
+
+#: Give other results for equal operands.
+_CHANGING = SOURCES | {"Assign", "Bernoulli", "Dropout", "Multinomial", "OpaqueConstant"}
+
+
+def definitions_of(element: Element) -> Definitions:
+    """Return the definitions that an element's rule is to add to."""
+    tensors = element.elements
+    assert isinstance(tensors, Tensors)
+    return tensors.definitions
+
+
+def _sort(value: Value) -> ex.Sort:
+    return "real" if value.element_type in REALS else "int" if value.element_type in INTEGERS else "bool"
+
+
+def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
+    yield from ()
+    return expr
+
+
+__all__ = ["Leaf", "Steps", "Tensors", "UnknownError", "closed", "definitions_of"]

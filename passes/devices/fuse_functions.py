@@ -1,0 +1,121 @@
+"""The pass `fuse-functions`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.operators import why_too_old
+from graphpass.dialects.onnx.walk import opset_of
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.constants import fold_scalar, reduced_axes
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.operators import CASTS
+from graphpass.ir.pattern import Match, look_through, op, var
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rules import RewriteRule, rewrite
+from graphpass.ir.values import fixed_size
+
+_X, _WEIGHT, _EPSILON = var("x"), var("weight"), var("epsilon")
+_SQUARE = op.Multiply(_X, _X) | op.Power(_X, 2.0)
+_CUBE = op.Power(_X, 3.0) | op.Multiply(_X, _SQUARE)
+_CUBIC = op.Add(_X, op.Multiply(_CUBE, 0.044715)) | op.Multiply(_X, op.Add(op.Multiply(_SQUARE, 0.044715), 1.0))
+_GATE = op.Add(op.Tanh(op.Multiply(_CUBIC, math.sqrt(2 / math.pi))), 1.0)
+
+#: GELU by its approximation with tanh.
+_GELU = (
+    op.Multiply(op.Multiply(_X, _GATE), 0.5)
+    | op.Multiply(op.Multiply(_X, 0.5), _GATE)
+    | op.Multiply(_X, op.Multiply(_GATE, 0.5))
+)
+
+_ROOT = op.Sqrt(op.Add(op.ReduceMean(_SQUARE, ..., name="mean"), _EPSILON))
+_INVERSE = op.Divide(1.0, _ROOT) | op.Reciprocal(_ROOT)
+_NORMED = op.Multiply(_X, _INVERSE, name="normed") | op.Divide(_X, _ROOT, name="normed")
+
+#: A root mean square norm, weighted.
+_NORM = op.Multiply(_WEIGHT, look_through(_NORMED, CASTS))
+
+#: From this version on ONNX has the norm itself.
+_RMS_OPSET = 23
+
+
+@dataclass(frozen=True)
+class FuseFunctions(Pass[OnnxModel]):
+    """Replace root mean square norms and GELU by tanh by operators of ONNX Runtime.
+
+    ONNX Runtime finds norms with a division when it opens a model, but not those with Reciprocal, as PyTorch exports
+    them: 16 us a step of 896 elements instead of 6 (1.31, CPU). The operator is SimplifiedLayerNormalization, and
+    RMSNormalization from opset 23 on. Norms in f16 that compute in f32 go on to.
+
+    It finds the form of GELU with a power, but not the one that multiplies three times, as optimum exports gemma:
+    1.7 ms for 512 x 4864 numbers instead of 57 (1.31, CPU). Activations in f32 alone are fused.
+
+    Shapes:
+        norms: x ``[.., n]``, weight ``[n]``; GELU: x of any shape
+
+    Before:
+        Multiply(weight, Multiply(x, Divide(1, Sqrt(Add(ReduceMean(Power(x, 2)), epsilon)))))
+    After:
+        SimplifiedLayerNormalization(x, weight)
+
+    Before:
+        x * (1 + Tanh(0.79788 * (x + 0.044715 * (x * x * x)))) * 0.5
+    After:
+        FastGelu(x)
+    """
+
+    name = "fuse-functions"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done | Skipped:
+        opset = opset_of(model.proto)
+        if (reason := why_too_old(opset)) is not None:
+            return Skipped(reason)
+        rewriter = model.rewriter()
+        counts = rewrite(rewriter, (_norm_rule(rewriter, opset), _GELU_RULE))
+        rewriter.finish()
+        return Done(counts)
+
+
+def _gelu(write: Writer, match: Match) -> Handle:
+    return write.outputs("FastGelu", match["x"], count=1, label="gelu", domain="com.microsoft")[0]
+
+
+_GELU_RULE = RewriteRule("activations fused", _GELU, _gelu, lambda _graph, match: match["x"].element_type == "f32")
+
+
+def _norm_rule(rewriter: Rewriter, opset: int) -> RewriteRule:
+    graph = rewriter.graph
+    kind = "RMSNormalization" if opset >= _RMS_OPSET else "SimplifiedLayerNormalization"
+
+    def build(write: Writer, match: Match) -> Handle:
+        x, source, epsilon = match["x"], _source(graph, match), fold_scalar(graph, match["epsilon"])
+        assert source is not None
+        given = {"domain": "", "axis": -1, "epsilon": epsilon, "stash_type": 1}
+        (fused,) = write.outputs(kind, source, match["weight"], count=1, label="norm", **given)
+        if x != source and x.element_type == source.element_type:
+            rewriter.redirect_uses(x, rewriter.native(source))
+        return fused
+
+    return RewriteRule("norms fused", _NORM, build, lambda graph, match: _source(graph, match) is not None)
+
+
+def _source(graph: Graph, match: Match) -> Value | None:
+    """Return the input of the operator; ``None`` if ``match`` is another norm."""
+    x, weight, result = match["x"], match["weight"], match.node.outputs[0]
+    last = (x.rank or 0) - 1
+    if x.rank is None or reduced_axes(graph, match.nodes["mean"]) not in {(-1,), (last,)}:
+        return None
+    epsilon = fold_scalar(graph, match["epsilon"])
+    is_vector = weight.rank == 1 and fixed_size(weight, 0) == fixed_size(x, -1) and fixed_size(weight, 0) is not None
+    if epsilon is None or epsilon <= 0 or not is_vector or weight.element_type != result.element_type:
+        return None
+    source = graph.look_through(x, CASTS)
+    normed = match.nodes["normed"].outputs[0]
+    # Other types than those of the operator's input and output are rounded in between.
+    computed = {x.element_type, normed.element_type}
+    if source.element_type == result.element_type and computed <= {"f32", result.element_type}:
+        return source
+    return x if x.element_type == result.element_type else None

@@ -1,0 +1,75 @@
+"""Structures of both models: correct results are equal for every input, and no fault is."""
+
+from __future__ import annotations
+
+import pytest
+from mutants import triggers  # noqa: F401 - registers its faults
+from mutants.faults import faults
+from support.loaded import converted, exported
+
+from graphpass.verify.structure.proof import Comparer, compare_structures
+
+#: Faults that padded rows alone show, which are left to numbers.
+OF_PADDING = ("padding let in", "causal lost for one layer", "more than 1 pads", "more than 8 pads")
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu", "npu", "ort"])
+@pytest.mark.parametrize("model", ["llama", "gpt2", "falcon", "phi3", "bloom"])
+def test_results_are_equal_for_every_input(model, target):
+    reference = exported(f"{model}/onnx")
+    result = converted(reference, target).model
+    found = compare_structures(reference, result)
+    assert found is not None
+    assert found.equal == found.unpadded == found.operators > 0
+    assert found.regions == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [("llama", "ort-genai"), ("gemma2", "ort-genai"), ("gpt2", "ort-genai"), ("mistral_sw8", "gpu")],
+)
+def test_results_are_equal_without_padding(model, target):
+    reference = exported(f"{model}/onnx")
+    found = compare_structures(reference, converted(reference, target).model)
+    assert found is not None
+    assert found.is_complete
+    assert found.regions == ()
+
+
+def unequal(reference, result, *, unpadded):
+    return Comparer(reference, result, ["logits"], unpadded=unpadded).unequal()
+
+
+@pytest.mark.parametrize(
+    ("model", "target"), [("llama", "cpu"), ("llama", "ort-genai"), ("gpt2", "ort"), ("gemma2", "ort-genai")]
+)
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 9])
+def test_no_fault_is_proven(model, target, every):
+    reference = exported(f"{model}/onnx")
+    result = converted(reference, target).model
+    assert not unequal(reference, result, unpadded=True)
+    found = [fault for fault in faults(result) if not fault.equivalent and not fault.kind.endswith(OF_PADDING)]
+    assert len(found) > 30
+    tried = found[::every]
+    proven = [fault.kind for fault in tried if not unequal(reference, fault.put_into(result), unpadded=True)]
+    assert proven == []
+
+
+def test_a_fault_is_named_as_a_region():
+    reference = exported("llama/onnx")
+    result = converted(reference, "cpu").model
+    fault = next(fault for fault in faults(result) if fault.kind == "logits if token 113 is fed")
+    found = compare_structures(reference, fault.put_into(result))
+    assert found is not None
+    assert found.equal < found.unpadded < found.operators
+    assert found.operators - found.unpadded < 20
+    assert any(region.node.startswith("fault") for region in found.regions)
+
+
+def test_faults_of_padding_are_left_to_numbers():
+    reference = exported("llama/onnx")
+    result = converted(reference, "cpu").model
+    fault = next(fault for fault in faults(result) if fault.kind.endswith("more than 8 pads"))
+    found = compare_structures(reference, fault.put_into(result))
+    assert found is not None
+    assert found.equal < found.unpadded == found.operators
