@@ -7,7 +7,7 @@ openvino.convert_model and ovc, and onnxsim and onnxslim if they are installed, 
 
 passes: all passes of the targets on 24 and 80 layers of the 0.5B shape, with openvino.convert_model beside them. Goals:
 cpu at most 4.5 s and 0.5 of convert_model on 24 layers, 80 layers at most 3.6 times that, other targets 1.5 times cpu.
-masks: the masks of both models of a conversion for cpu, read and compared for every length, on 24 and 80 layers. Goal: 80
+masks: the masks of both models of a conversion for cpu, read and compared for every length. Goal: 80
 layers in 1 s.
 large: commands on the 70B shape in f16. Goals: convert --weights share 30 s, 600 MB at the peak, 200 MB written;
 inspect 3 s, check 6 s, diff 10 s.
