@@ -26,7 +26,13 @@ def test_results_are_equal_for_every_input(model, target):
 
 @pytest.mark.parametrize(
     ("model", "target"),
-    [("llama", "ort-genai"), ("gemma2", "ort-genai"), ("gpt2", "ort-genai"), ("mistral_sw8", "gpu")],
+    [
+        ("llama", "ort-genai"),
+        ("gemma2", "ort-genai"),
+        ("qwen3", "ort-genai"),
+        ("gpt2", "ort-genai"),
+        ("mistral_sw8", "gpu"),
+    ],
 )
 def test_results_are_equal_without_padding(model, target):
     reference = exported(f"{model}/onnx")
