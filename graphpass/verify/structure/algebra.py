@@ -242,8 +242,18 @@ class Algebra:
                 value = ex.substitute(other, limit or {}).as_number
                 if value is not None:
                     decided |= {other: number(bool(value)), ex.negate(other): number(not value)}
-            sides.append(self._cases(self.normal(ex.substitute(expr, decided)), rest))
+            side = self.normal(ex.substitute(expr, decided))
+            sides.append(self._cases(self._within(side, limit) if limit is not None else side, rest))
         return ex.choose(first, *sides)
+
+    def _within(self, side: Expr, limit: dict[Expr, Expr]) -> Expr:
+        """Return a case with quotients and remainders that its bounds decide."""
+        if not any(part.op in {"floor_quotient", "modulo"} for part in ex.walk(side)):
+            return side
+        ((one, shifted),) = limit.items()
+        inner = next(part for part in ex.walk(shifted) if part.op == "index")
+        found = self.normal(ex.substitute(side, limit))
+        return self.normal(ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))}))
 
 
 def _oriented(condition: Expr) -> Expr:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Value
+from graphpass.ir.constants import fold_elements
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.tensors import Leaf
 
@@ -71,9 +72,17 @@ def leaves_of(model: Model, pairs: Iterable[Carried], side: int) -> dict[int, Le
     reads, found = model.graph.reads, {}
     for pair in pairs:
         cache = pair.candidate if side else pair.reference
-        if cache.read in reads:
+        if cache.read in reads and _starts_empty(model, reads[cache.read]):
             found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], cache.axes.batch)
     return found
+
+
+def _starts_empty(model: Model, read: Node) -> bool:
+    """Return whether a variable begins as zeros or empty, as pasts do."""
+    if read.op != "ReadValue" or not read.inputs:
+        return True
+    found = fold_elements(model.graph, read.source())
+    return found is not None and not found.any()
 
 
 def written(model: Model, cache: Cache) -> Value | None:

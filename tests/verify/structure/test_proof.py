@@ -26,7 +26,13 @@ def test_results_are_equal_for_every_input(model, target):
 
 @pytest.mark.parametrize(
     ("model", "target"),
-    [("llama", "ort-genai"), ("gemma2", "ort-genai"), ("gpt2", "ort-genai"), ("mistral_sw8", "gpu")],
+    [
+        ("llama", "ort-genai"),
+        ("gemma2", "ort-genai"),
+        ("qwen3", "ort-genai"),
+        ("gpt2", "ort-genai"),
+        ("mistral_sw8", "gpu"),
+    ],
 )
 def test_results_are_equal_without_padding(model, target):
     reference = exported(f"{model}/onnx")
@@ -73,3 +79,14 @@ def test_faults_of_padding_are_left_to_numbers():
     found = compare_structures(reference, fault.put_into(result))
     assert found is not None
     assert found.equal < found.unpadded == found.operators
+
+
+def test_a_variable_that_begins_otherwise_is_not_proven():
+    reference = exported("llama/onnx")
+    result = converted(reference, "cpu").model.clone()
+    read = next(iter(result.graph.of_op("ReadValue")))
+    rewriter = result.rewriter()
+    write = rewriter.under("fault")
+    rewriter.redirect(read, 0, write.op("Add", read.source(), write.number(1.0, read.source().element_type)))
+    rewriter.finish()
+    assert unequal(reference, result, unpadded=True)
