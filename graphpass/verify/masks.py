@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from math import isclose
 from typing import Literal, TypeAlias
 
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask, unpadded
+from graphpass.analysis.attention.alibi import alibi_slopes
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask, Scope, unpadded
 from graphpass.analysis.equations.steps import Step
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of, never
+
+#: Slopes of ALiBi are kept in f32, and products of two factors rounded.
+_ROUNDING = 1e-5
 
 Inputs: TypeAlias = Literal["any", "unpadded"]
 """The inputs that masks are equal for: any, or those without padding."""
@@ -75,10 +81,10 @@ def compare_masks(
         return OpenMasks("the models differ in the number of keys or queries of one step")
     visible = reference.visible, ex.substitute(candidate.visible, own)
     bias = reference.bias, ex.substitute(candidate.bias, own)
-    found = _compared(visible, bias, left.key)
+    found = _compared(visible, bias, left)
     if found is None:
         return EqualMasks("any")
-    plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left.key)  # type: ignore[arg-type]
+    plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left)  # type: ignore[arg-type]
     if isinstance(plain, Example):
         return _unlike(reference, plain, needs_padding=False)
     reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
@@ -108,8 +114,9 @@ def _reads_positions(expr: Expr) -> bool:
     return any(part.op == "read" and isinstance(part.args[0], str) and part.sort == "int" for part in ex.walk(expr))
 
 
-def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], key: Expr) -> Example | str | None:
+def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope) -> Example | str | None:
     """Return an example at which two masks differ, or why none is known."""
+    key = scope.key
     differs = ex.negate(ex.equal(*visible))
     if differs is not ex.FALSE:
         other = ex.index("other key", key.args[1])
@@ -117,8 +124,27 @@ def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], key: Expr) ->
         answer = example_of(ex.conjunction(differs, seen))
         if answer != "never":
             return "no decision in time" if isinstance(answer, str) else answer
-    shift = ex.subtract(*bias)
-    return "numbers added to scores are written differently" if key in set(ex.walk(shift)) else None
+    if key not in set(ex.walk(ex.subtract(*bias))):
+        return None
+    lines = [_line(number, scope) for number in bias]
+    is_one = lines[0] is not None and lines[1] is not None and _are_alike(lines[0], lines[1])
+    return None if is_one else "numbers added to scores are written differently"
+
+
+_Line: TypeAlias = "tuple[bool, tuple[float, ...]]"
+
+
+def _line(bias: Expr, scope: Scope) -> _Line | None:
+    """Return the slopes of a line over visible keys, and whether it counts tokens instead of places."""
+    counted = {part for part in ex.walk(bias) if part.op == "running_sum" and part.args[2] is scope.key}
+    read = {part for part in ex.walk(bias) if part.op == "read" and part.sort == "bool" and part.args[-1] is scope.key}
+    kept = ex.substitute(bias, {**dict.fromkeys(read, ex.TRUE), **dict.fromkeys(counted, scope.key)})
+    slopes = alibi_slopes(kept, scope.head, scope.key)
+    return None if slopes is None else (bool(counted), slopes)
+
+
+def _are_alike(one: _Line, other: _Line) -> bool:
+    return one[0] == other[0] and all(map(partial(isclose, rel_tol=_ROUNDING), one[1], other[1]))
 
 
 def _unlike(reference: AttentionMask, example: Example, *, needs_padding: bool) -> UnlikeMasks:

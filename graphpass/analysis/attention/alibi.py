@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NoReturn
 
-from graphpass.analysis.symbolic.evaluate import value_at
 from graphpass.analysis.symbolic.expressions import Expr, walk
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.pattern import Match, op, var
@@ -35,6 +34,8 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
     """
     import numpy
 
+    from graphpass.analysis.symbolic.evaluate import value_at
+
     parts, heads = set(walk(bias)), head.args[1].as_number
     if key not in parts or not isinstance(heads, int):
         return None
@@ -45,8 +46,9 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
             given = {part: step[part.args[0]] for part in parts if part.op == "length" and part.args[0] in step}
             keys = range(step["past"] + step["length"])
             try:
-                values = [value_at(bias, {**given, head: place, key: position}, _no_input) for position in keys]
-            except (KeyError, IndexError):
+                with numpy.errstate(all="ignore"):
+                    values = [value_at(bias, {**given, head: place, key: position}, _no_input) for position in keys]
+            except (KeyError, IndexError, OverflowError, ValueError, ZeroDivisionError):
                 return None
             slopes += numpy.diff(values).tolist()
         if not numpy.allclose(slopes, slopes[0], rtol=_TOLERANCE, atol=0):

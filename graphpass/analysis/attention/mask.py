@@ -499,9 +499,11 @@ def _is_padding(part: Expr, scope: Scope) -> bool:
 
 
 def _chunk(part: Expr, scope: Scope) -> int | None:
-    """Return the chunk of ``key / chunk == position / chunk``."""
-    sizes = [one.args[1].as_number for one in ex.walk(part) if one.op == "floor_quotient" and one.args[0] is scope.key]
-    if not sizes or not isinstance(sizes[0], int):
-        return None
-    wanted = ex.equal(*(ex.floor_divide(one, number(sizes[0])) for one in (scope.key, scope.position)))
-    return sizes[0] if part is wanted else None
+    """Return the chunk of ``key / chunk == position / chunk``, by places or, without padding, positions."""
+    for form in dict.fromkeys((part, unpadded(part))):
+        quotients = (one for one in ex.walk(form) if one.op == "floor_quotient" and one.args[0] is scope.key)
+        for size in (one.args[1].as_number for one in quotients):
+            sides = (ex.floor_divide(one, number(size)) for one in (scope.key, scope.position))
+            if isinstance(size, int) and form is ex.equal(*sides):
+                return size
+    return None

@@ -46,6 +46,8 @@ def _folded(function: Callable[[Expr, Expr], Expr]) -> Rule:
 def _function(name: str, compute: Callable[[float], float]) -> Rule:
     def of(operand: Expr) -> Expr:
         value = operand.as_number
+        if operand.sort == "int" and name in {"ceiling", "floor"}:
+            return operand
         return ex.apply(name, (operand,)) if value is None else number(compute(float(value)))
 
     return _elementwise(of)
@@ -68,8 +70,10 @@ def _divide(element: Element) -> Steps:
     one, other = (yield element.broadcast(0)), (yield element.broadcast(1))
     if element.value.element_type in REALS:
         return ex.divide(one, other)
-    if not (is_natural(one) and is_natural(ex.subtract(other, ONE))):
-        raise UnknownError("dialects divide negative integers differently")
+    # OpenVINO says whether it rounds down, ONNX does not round negative quotients down.
+    floors = element.node.attributes.get("floors", False)
+    if not is_natural(ex.subtract(other, ONE)) or not (floors or is_natural(one)):
+        raise UnknownError("it divides integers that may be negative")
     quotient = divided(one, other)
     return quotient[0] if quotient is not None else ex.floor_divide(one, other)
 

@@ -183,6 +183,8 @@ class _Builder:
             if "axis" in found:
                 counted = _value(0, op.output(0)) if kind == "OneHot" else inputs[0]
                 found["axis"] = positive_axis(int(found["axis"]), counted.rank)
+        if kind == "Divide" and op.get_element_type().is_integral() and op.get_attributes()["m_pythondiv"]:
+            return {"floors": True}
         if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
             found["steps"] = tuple(steps)
         return found | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else found
