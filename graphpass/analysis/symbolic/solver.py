@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import value_at
 from graphpass.analysis.symbolic.expressions import EXACT_UP_TO, Expr, conjunction, walk
+from graphpass.analysis.symbolic.nodes import Monomial
 
 if TYPE_CHECKING:
     import z3
@@ -65,8 +66,10 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
         return "unknown"
     import z3
 
-    problem = _Problem(parts)
-    solver = z3.Solver()
+    # A context of its own: answers within a limit of work depend on what a context has seen before.
+    context = z3.Context()
+    problem = _Problem(parts, context)
+    solver = z3.Solver(ctx=context)
     solver.set("timeout", _TIME_LIMIT)
     solver.set("rlimit", _MOST_WORK)
     solver.add(*problem.facts, problem.terms[condition])
@@ -115,7 +118,8 @@ def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
 class _Problem:
     """Expressions as z3's terms, and facts that hold of them."""
 
-    def __init__(self, parts: Iterable[Expr]) -> None:
+    def __init__(self, parts: Iterable[Expr], context: z3.Context) -> None:
+        self._context = context
         self.terms: dict[Expr, Any] = {}
         self.facts: list[Any] = []
         self._functions: dict[Any, Any] = {}
@@ -128,37 +132,58 @@ class _Problem:
 
         operands = [self.terms[arg] if isinstance(arg, Expr) else arg for arg in part.args] if part.op != "sum" else []
         if part.op == "number":
-            return _constant(part)
+            return self._constant(part.sort, part.args[0])
         if part.op == "length":
-            found = z3.Int(f"{part.args[0]} {len(self.terms)}")
+            found = z3.Int(f"{part.args[0]} {len(self.terms)}", self._context)
             self.facts.append(found >= part.args[1])
             return found
         if part.op == "index":
-            found = z3.Int(f"{part.args[0]} {len(self.terms)}")
+            found = z3.Int(f"{part.args[0]} {len(self.terms)}", self._context)
             self.facts += [found >= 0, found < operands[1]]
             return found
         if part.op == "sum":
             return z3.Sum(
                 [
-                    factor * z3.Product([self.terms[atom] for atom in monomial]) if monomial else z3.IntVal(factor)
+                    factor * z3.Product([self.terms[atom] for atom in monomial])
+                    if monomial
+                    else z3.IntVal(factor, self._context)
                     for monomial, factor in part.args
                 ]
             )
         if part.op in {"read", "apply", "opaque"}:
             return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
         if part.op == "running_sum":
-            return z3.Int(f"sum {len(self.terms)}")
+            return z3.Int(f"sum {len(self.terms)}", self._context)
         if part.op == "choose" and part.sort == "real":
             operands[1:] = [z3.ToReal(term) if term.is_int() else term for term in operands[1:]]
         return _TERMS[part.op](z3, *operands)
+
+    def _monomial(self, atoms: Monomial, factor: int) -> Any:
+        import z3
+
+        return factor * z3.Product([self.terms[atom] for atom in atoms]) if atoms else self._constant("int", factor)
+
+    def _constant(self, sort: str, value: Any) -> Any:
+        import z3
+
+        if sort == "bool":
+            return z3.BoolVal(bool(value), self._context)
+        if sort == "int":
+            return z3.IntVal(int(value), self._context)
+        finite = Fraction(value) if isfinite(value) else _INFINITE * (1 if value > 0 else -1)
+        return z3.RealVal(finite, self._context)
 
     def _function(self, part: Expr, name: Any) -> Any:
         import z3
 
         key = (part.op, name, part.sort, len(part.args))
         if key not in self._functions:
-            sorts = {"int": z3.IntSort(), "real": z3.RealSort(), "bool": z3.BoolSort()}
-            domain = z3.RealSort() if part.op == "apply" else z3.IntSort()
+            sorts = {
+                "int": z3.IntSort(self._context),
+                "real": z3.RealSort(self._context),
+                "bool": z3.BoolSort(self._context),
+            }
+            domain = sorts["real" if part.op == "apply" else "int"]
             own = z3.Function(f"{part.op} {len(self._functions)}", *[domain] * (len(part.args) - 1), sorts[part.sort])
             self._functions[key] = (
                 own if len(part.args) > 1 else lambda: z3.Const(f"{part.op} {name}", sorts[part.sort])
@@ -249,7 +274,7 @@ class _Problem:
                 continue
             if _number(model.eval(term, model_completion=True)) != right and not isnan(right):
                 own = self._function(part, part.args[0])(*places)
-                found.append(own == _constant_of(part.sort, right))
+                found.append(own == self._constant(part.sort, right))
             if part.op == "apply" and part.args[0].startswith("round_"):
                 limit = EXACT_UP_TO[part.args[0].removeprefix("round_")]
                 operand = _real_or_int(part, self.terms[part.args[1]])
@@ -272,20 +297,6 @@ def _at_numbers(part: Expr, numbers: Iterable[Any]) -> Expr:
     from graphpass.analysis.symbolic.expressions import make, number
 
     return make(part.op, (part.args[0], *map(number, numbers)), part.sort)
-
-
-def _constant(part: Expr) -> Any:
-    return _constant_of(part.sort, part.args[0])
-
-
-def _constant_of(sort: str, value: Any) -> Any:
-    import z3
-
-    if sort == "bool":
-        return z3.BoolVal(bool(value))
-    if sort == "int":
-        return z3.IntVal(int(value))
-    return z3.RealVal(Fraction(value) if isfinite(value) else _INFINITE * (1 if value > 0 else -1))
 
 
 def _real_or_int(part: Expr, term: Any) -> Any:
