@@ -33,6 +33,7 @@ COMMANDS = {
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",
     "targets": "List the targets that models can be converted to.",
+    "devices": "List the runtimes and adapters of this machine, and what is missing.",
     "completion": "Print a script that lets a shell complete commands, options, targets and passes.",
 }
 

@@ -52,6 +52,7 @@ SCHEMAS = {
     "why": "graphpass why MODEL CACHE --format json",
     "passes": "graphpass passes --format json",
     "targets": "graphpass targets --format json",
+    "devices": "graphpass devices --format json",
     "explain": "graphpass explain NAME --format json",
     "ci": "graphpass ci --format json",
     "plan": "graphpass ci --dry-run --format json",

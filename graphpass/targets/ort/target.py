@@ -32,7 +32,8 @@ class ORT(Target):
     Options:
         device: The provider that runs it. For all but ``cpu`` hidden states are f16, of models in bf16 on ``cuda``
             bf16, and sums are joined with norms; attention stays where the provider's kernel lacks what it needs. For
-            ``cuda`` and ``dml``, whose kernels add no bias, padding is read on the right. None of them was run.
+            ``cuda`` and ``dml``, whose kernels add no bias, padding is read on the right. CUDA and DirectML were
+            not run, WebGPU in f32 alone.
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
             length that the mask leaves for them.
         padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left

@@ -1,0 +1,19 @@
+"""``graphpass devices``."""
+
+from __future__ import annotations
+
+from .console import Console, console_command, format_option
+
+
+@console_command("devices")
+@format_option("text", "json")
+def command(console: Console, form: str) -> None:
+    """List the runtimes and adapters of this machine, and what is missing.
+
+    An adapter is listed if the runtime names it; nothing is run on it.
+    """
+    from graphpass.reports.devices import devices_json, devices_text
+    from graphpass.runtime.devices import find_runtimes
+
+    found = find_runtimes()
+    console.report(form, lambda: devices_text(found), lambda: devices_json(found))

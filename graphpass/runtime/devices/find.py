@@ -1,0 +1,155 @@
+"""Ask runtimes for their adapters, each in a process that a driver may crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from graphpass.runtime.devices import programs
+from graphpass.runtime.devices.software import software_vulkan
+
+#: Seconds after which a runtime counts as hanging.
+_LIMIT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """Describes a device that a runtime found.
+
+    Attributes:
+        name: The runtime's name for it.
+        is_software: Whether it was found by software drivers alone.
+    """
+
+    name: str
+    is_software: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Describes a runtime on this machine.
+
+    Attributes:
+        name: Its name, for people.
+        version: Its version; ``None`` if it is not installed.
+        adapters: Devices that it found.
+        missing: The reason why it cannot run, and the remedy; ``None`` if it can.
+    """
+
+    name: str
+    version: str | None
+    adapters: tuple[Adapter, ...] = ()
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """Holds code that lists the adapters of a package.
+
+    Attributes:
+        name: The runtime's name, for people.
+        package: Distribution that holds it.
+        code: Python that prints a JSON list of names.
+        install: The remedy if the package is not installed.
+        driver: The remedy if there are no adapters.
+    """
+
+    name: str
+    package: str
+    code: str
+    install: str
+    driver: str
+
+
+_PLUGIN = """
+import onnxruntime, {module} as plugin
+onnxruntime.register_execution_provider_library("{provider}", plugin.get_library_path())
+found = [each for each in onnxruntime.get_ep_devices() if each.ep_name == "{provider}"]
+names = [f"{{each.device.type.name}} {{each.device.vendor}}".strip() for each in found]
+"""
+
+_PROBES = (
+    _Probe(
+        "ONNX Runtime",
+        "onnxruntime",
+        "import onnxruntime\nnames = onnxruntime.get_available_providers()",
+        "pip install onnxruntime",
+        "reinstall onnxruntime",
+    ),
+    _Probe(
+        "ONNX Runtime, WebGPU",
+        "onnxruntime-ep-webgpu",
+        _PLUGIN.format(module="onnxruntime_ep_webgpu", provider="WebGpuExecutionProvider"),
+        "pip install 'graphpass[webgpu]'",
+        "install a Vulkan driver, or chromium, whose SwiftShader is one in software",
+    ),
+    _Probe(
+        "ONNX Runtime, Qualcomm QNN",
+        "onnxruntime-qnn",
+        _PLUGIN.format(module="onnxruntime_qnn", provider="QNNExecutionProvider"),
+        "pip install 'graphpass[qnn]'",
+        "install the driver of the NPU",
+    ),
+    _Probe(
+        "OpenVINO",
+        "openvino",
+        "import openvino\ncore = openvino.Core()\n"
+        "names = [f'{each}: {core.get_property(each, \"FULL_DEVICE_NAME\")}' for each in core.available_devices]",
+        "pip install openvino",
+        "install the driver of the device",
+    ),
+)
+
+_ANSWER = "\nimport json, sys\nwith open(sys.argv[1], 'w') as file:\n    json.dump(names, file)\n"
+
+
+def find_runtimes() -> tuple[Runtime, ...]:
+    """Return the runtimes that graphpass knows, installed or not."""
+    node = programs.version_of("node")
+    chromium = programs.version_of("chromium", "chromium-browser", "google-chrome")
+    return (
+        *(_found(probe) for probe in _PROBES),
+        Runtime("Node", node, missing=None if node else "not found on PATH: install nodejs"),
+        Runtime("Chromium", chromium, missing=None if chromium else "not found on PATH: install chromium"),
+    )
+
+
+def _found(probe: _Probe) -> Runtime:
+    try:
+        installed = version(probe.package)
+    except PackageNotFoundError:
+        return Runtime(probe.name, None, missing=f"{probe.package} is not installed: {probe.install}")
+    names, failure = _ask(probe.code, os.environ)
+    software = software_vulkan() if probe.package == "onnxruntime-ep-webgpu" else None
+    is_software = not names and software is not None
+    if not names and software is not None:
+        names, failure = _ask(probe.code, {**os.environ, **software})
+    if names:
+        return Runtime(probe.name, installed, tuple(Adapter(name, is_software) for name in names))
+    return Runtime(probe.name, installed, missing=f"{failure or 'no adapter was found'}: {probe.driver}")
+
+
+def _ask(code: str, environment: Mapping[str, str]) -> tuple[list[str], str | None]:
+    """Return the adapters that ``code`` lists, or the reason why it lists none."""
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = Path(scratch, "answer.json")
+        command = [sys.executable, "-c", code + _ANSWER, str(answer)]
+        try:
+            done = subprocess.run(  # noqa: S603 - this Python
+                command, capture_output=True, text=True, check=False, timeout=_LIMIT, env=dict(environment)
+            )
+        except subprocess.TimeoutExpired:
+            return [], f"it did not answer within {_LIMIT} seconds"
+        if answer.exists():
+            names: list[str] = json.loads(answer.read_text())
+            return names, None
+        words = done.stderr.strip().splitlines()
+        ended = f"its process ended with {done.returncode}"
+        return [], f"{ended}: {words[-1]}" if words else ended

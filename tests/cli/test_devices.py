@@ -1,0 +1,46 @@
+"""`graphpass devices`: runtimes, adapters and what is missing."""
+
+import json
+from importlib import resources
+from importlib.metadata import version
+
+import jsonschema
+from support.commands import in_process
+
+from graphpass.reports.devices import devices_text
+from graphpass.runtime.devices import Adapter, Runtime, find
+
+
+def test_installed_runtimes_are_listed(capfd):
+    told = json.loads(in_process(capfd, "devices", "--format", "json").out)
+    schema = resources.files("graphpass.reports").joinpath("schemas/devices.json").read_text()
+    jsonschema.validate(told, json.loads(schema))
+    found = {one["name"]: one for one in told["runtimes"]}
+    assert found["ONNX Runtime"]["version"] == version("onnxruntime")
+    names = [one["name"] for one in found["ONNX Runtime"]["adapters"]]
+    assert "CPUExecutionProvider" in names
+    assert any(one["name"].startswith("CPU: ") for one in found["OpenVINO"]["adapters"])
+
+
+def test_text_marks_software_and_what_is_missing():
+    runtimes = [Runtime("A", "1.0", (Adapter("GPU", is_software=True),)), Runtime("B", None, missing="install it")]
+    text = devices_text(runtimes)
+    assert text == "A: 1.0\n    GPU (by a software driver)\nB: not found\n    missing: install it"
+
+
+def test_a_package_that_is_not_installed_names_the_remedy(monkeypatch):
+    absent = find._Probe("X", "graphpass-absent", "names = []", "pip install it", "install a driver")
+    assert find._found(absent) == Runtime("X", None, missing="graphpass-absent is not installed: pip install it")
+
+
+def test_a_runtime_that_crashes_is_reported():
+    crash = find._Probe("X", "numpy", "import os\nos.abort()", "", "install a driver")
+    found = find._found(crash)
+    assert (found.version, found.adapters) == (version("numpy"), ())
+    assert found.missing.startswith("its process ended with -6")
+    assert found.missing.endswith(": install a driver")
+
+
+def test_a_runtime_without_adapters_names_the_driver():
+    empty = find._Probe("X", "numpy", "names = []", "", "install a driver")
+    assert find._found(empty).missing == "no adapter was found: install a driver"
