@@ -499,7 +499,7 @@ def _is_padding(part: Expr, scope: Scope) -> bool:
 
 
 def _chunk(part: Expr, scope: Scope) -> int | None:
-    """Return the chunk of ``key / chunk == position / chunk``, by places or, without padding, positions."""
+    """Return the chunk of ``key / chunk == position / chunk``, of places or positions."""
     for form in dict.fromkeys((part, unpadded(part))):
         quotients = (one for one in ex.walk(form) if one.op == "floor_quotient" and one.args[0] is scope.key)
         for size in (one.args[1].as_number for one in quotients):
