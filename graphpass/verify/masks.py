@@ -135,7 +135,7 @@ _Line: TypeAlias = "tuple[bool, tuple[float, ...]]"
 
 
 def _line(bias: Expr, scope: Scope) -> _Line | None:
-    """Return the slopes of a line over visible keys, and whether it counts tokens instead of places."""
+    """Return whether a line over visible keys counts tokens instead of places, and its slopes."""
     counted = {part for part in ex.walk(bias) if part.op == "running_sum" and part.args[2] is scope.key}
     read = {part for part in ex.walk(bias) if part.op == "read" and part.sort == "bool" and part.args[-1] is scope.key}
     kept = ex.substitute(bias, {**dict.fromkeys(read, ex.TRUE), **dict.fromkeys(counted, scope.key)})
