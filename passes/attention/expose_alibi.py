@@ -25,8 +25,8 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     positions in the branch of a Select; in a sum it loses them without a word (alibi_slopes_extractor in
     state_management_pattern.cpp of openvino; observed with 2026.4.1).
 
-    Positions become those that ``attention_mask`` implies, from 1 on: a Softmax does not depend on their start, and
-    NPUW leaves places in the cache empty. Numbers that are alike for all keys of a head go.
+    Positions become those that ``attention_mask`` implies: a Softmax does not depend on their start, and NPUW leaves
+    places in the cache empty. Numbers that are alike for all keys of a head go.
 
     Shapes:
         mask f32 ``[batch, heads, queries, keys]``; slopes ``[heads]``; attention_mask i64 ``[batch, keys]``
@@ -34,7 +34,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     Before:
         Add(Reshape(Multiply(positions, slopes)), 0 or lowest) -> ScaledDotProductAttention
     After:
-        Select(hidden, -65504, Reshape(Reshape(Multiply(slopes, CumSum(attention_mask))))) -> ScaledDotProductAttention
+        Select(hidden, -65504, Reshape(Reshape(Multiply(slopes, positions)))) -> ScaledDotProductAttention
     """
 
     name = "expose-alibi"
@@ -59,8 +59,9 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         rewriter = model.rewriter()
         write = rewriter.under("alibi")
         hidden = write.op("LogicalNot", visible_keys(write, mask, tokens), label="hidden")
-        counted = write.op("CumSum", write.op("Convert", mask, to="i64"), axis=1)
-        positions = write.op("Unsqueeze", counted, axes=[1], label="positions")
+        shown = write.convert(mask, "i64", "shown")
+        counted = write.op("Subtract", write.op("CumSum", shown, axis=1), 1, label="counted")
+        positions = write.op("Unsqueeze", write.op("Multiply", counted, shown), axes=[1], label="positions")
         written: dict[tuple[tuple[float, ...], str], Handle] = {}
         for node, slopes in found:
             key = slopes, node.source().element_type
