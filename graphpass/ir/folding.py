@@ -126,7 +126,9 @@ def _known(values: _Array) -> Fold:
 
 def typed(values: _Array, element_type: str) -> _Array:
     """Return ``values`` in numpy's type for ``element_type``; small tensors of bf16 are rounded to it."""
-    cast = values.astype(DTYPES[element_type], copy=False)
+    # Infinite numbers have no integer: bucketed distances of 0 have such logarithms, which a Where drops.
+    with numpy.errstate(invalid="ignore"):
+        cast = values.astype(DTYPES[element_type], copy=False)
     if element_type != "bf16" or cast.size > LIMIT:
         return cast
     bits = cast.view(numpy.uint32).astype(numpy.uint64)
