@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from graphpass.analysis.symbolic.expressions import Expr, read
+from graphpass.dialects.weights import holder_of, weights_of
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.values import HALVES, INTEGERS, REALS
 from graphpass.verify.structure.angles import Angles
@@ -16,6 +18,7 @@ from graphpass.verify.structure.definitions import Weight
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
+    from graphpass.ir.model import Model
 
 #: Constants of fewer elements are written out, as numbers, ranges and bands.
 _SMALL = 4096
@@ -27,13 +30,18 @@ _LARGEST_TABLE = 1 << 26
 class Constants:
     """Large constants by digests of their values; those of one shape and contents are one."""
 
-    def __init__(self, angles: Angles) -> None:
-        """Begin with none.
+    def __init__(self, angles: Angles, models: Iterable[Model]) -> None:
+        """Begin with the weights that both models have in one place of a file, which are not read.
 
         Args:
             angles: Frequencies by which positions are multiplied.
+            models: Both models.
+
+        Raises:
+            ReadError: GP105, as `weights_of`.
         """
         self._angles = angles
+        self._shared = _shared_weights(tuple(models))
         self._weights: dict[tuple[int, int], Weight | None] = {}
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
@@ -46,7 +54,7 @@ class Constants:
             return None
         key = id(graph), value.node
         if key not in self._weights:
-            self._weights[key] = _weight_of(graph, value)
+            self._weights[key] = self._shared.get(key) or _weight_of(graph, value)
         found = self._weights[key]
         if found is None:
             return None
@@ -58,6 +66,26 @@ class Constants:
             return None
         places = tuple(place for place, size in zip(index, sizes, strict=True) if size != 1)
         return read(found, places, "int" if value.element_type in INTEGERS else "real")
+
+
+def _shared_weights(models: tuple[Model, ...]) -> dict[tuple[int, int], Weight]:
+    found = [{weight.holder: weight for weight in weights_of(model, _SMALL)} for model in models]
+    places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in found)) - {None}
+    held = [
+        (id(model.graph), node, weights[holder_of(node)])
+        for model, weights in zip(models, found, strict=True)
+        for node in model.graph.of_op("Constant")
+        if holder_of(node) in weights
+    ]
+    return {
+        (graph, node.index): Weight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
+        for graph, node, weight in held
+        if weight.bytes_of in places
+    }
+
+
+def _kind(element_type: str, shape: Iterable[int]) -> str:
+    return f"{element_type} {[size for size in shape if size != 1]}"
 
 
 def _weight_of(graph: Graph, value: Value) -> Weight | None:

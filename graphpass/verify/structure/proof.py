@@ -64,7 +64,7 @@ class Comparer:
         self.angles = Angles()
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
         definitions = Definitions(Algebra(self.angles, limit, _neutral(reference)), KnownMasks())
-        constants = Constants(self.angles)
+        constants = Constants(self.angles, self.models)
         self.sides = tuple(
             self._tensors(side, definitions, constants, leaves_of(model, pairs, side), unpadded=unpadded)
             for side, model in enumerate(self.models)
