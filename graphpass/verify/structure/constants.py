@@ -31,7 +31,7 @@ class Constants:
     """Large constants by digests of their values; those of one shape and contents are one."""
 
     def __init__(self, angles: Angles, models: Iterable[Model]) -> None:
-        """Begin with the weights that both models have in one place of a file, which are not read.
+        """Begin with weights in one place of a file for both models, which stay unread.
 
         Args:
             angles: Frequencies by which positions are multiplied.
