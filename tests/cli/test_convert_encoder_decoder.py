@@ -146,7 +146,7 @@ def test_reports_both_parts(capfd, tmp_path):
     source, out = export("t5", "onnx"), tmp_path / "out"
     done = in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--dump-dir", tmp_path / "dump")
     assert (done.code, done.err) == (0, "")
-    assert "encoder   before  ONNX, stateless, kind none, no caches, 2 decomposed, fusable\n" in done.out
+    assert "encoder   before  ONNX, encoder, not pooled, no caches, 2 decomposed, fusable\n" in done.out
     assert "          after   OpenVINO IR, stateful, kind kv, 4 kv, 4 cross caches, 4 fused" in done.out
     assert f"to-openvino,compute-cross-caches{{source={source}/decoder_model.onnx}},change-precision" in done.out
     assert "contract  holds; confirmed: compiled on the CPU plugin" in done.out
